@@ -22,6 +22,7 @@ type acquisition struct {
 	acquiredBy Step   // how the lease was acquired
 	waits      bool   // for other holders
 	hasTurn    bool   // holds the local queue slot
+	recalls    bool   // waits only for what another process keeps
 	hold       *hold  // asks the engine; nil: not yet
 	contending
 }
@@ -75,7 +76,14 @@ func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts [
 		l.queue.passIf(a.hasTurn, name)
 		return nil, err
 	}
-	if err = a.contend(); err == nil && a.hold.req.TTL < a.ttl {
+	err = a.contend()
+	if refusal := a.keptElsewhere(err); refusal != nil {
+		var cancel context.CancelFunc
+		a.ctx, cancel = context.WithTimeoutCause(a.ctx, a.patience(), errWaited)
+		defer cancel()
+		err = a.recallKeeper(refusal)
+	}
+	if err == nil && a.hold.req.TTL < a.ttl {
 		err = a.lengthen()
 	}
 	return a.finish(err)
@@ -90,23 +98,24 @@ func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts [
 func (a *acquisition) takeTurn() (*Lease, error) {
 	q := &a.locker.queue
 	if !a.waits {
-		taken, by := q.take(a.name)
-		if by != nil {
-			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
-		}
-		a.hasTurn = taken
-		return nil, nil
+		return a.tryTurn()
 	}
-	w := q.enter(a.name, a.ttl, a.who, a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0)
-	if w == nil {
+	w, by := q.enter(a.name, a.turnWaiter())
+	switch {
+	case w == nil && by == nil:
 		a.hasTurn = true
 		return nil, nil
+	case w == nil:
+		return a.takeKept(by)
 	}
 	a.trace(Event{Step: StepQueued, Local: true})
+	if by != nil && by.yields {
+		by.recallLocally()
+	}
 	h, has, err := q.wait(a.ctx, a.locker.calls.closing, a.name, w)
 	switch {
 	case err == nil && h != nil:
-		return a.take(h), nil
+		return a.take(h, StepHandedOver)
 	case err == nil:
 		a.hasTurn = true
 		return nil, nil
@@ -121,6 +130,37 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 	return nil, err
 }
 
+// tryTurn is takeTurn for a call that does not wait.
+func (a *acquisition) tryTurn() (*Lease, error) {
+	for {
+		taken, by := a.locker.queue.take(a.name)
+		if by == nil {
+			a.hasTurn = taken
+			return nil, nil
+		}
+		if taken {
+			return a.takeKept(by)
+		}
+		gone := by.leaves()
+		if gone == nil {
+			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
+		}
+		select { // not busy because of what is being given back
+		case <-gone:
+		case <-a.ctx.Done():
+			return nil, context.Cause(a.ctx)
+		}
+	}
+}
+
+// turnWaiter returns what a lease that is handed over to this call must be like.
+func (a *acquisition) turnWaiter() turnWaiter {
+	return turnWaiter{
+		ttl: a.ttl, who: a.who, yields: a.yields,
+		acceptsHandOver: a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0,
+	}
+}
+
 // localWaitError is the error of a call that did not get the turn within its Wait.
 func (a *acquisition) localWaitError() error {
 	h, taken := a.locker.queue.holder(a.name)
@@ -128,6 +168,9 @@ func (a *acquisition) localWaitError() error {
 		return errNoAnswer
 	}
 	busy := &BusyError{Resource: a.name}
+	if h != nil && h.leaves() != nil {
+		return errNoAnswer
+	}
 	if h != nil {
 		busy.Holder = h.describe()
 	}
@@ -137,11 +180,17 @@ func (a *acquisition) localWaitError() error {
 // newHold prepares the hold that asks the engine as owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
-	h := &hold{locker: l, who: a.who, shows: a.who, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h := &hold{locker: l, who: a.who, shows: a.who, yields: a.yields, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit, Weight: a.weight,
 		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
+	}
+	if h.yields || a.keeps {
+		h.req.Wanted = h.recall
+	}
+	if a.keeps {
+		h.keep = &keeping{able: true}
 	}
 	if h.claim, err = l.driver.Claim(h.req); err != nil {
 		return err
@@ -196,13 +245,16 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 		return nil, h.cause
 	}
 	h.grant.fence, h.grant.at = g.Fence, now
+	if h.keep != nil {
+		h.keep.word = a.word
+	}
 	h.deadline.span = g.TTL
 	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)
-	h.add(le, a.atLeast)
 	if keeps {
 		h.holders.hasTurn = true
 		a.locker.queue.keep(a.name, h)
 	}
+	h.add(le, a.atLeast)
 	return le, nil
 }
 
@@ -220,6 +272,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 		return nil, ErrUnsupported
 	}
 	a.traceBegin()
+	a.keeps = false // its owner is known elsewhere
 	if err := a.newHold(owner); err != nil {
 		return nil, err
 	}

@@ -52,14 +52,16 @@ func (k *keeper) renewTogether(due []*entry) {
 
 // renewEach renews holds one by one, for drivers that cannot renew a batch.
 func (k *keeper) renewEach(due []*entry) {
+	var unused []*hold
 	for _, e := range due {
 		h := e.Value
-		if h.callForRenewal(k.clock.Now()) {
+		if now := k.clock.Now(); h.check(now, &unused) && h.callForRenewal(now) {
 			err := h.extend(k.renewing, h.renewals.ttl)
 			h.plan(h.locker.clock.Now(), err)
 			h.endRenewal(err)
 		}
 	}
+	k.giveBack(unused)
 }
 
 // renewSeparately renews b outside of the workers, or postpones it if too many such calls are in
@@ -70,7 +72,7 @@ func (k *keeper) renewSeparately(b *batch) {
 	default:
 		for _, h := range b.holds {
 			h.plan(h.locker.clock.Now(), errInUse)
-			h.calling.End()
+			h.endCall()
 		}
 		return
 	}
@@ -83,14 +85,16 @@ func (k *keeper) renewSeparately(b *batch) {
 // batchesOf groups the holds that are due and begins their calls.
 func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 	sent, now := k.clock.Read()
+	var unused []*hold
+	defer func() { k.giveBack(unused) }()
 	for _, e := range due {
 		h := e.Value
-		if !h.callForRenewal(sent) {
+		if !h.check(sent, &unused) || !h.callForRenewal(sent) {
 			continue
 		}
 		bound, err := h.startRenewal(sent, h.renewals.ttl)
 		if err != nil {
-			h.calling.End()
+			h.endCall()
 			continue
 		}
 		of := kind{h.renewals.failed, bits.Len64(uint64(bound))}

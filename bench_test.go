@@ -26,6 +26,23 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
+// BenchmarkKept is BenchmarkUncontended with Keep: 1,022 of 1,023 sections do not ask the engine.
+func BenchmarkKept(b *testing.B) {
+	locks, _ := leasehold.New(memory.New(), &leasehold.Options{Keep: time.Second})
+	defer locks.Close()
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := locks.Acquire(ctx, "orders/42")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := lease.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkTraced is BenchmarkUncontended with a Trace that counts the four events of each section.
 func BenchmarkTraced(b *testing.B) {
 	told := 0

@@ -23,6 +23,10 @@ type Details struct {
 	Labels  map[string]string // anything else
 	Text    string            // a line of free text, see [Note]
 	Kind    string            // "", or one of the constants below
+
+	// Preference is that of a candidate for leadership, see the option of the same name. Most
+	// candidates have 0.
+	Preference int
 }
 
 // Values of Details.Kind. Treat any other value as "".
@@ -32,14 +36,17 @@ const (
 	// HolderOnce keeps a resource after a finished job, as with [OncePer]. The label "exit" is
 	// the job's exit code, if it is known.
 	HolderOnce = details.Once
+	// HolderKeeps is a lease whose process may keep it after its release, see [Options.Keep].
+	// Whether it is in use cannot be seen.
+	HolderKeeps = details.Keeps
 	// HolderReserved is a resource that a person has reserved.
 	HolderReserved = details.Reserved
 )
 
 // String is for people. Text from others is quoted, so that it cannot control a terminal.
 func (d Details) String() string {
-	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q}",
-		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind)
+	return fmt.Sprintf("{Host:%q User:%q PID:%d Program:%q Started:%v Link:%q Labels:%q Text:%q Kind:%q Preference:%d}",
+		d.Host, d.User, d.PID, d.Program, d.Started, d.Link, d.Labels, d.Text, d.Kind, d.Preference)
 }
 
 // GoString returns String with the type's name.
@@ -123,9 +130,16 @@ func (r *request) ownDetails() *details.Details {
 	return r.said
 }
 
-// describe makes the description of a call that gives details of its own.
-func (r *request) describe() (err error) {
-	if r.said == nil && !r.noRenew {
+// describe makes the description of a call that gives details of its own, or that may be kept.
+func (r *request) describe(l *Locker) (err error) {
+	switch {
+	case r.said != nil:
+		r.keeps = r.keeps && keepsKind(r.said)
+	case r.keeps && l.whoKeeps != nil:
+		r.who = l.whoKeeps
+		return nil
+	case !r.noRenew:
+		r.keeps = false
 		return nil
 	}
 	filled := r.who.filled

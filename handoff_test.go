@@ -131,9 +131,18 @@ func TestHandOverNeedsHalfOfTheTTL(t *testing.T) {
 }
 
 func TestOtherProcessGetsItsTurnFromABusyOne(t *testing.T) {
+	otherProcessGetsItsTurn(t, nil)
+}
+
+// Nor does it wait for longer if the busy one keeps leases.
+func TestOtherProcessGetsItsTurnFromABusyKeeper(t *testing.T) {
+	otherProcessGetsItsTurn(t, &leasehold.Options{Keep: time.Second})
+}
+
+func otherProcessGetsItsTurn(t *testing.T, o *leasehold.Options) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
-		busy, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		busy, other := newLocker(t, server.Connect(), o), newLocker(t, server.Connect(), nil)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 10 {

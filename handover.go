@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"context"
+	"errors"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
@@ -14,7 +15,7 @@ func (h *hold) handOver() *turnWaiter {
 		return nil
 	}
 	h.calling.End()
-	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed())
+	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed(), h.yields)
 	if next != nil {
 		h.transition(onHandOver)
 	}
@@ -29,7 +30,7 @@ func (h *hold) canHandOver() bool {
 	return h.holders.hasTurn && !h.over() && !h.renewals.never && h.holders.keepUntil == 0 &&
 		h.grant.handOvers < maxHandOvers &&
 		now.Sub(h.grant.at) < h.locker.opts.HandOver &&
-		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
+		h.deadline.at.Sub(now) > h.halfLength()
 }
 
 // fixed is what the engine shows of the hold as long as that lasts; nil: it can be changed. Requires h.mu.
@@ -40,21 +41,26 @@ func (h *hold) fixed() *description {
 	return h.shows
 }
 
-// take makes le the lease of a hold that was handed over. It reports false if the hold was lost
-// during the hand-over. It also reports false, and the hold is leaving, if too much time has
-// passed. The waiter then has the turn. who describes le.
-func (h *hold) take(le *Lease, who *description) bool {
+// take makes le the lease of a, of a hold that was handed over or kept. It reports false if the
+// hold was lost meanwhile. It also reports false, and the hold is leaving, if too much time has
+// passed, or if what is kept is not what a is to be granted. The waiter then has the turn.
+func (h *hold) take(le *Lease, a *acquisition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.canHandOver() {
-		h.transition(onRelease)
-	}
-	if !h.transition(onTake) {
+	now := h.locker.clock.Now()
+	fit := h.phase != kept && h.canHandOver() || h.phase == kept && h.isFresh(now) && h.suits(a)
+	if !fit || !h.transition(onTake) {
+		h.leave()
 		h.holders.hasTurn = false
 		return false
 	}
-	h.countHandOver(h.locker.clock.Now())
-	h.who, h.untold = who, !who.same(h.shows)
+	h.countHandOver(now)
+	if h.keep != nil {
+		h.stopKeeping(StepTaken, nil)
+		h.keep.able = h.keep.able && a.keeps
+		h.planUse(now)
+	}
+	h.who, h.untold = a.who, !a.who.same(h.shows)
 	h.add(le, 0)
 	return true
 }
@@ -62,7 +68,7 @@ func (h *hold) take(le *Lease, who *description) bool {
 // countHandOver counts a hand-over. The first one since the grant schedules a renewal for the
 // end of the window, because the engine may have lost the grant. Requires h.mu.
 func (h *hold) countHandOver(now boottime.Instant) {
-	if h.grant.handOvers++; h.grant.handOvers > 1 {
+	if h.grant.handOvers++; h.grant.handOvers > 1 || h.keep != nil {
 		return
 	}
 	soon := h.grant.at.Add(h.locker.opts.HandOver + h.shortSection(now))
@@ -71,31 +77,56 @@ func (h *hold) countHandOver(now boottime.Instant) {
 	}
 }
 
-// take returns a lease of the hold that was handed over. If it can no longer be used, take gives
+// take returns a lease of the hold that was handed over or kept. If it cannot be used, take gives
 // it up, keeps the turn and returns nil.
-func (a *acquisition) take(h *hold) *Lease {
-	l, ctx := a.locker, a.ctx
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a.who) {
-		return le
+func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
+	l, ctx, name := a.locker, a.ctx, a.name // not a itself, which stays on the stack
+	if le := a.newLease(h, l.clock.Now(), by); h.take(le, a) {
+		return le, nil
 	}
-	a.hasTurn = true
-	l.queue.clearHolder(a.name)
+	if h.keep == nil {
+		l.queue.clearHolder(name)
+	}
+	given := l.calls.startCleanUp(func() {
+		err := h.release(ctx, nil)
+		l.queue.clearHolder(name)
+		h.hasLeft(err)
+	})
 	select { // a Try beside the hold being released would wait for itself
-	case <-l.calls.startCleanUp(func() { h.release(ctx, nil) }):
+	case <-given:
+		a.hasTurn = true
+		return nil, nil
 	case <-ctx.Done():
 	}
-	return nil
+	l.calls.startCleanUp(func() {
+		<-given
+		l.queue.pass(name)
+	})
+	if err := context.Cause(ctx); !errors.Is(err, errWaited) {
+		return nil, err
+	}
+	return nil, errNoAnswer
+}
+
+// takeKept is take for a call that found h kept.
+func (a *acquisition) takeKept(h *hold) (*Lease, error) {
+	if a.locker.calls.isClosing() {
+		a.discard(h)
+		return nil, ErrClosed
+	}
+	return a.take(h, StepTaken)
 }
 
 // discard ends a hold that was handed over to a call that no longer wants it.
 func (a *acquisition) discard(h *hold) {
 	l, ctx := a.locker, context.Background()
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a.who) {
+	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a) {
 		l.calls.cleanUp(func() { le.Release(ctx) }) // its result is not needed: the lease expires
 		return
 	}
 	l.calls.cleanUp(func() {
-		h.release(ctx, nil)
+		err := h.release(ctx, nil)
 		l.queue.pass(h.req.Resource)
+		h.hasLeft(err)
 	})
 }

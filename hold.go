@@ -37,6 +37,9 @@ type hold struct {
 	who      *description // guarded by mu; of the present lease
 	shows    *description // guarded by mu; what the engine shows; nil: unknown
 	untold   bool         // guarded by mu; who is of a lease that the hold was handed over to, and not what the engine shows
+	yields   bool         // its claim was made with Yields
+	recalled bool         // guarded by mu; the engine has said that others wait
+	keep     *keeping     // nil: it may not be kept
 }
 
 // A grant is what the tokens of a hold's leases are made of.
@@ -69,6 +72,9 @@ func (h *hold) add(le *Lease, atLeast time.Duration) {
 		h.holders.keepUntil = keep
 	}
 	h.holders.leases = append(h.holders.leases, le)
+	if h.yields && (h.recalled || h.waitedForLocally()) {
+		le.want()
+	}
 	h.watch(le.since)
 }
 
@@ -92,8 +98,9 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	h.cause = cause
 	leases := slices.Clone(h.holders.leases)
 	// The turn passes on at once, because the holder may never call Release. During a hand-over
-	// the waiter keeps the turn, and will see the cause.
-	passes := h.holders.hasTurn && was != handing
+	// the waiter keeps the turn, and will see the cause. So does the call that takes what is kept.
+	gone := was == kept && h.reclaim()
+	passes := h.holders.hasTurn && was != handing && was != kept
 	if passes {
 		h.holders.hasTurn = false
 	}
@@ -108,6 +115,9 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	}
 	for _, le := range leases {
 		le.traceLost(cause)
+	}
+	if gone {
+		h.giveBack()
 	}
 }
 

@@ -5,14 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// ErrResigned is the cause of a term's context after [Locker.Resign].
-var ErrResigned = errors.New("resigned from leading")
+// Causes of a term's context.
+var (
+	// ErrResigned: by [Locker.Resign].
+	ErrResigned = errors.New("resigned from leading")
+	// ErrOutranked: a candidate of a higher [Preference] waits.
+	ErrOutranked = errors.New("a candidate of higher preference waits")
+)
 
 // termPause is how long a leader pauses after a term. On an engine without a queue the others
 // poll, and each of them asks at least once in this time. It also limits the load of a callback
@@ -22,7 +28,8 @@ const termPause = 2 * waiting.PollLast
 // Lead campaigns for name, calls fn while it leads, and steps down when fn returns. It then
 // campaigns again, behind those already waiting, until ctx ends.
 //
-// fn's context ends with its term: if the lease is lost, by Resign, or with ctx. [FromContext]
+// fn's context ends with its term: if the lease is lost, by Resign, for a candidate of higher
+// [Preference], or with ctx. [FromContext]
 // returns its lease, whose token grows from term to term. When the context ends, fn must return
 // soon. The lease is renewed until fn has returned, and is given up only then. Unless the lease
 // is lost, nobody else leads while fn still runs, on this or any other machine. Like every
@@ -37,7 +44,7 @@ const termPause = 2 * waiting.PollLast
 // [ErrInvalidOption]. After an error nothing is held, unless the error says that the outcome of
 // the last release is unknown.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	var r request
+	r := request{leads: true}
 	err := r.fill(l, name, opts)
 	if err == nil && r.mode == driver.Shared {
 		err = fmt.Errorf("%w: a leader shares with nobody", ErrInvalidOption)
@@ -45,11 +52,12 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 	if err != nil {
 		return wrap("lead", name, err)
 	}
+	opts = append(slices.Clip(opts), func(r *request) { r.leads = true })
 	var unknown error // of the last release
 	for campaigns, fails := 0, 0; ; campaigns++ {
-		t := term{locker: l, name: name, fn: fn}
+		t := term{locker: l, name: name, fn: fn, preference: r.preference}
 		err := l.Do(ctx, name, t.run, opts...)
-		if t.led {
+		if t.led || t.outranked {
 			unknown = t.unknown(err)
 		}
 		pause := termPause
@@ -58,7 +66,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			return err
 		case ctx.Err() != nil:
 			return wrap("lead", name, errors.Join(context.Cause(ctx), unknown))
-		case t.led:
+		case t.led, t.outranked:
 			fails = 0
 		case campaigns == 0, waiting.Final(err), errors.Is(err, ErrBusy):
 			return errors.Join(err, unknown)
@@ -78,16 +86,24 @@ type term struct {
 	name   string
 	fn     func(ctx context.Context) error
 
-	resign context.CancelCauseFunc
-	led    bool // fn was called
-	failed bool // fn returned an error before the term had ended
+	preference *int // nil: the leader steps down for nobody
+	lease      *Lease
+
+	resign    context.CancelCauseFunc
+	led       bool // fn was called
+	failed    bool // fn returned an error before the term had ended
+	outranked bool // fn was not called, because a candidate of higher preference waits
 }
 
 // run runs the term of a leader that was just elected.
 func (t *term) run(ctx context.Context) error {
 	lease, _ := FromContext(ctx)
 	live, end := context.WithCancelCause(ctx)
-	ctx = leaseContext{live, lease}
+	t.lease, ctx = lease, leaseContext{live, lease}
+	if t.preference != nil && t.giveWay(ctx, end) {
+		t.outranked = true
+		return nil
+	}
 	t.led, t.resign = true, end
 	t.locker.terms.Store(t.name, t)
 	defer func() {

@@ -20,6 +20,7 @@ type Lease struct {
 	maxHold  time.Duration // the longest hold; 0: no limit
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
+	wanted   *wanted          // nil: without Yields
 	released bool             // guarded by hold.mu
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
@@ -34,6 +35,12 @@ func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease 
 	le.outer, _ = FromContext(a.ctx)
 	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
+	if a.yields && h.yields {
+		le.wanted = &wanted{closes: make(chan struct{})}
+		if a.preference != nil {
+			le.wanted.recalls = make(chan struct{}, 1)
+		}
+	}
 	le.ctx, le.cancel = leaseContext{live, le}, cancel
 	return le
 }
@@ -72,8 +79,12 @@ func (le *Lease) Name() string { return le.hold.req.Resource }
 func (le *Lease) Token() uint64 { return le.token }
 
 // Owner returns the secret that identifies the grant at the engine. Anyone who knows it can
-// renew and release the lease. Leases that are handed over inside the process share it.
-func (le *Lease) Owner() string { return le.hold.req.Owner }
+// renew and release the lease. Leases that are handed over inside the process share it. A lease
+// whose owner was read is not kept, see [Options.Keep].
+func (le *Lease) Owner() string {
+	le.hold.neverKeep()
+	return le.hold.req.Owner
+}
 
 // Context returns a context that ends when the lease is released or lost, no later than the
 // deadline. Its cause matches [ErrReleased] or [ErrLost] and says why. It has the values of the
@@ -130,6 +141,7 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 	defer le.hold.calling.End()
 	err := le.live()
 	if err == nil {
+		le.hold.neverKeep()
 		err = make()
 	}
 	if err != nil && le.live() != nil { // Release may have cut it short
@@ -151,8 +163,9 @@ func (le *Lease) live() error {
 // Release releases the lease and ends its context. It works even if ctx has ended: the call to
 // the engine is limited by the TTL and by 5 seconds.
 //
-// Release returns nil if the lease was released, or handed over inside the process. A hand-over
-// does not ask the engine, which granted the lease no longer ago than [Options.HandOver]. It
+// Release returns nil if the lease was released, or handed over or kept inside the process. A
+// hand-over does not ask the engine, which granted the lease no longer ago than
+// [Options.HandOver]. Nor does keeping it, within [Options.Keep] of the engine's last word. It
 // returns [ErrLost] if the lease had ended before, so that another may have held the resource
 // meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After any
 // other error the outcome is unknown: the resource is free no later than a TTL from now, and
@@ -170,13 +183,16 @@ func (le *Lease) release(ctx context.Context) error {
 		return ErrReleased
 	}
 	next, last := h.drop(le)
-	err := h.cause
+	err, keeps := h.cause, h.phase == kept
 	h.mu.Unlock()
 	if err != nil {
 		le.cancel(err)
 	}
 	le.cancel(ErrReleased) // does nothing after the first
 	switch {
+	case keeps:
+		le.traceEnd(StepReleased, nil)
+		return h.offer(le)
 	case err != nil && last:
 		h.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its answer matters to nobody
 	case last:
@@ -191,11 +207,17 @@ func (le *Lease) release(ctx context.Context) error {
 }
 
 // drop removes le from the hold. It returns the waiter of this process that takes over the hold,
-// or reports that le was the last lease and the hold must be ended at the engine. Requires h.mu.
+// or reports that le was the last lease and the hold must be ended at the engine, or keeps the
+// hold. Requires h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
 	if len(h.holders.leases) > 0 {
+		return nil, false
+	}
+	if now := h.locker.clock.Now(); h.canKeep(now) {
+		h.transition(onKeep)
+		h.planUse(now)
 		return nil, false
 	}
 	if next = h.handOver(); next == nil {

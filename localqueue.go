@@ -11,14 +11,16 @@ import (
 // it ends, so that it can be handed to the next waiter without the engine. A localQueue calls
 // neither the engine nor the Locker, and never blocks with its mutex held.
 type localQueue struct {
-	mu    sync.Mutex
-	turns map[string]*turn // guarded by mu; by resource, while somebody has the turn
-	spare *turn            // guarded by mu; the last unused one, to be reused
+	mu     sync.Mutex
+	turns  map[string]*turn // guarded by mu; by resource, while somebody has the turn
+	spare  *turn            // guarded by mu; the last unused one, to be reused
+	closed bool             // guarded by mu; nothing is kept any more
 }
 
 // A turn is who may ask the engine for one resource, and who waits to.
 type turn struct {
 	hold    *hold // the exclusive lease that has the turn; nil while a contender has it
+	kept    bool  // hold has no lease, and the next call may take it
 	refused bool  // the engine has refused a contender: others hold the resource
 	first   *turnWaiter
 	last    *turnWaiter
@@ -29,6 +31,7 @@ type turnWaiter struct {
 	turn            chan *hold // capacity 1; nil: the turn alone
 	ttl             time.Duration
 	who             *description
+	yields          bool
 	acceptsHandOver bool // a lease may be handed over to it
 	queued          bool // guarded by localQueue.mu
 	prev, next      *turnWaiter
@@ -58,13 +61,14 @@ func (t *turn) remove(w *turnWaiter) {
 	w.queued, w.prev, w.next = false, nil, nil
 }
 
-// take takes the turn of a resource if nobody has it. Otherwise it returns the exclusive lease
-// that has it, or nil while a contender has it.
+// take takes the turn of a resource if nobody has it, with the hold that is kept, if one is.
+// Otherwise it returns the exclusive lease that has the turn, or nil while a contender has it.
 func (q *localQueue) take(name string) (taken bool, by *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.turns[name]; t != nil {
-		return false, t.hold
+		taken, t.kept = t.kept, false
+		return taken, t.hold
 	}
 	q.begin(name)
 	return true, nil
@@ -82,19 +86,48 @@ func (q *localQueue) begin(name string) {
 	q.turns[name], q.spare = t, nil
 }
 
-// enter takes the turn and returns nil if nobody has it. Otherwise it queues a waiter. If
-// acceptsHandOver is set, a lease with this ttl may be handed over to it, which who describes.
-func (q *localQueue) enter(name string, ttl time.Duration, who *description, acceptsHandOver bool) *turnWaiter {
+// enter takes the turn and returns no waiter if nobody has it, with the hold that is kept, if one
+// is. Otherwise it queues a waiter like this one, and returns the exclusive lease that has the
+// turn, or nil while a contender has it.
+func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	if t == nil {
 		q.begin(name)
-		return nil
+		return nil, nil
 	}
-	w := &turnWaiter{turn: make(chan *hold, 1), ttl: ttl, who: who, acceptsHandOver: acceptsHandOver}
+	if t.kept {
+		t.kept = false
+		return nil, t.hold
+	}
+	w = new(turnWaiter)
+	*w = like
+	w.turn = make(chan *hold, 1)
 	t.push(w)
-	return w
+	return w, t.hold
+}
+
+// isWaitedFor reports whether a call waits for the turn, which somebody has.
+func (q *localQueue) isWaitedFor(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.turns[name].first != nil
+}
+
+// isOutranked reports whether a call of higher preference waits for the turn.
+func (q *localQueue) isOutranked(name string, preference int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[name]
+	if t == nil {
+		return false
+	}
+	w := t.first
+	for w != nil && w.who.said.Preference <= preference {
+		w = w.next
+	}
+	return w != nil
 }
 
 // wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
@@ -180,6 +213,50 @@ func (q *localQueue) keep(name string, h *hold) {
 	q.turns[name].hold, q.turns[name].refused = h, false
 }
 
+// offer gives h, which has the turn, to the first waiter, or keeps it for the next call. It does
+// neither if the queue is closed.
+func (q *localQueue) offer(name string, h *hold) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[name]
+	switch w := t.first; {
+	case w != nil:
+		t.remove(w)
+		w.turn <- h
+	case q.closed:
+		return false
+	default:
+		t.kept = true
+	}
+	return true
+}
+
+// reclaim takes back h, which then still has the turn. It reports false if h is not kept, or a
+// call has just taken it.
+func (q *localQueue) reclaim(name string, h *hold) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[name]
+	if t == nil || t.hold != h || !t.kept {
+		return false
+	}
+	t.kept = false
+	return true
+}
+
+// close returns what is kept. Nothing will be any more.
+func (q *localQueue) close() (all []*hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for _, t := range q.turns {
+		if t.kept {
+			all = append(all, t.hold)
+		}
+	}
+	return all
+}
+
 // clearHolder leaves the turn with a waiter whose lease was lost during its hand-over.
 func (q *localQueue) clearHolder(name string) {
 	q.mu.Lock()
@@ -187,15 +264,15 @@ func (q *localQueue) clearHolder(name string) {
 	q.turns[name].hold = nil
 }
 
-// next removes and returns the first waiter, if a lease with ttl may be handed over to it. Its
-// description must be fixed, unless that is nil. The caller must then pass the lease, and with it
-// the turn, by take.
-func (q *localQueue) next(name string, ttl time.Duration, fixed *description) *turnWaiter {
+// next removes and returns the first waiter, if a lease with ttl may be handed over to it, which
+// yields or not. Its description must be fixed, unless that is nil. The caller must then pass the
+// lease, and with it the turn, by take.
+func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.acceptsHandOver || w.ttl != ttl || fixed != nil && !fixed.same(w.who) {
+	if w == nil || !w.acceptsHandOver || w.ttl != ttl || w.yields && !yields || fixed != nil && !fixed.same(w.who) {
 		return nil
 	}
 	t.remove(w)

@@ -23,6 +23,7 @@ type Locker struct {
 	features  driver.Features
 	opts      Options
 	who       *description // the default description of holders
+	whoKeeps  *description // the same of holds that may be kept; nil: none may
 	keeper    keeper
 	deadlines deadlines
 	queue     localQueue
@@ -60,6 +61,9 @@ func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, 
 		return nil, fmt.Errorf("leasehold: new: fencing is %w", ErrUnsupported)
 	}
 	if _, err := l.checkTTL(l.opts.TTL); err != nil {
+		return nil, fmt.Errorf("leasehold: new: %w", err)
+	}
+	if err := l.prepareKeep(); err != nil {
 		return nil, fmt.Errorf("leasehold: new: %w", err)
 	}
 	l.deadlines.clock = l.clock
@@ -203,10 +207,12 @@ func (l *Locker) SetLimit(ctx context.Context, name string, limit int) error {
 // renewals. It waits for calls to the engine that are in flight, clean-ups included, each of
 // which is limited to 5 seconds. Leases that are still held end at their deadlines unless they
 // are released before. Close does not release them: their holders may still act, and successors
-// must not start until the deadlines. Close does not close the driver. It returns nil.
+// must not start until the deadlines. It gives back what [Options.Keep] has kept. Close does not
+// close the driver. It returns nil.
 func (l *Locker) Close() error {
 	l.calls.close()
 	l.keeper.close()
+	l.giveBackKept()
 	l.calls.wait()
 	l.deadlines.close()
 	return nil

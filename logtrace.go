@@ -20,6 +20,8 @@ func LogTrace(logger *slog.Logger) Trace {
 // level returns the log level of an event.
 func (e Event) level() slog.Level {
 	switch {
+	case e.Kind == KindKeep:
+		return slog.LevelDebug
 	case e.Step == StepLost:
 		return slog.LevelError
 	case e.Step == StepFailed, e.Step == StepEvicted, e.Step == StepUnknown:

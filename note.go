@@ -82,14 +82,14 @@ func (h *hold) endRenewal(err error) {
 		case k.apart <- struct{}{}:
 			k.running.Go(func() { // under a worker, which close waits for
 				h.tellAnew(k.renewing)
-				h.calling.End()
+				h.endCall()
 				<-k.apart
 			})
 			return
 		default:
 		}
 	}
-	h.calling.End()
+	h.endCall()
 }
 
 // tellAnew requires h.calling.

@@ -5,6 +5,7 @@ package leasehold
 //	asking   its claim contends; it has no lease
 //	held     it has leases
 //	handing  it has no lease: it is being handed to the next waiter of the process
+//	kept     it has no lease: the next call of the process may take it, see Options.Keep
 //	leaving  it is being released at the engine, or was
 //	lost     it ended without a release
 //
@@ -17,6 +18,7 @@ const (
 	asking phase = iota
 	held
 	handing
+	kept
 	leaving
 	lost
 	never // in transitions: the event cannot happen, and changes nothing
@@ -28,18 +30,20 @@ type event uint8
 const (
 	onGrant    event = iota // the engine granted the lease
 	onHandOver              // the Release of the last lease while a waiter of this process can take the hold
-	onTake                  // the waiter takes over
-	onRelease               // any other Release of the last lease; or the acquisition failed, or the hold is too old to be taken over
+	onKeep                  // the Release of the last lease if the hold may be kept
+	onTake                  // the waiter, or the next call, takes over
+	onRelease               // any other Release of the last lease; or the acquisition failed, or the hold is not or no longer fit to be taken
 	onLoss                  // the deadline passed, the engine reported a loss, or MaxHold was reached
 )
 
 // transitions gives the next phase for each phase and event.
 var transitions = [...][onLoss + 1]phase{
-	asking:  {onGrant: held, onHandOver: never, onTake: never, onRelease: leaving, onLoss: lost},
-	held:    {onGrant: never, onHandOver: handing, onTake: never, onRelease: leaving, onLoss: lost},
-	handing: {onGrant: never, onHandOver: never, onTake: held, onRelease: leaving, onLoss: lost},
-	leaving: {onGrant: never, onHandOver: leaving, onTake: leaving, onRelease: leaving, onLoss: leaving},
-	lost:    {onGrant: lost, onHandOver: lost, onTake: lost, onRelease: lost, onLoss: lost},
+	asking:  {onGrant: held, onHandOver: never, onKeep: never, onTake: never, onRelease: leaving, onLoss: lost},
+	held:    {onGrant: never, onHandOver: handing, onKeep: kept, onTake: never, onRelease: leaving, onLoss: lost},
+	handing: {onGrant: never, onHandOver: never, onKeep: never, onTake: held, onRelease: leaving, onLoss: lost},
+	kept:    {onGrant: never, onHandOver: never, onKeep: never, onTake: held, onRelease: leaving, onLoss: lost},
+	leaving: {onGrant: never, onHandOver: leaving, onKeep: leaving, onTake: leaving, onRelease: leaving, onLoss: leaving},
+	lost:    {onGrant: lost, onHandOver: lost, onKeep: lost, onTake: lost, onRelease: lost, onLoss: lost},
 }
 
 // transition changes the phase as transitions says, and reports whether it has changed. Nothing

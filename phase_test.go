@@ -5,13 +5,14 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-var phaseNames = [...]string{asking: "asking", held: "held", handing: "handing", leaving: "leaving", lost: "lost"}
+var phaseNames = [...]string{asking: "asking", held: "held", handing: "handing", kept: "kept", leaving: "leaving", lost: "lost"}
 
-var eventNames = [...]string{onGrant: "grant", onHandOver: "handOver", onTake: "take", onRelease: "release", onLoss: "loss"}
+var eventNames = [...]string{onGrant: "grant", onHandOver: "handOver", onKeep: "keep", onTake: "take", onRelease: "release", onLoss: "loss"}
 
 // A stage is a hold in one phase, and what may act on it.
 type stage struct {
@@ -22,12 +23,15 @@ type stage struct {
 }
 
 // stageIn brings a hold to a phase as it comes there.
-func stageIn(t *testing.T, d *agreeing, p phase) *stage {
-	l, err := New(d, nil)
+func stageIn(t *testing.T, d *agreeing, p phase, o *Options) *stage {
+	l, err := New(telling{d}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{locks: l, a: &acquisition{request: &request{ttl: l.opts.TTL, who: l.who}, locker: l, name: "a", ctx: t.Context(), waits: true}}
+	s := &stage{locks: l, a: &acquisition{request: &request{}, locker: l, name: "a", ctx: t.Context(), waits: true}}
+	if err := s.a.fill(l, "a", nil); err != nil {
+		t.Fatal(err)
+	}
 	if p == asking {
 		l.queue.take("a")
 		if err = s.a.newHold("owner"); err != nil {
@@ -46,7 +50,12 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 		if err := s.lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	case kept:
+		if err := s.lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	case leaving:
+		s.h.neverKeep()
 		d.released = errors.New("no answer")
 		if err := s.lease.Release(t.Context()); err == nil {
 			t.Fatal("released although the engine does not answer")
@@ -58,7 +67,7 @@ func stageIn(t *testing.T, d *agreeing, p phase) *stage {
 }
 
 // queueUp has a waiter come that takes what is handed over, and does not run yet.
-func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.ttl, s.a.who, true) }
+func (s *stage) queueUp() { s.locks.queue.enter("a", s.a.turnWaiter()) }
 
 // cause brings about e.
 func (s *stage) cause(ctx context.Context, e event) {
@@ -69,14 +78,20 @@ func (s *stage) cause(ctx context.Context, e event) {
 	case onHandOver:
 		s.queueUp()
 		s.lease.Release(ctx)
+	case onKeep:
+		s.lease.Release(ctx)
 	case onTake:
-		s.h.take(s.a.newLease(s.h, s.locks.clock.Now(), StepHandedOver), s.a.who)
+		s.locks.queue.take("a")
+		s.h.take(s.a.newLease(s.h, s.locks.clock.Now(), StepHandedOver), s.a)
 	case onLoss:
 		s.h.lose(ErrLost)
 	case onRelease:
-		if s.h.phase == held {
+		switch s.h.neverKeep(); s.h.phase {
+		case kept:
+			synctest.Wait()
+		case held:
 			s.lease.Release(ctx)
-		} else {
+		default:
 			s.h.release(ctx, nil)
 		}
 	}
@@ -100,15 +115,65 @@ func TestTheTableIsWhatHappens(t *testing.T) {
 
 func happens(t *testing.T, from phase, e event, to phase) {
 	d := &agreeing{}
-	s := stageIn(t, d, from)
+	var o *Options
+	if from == kept || e == onKeep {
+		o = &Options{Keep: time.Second}
+	}
+	s := stageIn(t, d, from, o)
 	if s.h.phase != from {
 		t.Fatalf("begins in phase %d, want %d", s.h.phase, from)
 	}
 	s.cause(t.Context(), e)
+	synctest.Wait()
 	s.check(t, from, to)
 	d.released = nil
 	s.h.release(t.Context(), nil)
 	s.locks.Close()
+}
+
+// A call that has been handed the lease before it recalls the former holder does not recall itself.
+func TestNobodyRecallsItself(t *testing.T) {
+	l, err := New(telling{&agreeing{}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	lease, err := l.Acquire(t.Context(), "a", Yields())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, waits := range []bool{false, true} {
+		if waits {
+			l.queue.enter("a", turnWaiter{})
+		}
+		lease.hold.recallLocally()
+		if is := lease.wanted.isClosed; is != waits {
+			t.Errorf("wanted: %v, waited for: %v", is, waits)
+		}
+	}
+}
+
+// A call that the lease being released has just begun must not change what the next one takes.
+func TestNothingIsKeptWhileACallBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stageIn(t, &agreeing{}, held, &Options{Keep: time.Second})
+		s.h.calling.TryBegin() // as Lease.call does
+		go s.lease.Release(t.Context())
+		synctest.Wait()
+		if s.h.phase != leaving {
+			t.Errorf("phase %s", phaseNames[s.h.phase])
+		}
+		s.h.calling.End()
+		synctest.Wait()
+		s.locks.Close()
+	})
+}
+
+// telling is an engine that tells of waiters.
+type telling struct{ *agreeing }
+
+func (telling) Features() driver.Features {
+	return driver.Features{Fencing: true, Tells: true, Keeps: true}
 }
 
 func (s *stage) check(t *testing.T, from, to phase) {
@@ -117,13 +182,13 @@ func (s *stage) check(t *testing.T, from, to phase) {
 	if h.phase != to {
 		t.Fatalf("ends in phase %d, want %d", h.phase, to)
 	}
-	if planned := !l.deadlines.due.Empty(); planned != (to == held || to == handing) {
+	if planned := !l.deadlines.due.Empty(); planned != (to == held || to == handing || to == kept) {
 		t.Errorf("its deadline is watched: %v", planned)
 	}
 	if !l.keeper.due.Empty() && h.over() {
 		t.Error("it is to be renewed although it is over")
 	}
-	if keeps := to == held || to == handing || from == handing && to == lost; !h.holders.hasTurn && keeps {
+	if keeps := to == held || to == handing || to == kept || from == handing && to == lost; !h.holders.hasTurn && keeps {
 		t.Error("it does not keep the turn")
 	} else if h.holders.hasTurn && !keeps && h.phase == lost {
 		t.Error("it keeps the turn although it is lost")
@@ -131,11 +196,11 @@ func (s *stage) check(t *testing.T, from, to phase) {
 	if told := errors.Is(h.cause, ErrLost); told != (to == lost) {
 		t.Errorf("its cause is %v", h.cause)
 	}
-	if s.lease == nil || to == held && from != handing {
+	if s.lease == nil || to == held && from != handing && from != kept {
 		return
 	}
 	want := ErrReleased
-	if to == lost && from != handing {
+	if to == lost && from != handing && from != kept {
 		want = ErrLost
 	}
 	if got := context.Cause(s.lease.Context()); !errors.Is(got, want) {

@@ -48,6 +48,9 @@ func (a *acquisition) nest() (*Lease, error) {
 	case a.atLeast > 0 && !h.locker.features.Lingers:
 		return nil, ErrUnsupported
 	}
+	if h.keep != nil {
+		h.keep.able = h.keep.able && a.keeps
+	}
 	h.add(inner, a.atLeast)
 	return inner, nil
 }

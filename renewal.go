@@ -24,10 +24,26 @@ type renewals struct {
 // reports false and postpones the renewal a little, so that no worker waits.
 func (h *hold) callForRenewal(now boottime.Instant) bool {
 	if h.calling.TryBegin() {
+		h.callIsOurs(true)
 		return true
 	}
 	h.plan(now, errInUse)
 	return false
+}
+
+// endCall ends a call of the keeper.
+func (h *hold) endCall() {
+	h.callIsOurs(false)
+	h.calling.End()
+}
+
+// callIsOurs records whether the call in flight is the keeper's.
+func (h *hold) callIsOurs(is bool) {
+	if h.keep != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.keep.byUs = is
+	}
 }
 
 var errInUse = errors.New("another call to the engine is in flight")
@@ -76,7 +92,13 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 		h.setDeadline(d, sent)
 	}
 	// Half of what is left: a call that hangs leaves time for another.
-	return min(h.deadline.at.Sub(sent)/2, callBound), nil
+	bound = min(h.deadline.at.Sub(sent)/2, callBound)
+	if h.keep != nil {
+		if h.keep.asked = h.grant.handOvers; h.keep.asked != h.keep.known && h.keep.able {
+			bound = min(bound, max(h.window(), leastBound))
+		}
+	}
+	return bound, nil
 }
 
 // finishRenewal applies the engine's answer to a call made with ctx.
@@ -108,6 +130,9 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
 	}
 	h.renewals.ttl, h.deadline.span = ttl, grant.TTL
+	if h.keep != nil {
+		h.keep.word, h.keep.known, h.keep.failed = sent, h.keep.asked, false
+	}
 	h.setDeadline(h.locker.deadlineOf(sent, grant.TTL), answered)
 	return nil
 }
@@ -129,6 +154,10 @@ func (h *hold) plan(now boottime.Instant, err error) {
 	from, to := h.renewalTime()
 	if err != nil {
 		from, to = dueAfter(now, retryIn(h.deadline.at.Sub(now)))
+	}
+	if h.keep != nil && h.keep.able && h.grant.handOvers > 0 {
+		h.planNextCheck(now, err)
+		return
 	}
 	h.locker.keeper.add(h, max(from, soonest), max(to, soonest))
 }

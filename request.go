@@ -11,22 +11,26 @@ import (
 
 // A request is the options of one call.
 type request struct {
-	mode      driver.Mode
-	limit     int
-	weight    int
-	ttl       time.Duration
-	hasTTL    bool
-	wait      time.Duration // forever, unless set
-	noRenew   bool
-	maxHold   time.Duration
-	atLeast   time.Duration
-	oncePer   time.Duration
-	reentrant bool
-	each      []ownOptions     // by For
-	together  bool             // the call is part of AcquireAll
-	said      *details.Details // details of the call; nil: use those of Options
-	who       *description     // from Options, then from the call
-	err       error
+	mode       driver.Mode
+	limit      int
+	weight     int
+	ttl        time.Duration
+	hasTTL     bool
+	wait       time.Duration // forever, unless set
+	noRenew    bool
+	maxHold    time.Duration
+	atLeast    time.Duration
+	oncePer    time.Duration
+	reentrant  bool
+	yields     bool
+	leads      bool             // a campaign of Lead
+	keeps      bool             // the lease may be kept
+	preference *int             // nil: without
+	each       []ownOptions     // by For
+	together   bool             // the call is part of AcquireAll
+	said       *details.Details // details of the call; nil: use those of Options
+	who        *description     // from Options, then from the call
+	err        error
 }
 
 // positive records an error when d is not a positive duration.
@@ -52,10 +56,14 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	r.apply(opts)
 	r.applyOwn(name)
 	r.applyOncePer()
+	if r.preference != nil {
+		r.prefer()
+	}
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.mode == driver.Shared && !l.features.Shared, r.weight > 1 && !l.features.Weights:
+	case r.mode == driver.Shared && !l.features.Shared, r.weight > 1 && !l.features.Weights,
+		r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
 		return ErrUnsupported
 	case r.limit > 0 && r.weight > r.limit:
 		return fmt.Errorf("%w: Weight(%d), Limit(%d)", ErrTooHeavy, r.weight, r.limit)
@@ -63,7 +71,8 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	if err := r.describe(); err != nil {
+	r.keeps = l.opts.Keep > 0 && r.keepable()
+	if err := r.describe(l); err != nil {
 		return err
 	}
 	r.ttl, err = l.checkTTL(r.ttl)

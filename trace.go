@@ -66,10 +66,13 @@ const (
 	// KindRenewal: a call to the engine that renews a lease, by the Locker or by Extend. A
 	// renewal of nested leases belongs to the outermost one that is left.
 	KindRenewal
+	// KindKeep: a lease that was released and is kept, until another call takes it or it is given
+	// back. It has the ID of the hold before it. See Options.Keep.
+	KindKeep
 )
 
 // String returns the kind as a word for logs and labels.
-func (k Kind) String() string { return word([]string{"wait", "hold", "renewal"}, int(k)) }
+func (k Kind) String() string { return word([]string{"wait", "hold", "renewal", "keep"}, int(k)) }
 
 // A Step is what happened in a wait, a hold or a renewal.
 type Step uint8
@@ -83,9 +86,16 @@ const (
 	// StepRetrying: a wait continues although a call to the engine failed with Err. Each such
 	// call has one.
 	StepRetrying
+	// StepRecalled: a hold or a keep continues, and another process waits for it. Only leases
+	// with Yields and those that may be kept hear of that.
+	StepRecalled
+	// StepOutranked: a hold continues, and the leader is about to step down for a candidate of
+	// higher Preference.
+	StepOutranked
 
 	StepGranted    // a wait has ended: the engine granted a lease
 	StepHandedOver // a wait has ended: a lease of this process was handed over
+	StepTaken      // a wait or a keep has ended: a lease that was kept was taken
 	StepNested     // a wait has ended: a nested lease
 	StepResumed    // a wait has ended: Resume found the lease alive
 	StepRefused    // a wait has ended: the resource is held, and the call does not wait
@@ -95,33 +105,34 @@ const (
 	// StepFailed: a wait or a renewal has ended in any other error.
 	StepFailed
 
-	// StepReleased: a hold has ended by Release, at the engine, by a hand-over, or because other
-	// leases of the same hold are left.
+	// StepReleased: a hold has ended by Release, at the engine, by a hand-over, because it is kept,
+	// or because other leases of the same hold are left.
 	StepReleased
-	// StepLost: a hold has ended before its Release, see ErrLost.
+	// StepLost: a hold has ended before its Release, see ErrLost, or a keep by a loss.
 	StepLost
-	// StepEvicted: a hold has ended because somebody evicted it, and the engine said so.
+	// StepEvicted: a hold or a keep has ended because somebody evicted it, and the engine said so.
 	StepEvicted
 	// StepUnknown: a hold has ended by a Release whose outcome is unknown. Further attempts have
-	// no events.
+	// no events. Or a keep has ended in this way.
 	StepUnknown
+	StepGivenBack // a keep has ended: the engine has the lease back
 
 	StepRenewed // a renewal has ended: the engine agreed
 )
 
 // steps are the words for logs and labels.
 var steps = []string{
-	"begun", "queued", "retrying",
-	"granted", "handed_over", "nested", "resumed", "refused", "gave_up", "failed",
-	"released", "lost", "evicted", "unknown",
+	"begun", "queued", "retrying", "recalled", "outranked",
+	"granted", "handed_over", "taken", "nested", "resumed", "refused", "gave_up", "failed",
+	"released", "lost", "evicted", "unknown", "given_back",
 	"renewed",
 }
 
 // String returns the step as a word for logs and labels.
 func (s Step) String() string { return word(steps, int(s)) }
 
-// Ends reports whether s is the end of a wait, a hold or a renewal.
-func (s Step) Ends() bool { return s > StepRetrying }
+// Ends reports whether s is the end of a wait, a hold, a renewal or a keep.
+func (s Step) Ends() bool { return s > StepOutranked }
 
 // Holds reports whether s is the end of a wait that acquired a lease.
 func (s Step) Holds() bool { return s >= StepGranted && s <= StepResumed }
@@ -143,10 +154,12 @@ const (
 	causeEngine  = "engine"
 )
 
-// Cause returns why a lease was lost, as a word for labels: expired, evicted, max_hold, or engine
+// Cause returns why a hold was lost, as a word for labels: expired, evicted, max_hold, or engine
 // for any other reason that the engine gave. It is empty for all other events.
 func (e Event) Cause() string {
 	switch {
+	case e.Kind == KindKeep:
+		return ""
 	case e.Step == StepEvicted:
 		return causeEvicted
 	case e.Step != StepLost:
@@ -217,7 +230,7 @@ func (a *acquisition) traceEnd(le *Lease, err error) {
 func (a *acquisition) failedFor(took time.Duration, err error) Step {
 	busy := errors.Is(err, ErrBusy)
 	switch {
-	case busy && !a.waits:
+	case busy && (!a.waits || a.recalls):
 		return StepRefused
 	case busy, errors.Is(err, ErrClosed),
 		a.caller.Err() != nil && errors.Is(err, context.Cause(a.caller)),
@@ -232,6 +245,8 @@ type traced struct {
 	values context.Context // the caller's
 	id     uint64          // guarded by hold.mu; of its events; 0 until the beginning was traced
 	ended  bool            // guarded by hold.mu
+
+	recalled bool // guarded by hold.mu; StepRecalled was traced
 }
 
 // event returns an event of the lease, whose ID is set.
@@ -253,6 +268,9 @@ func (le *Lease) traceBegun(id uint64) {
 	h.mu.Lock()
 	le.traced.id = id
 	lost := h.cause
+	if h.recalled {
+		le.traceRecalled()
+	}
 	h.mu.Unlock()
 	if lost != nil {
 		le.traceLost(lost)
@@ -283,6 +301,49 @@ func (le *Lease) traceEnd(s Step, err error) {
 	}
 	e := le.event(KindHold, s)
 	e.Took, e.Err = h.locker.clock.Now().Sub(le.since), err
+	h.locker.opts.Trace(le.traced.values, e)
+}
+
+// traceRecalled traces that another process waits, once, and not before the beginning was traced.
+// Requires hold.mu.
+func (le *Lease) traceRecalled() {
+	if le.traced.id != 0 && !le.traced.ended && !le.traced.recalled {
+		le.traced.recalled = true
+		le.hold.locker.opts.Trace(le.traced.values, le.event(KindHold, StepRecalled))
+	}
+}
+
+// traceRecalled traces that another process waits for the hold, for each of its leases, or for what
+// is kept. Requires h.mu.
+func (h *hold) traceRecalled() {
+	for _, le := range h.holders.leases {
+		le.traceRecalled()
+	}
+	if h.phase != kept {
+		return
+	}
+	if le := h.keep.lease; le != nil && !le.traced.recalled {
+		le.traced.recalled = true
+		h.traceKeep(le, StepRecalled, nil)
+	}
+}
+
+// traceOutranked traces that a leader is about to step down.
+func (le *Lease) traceOutranked() {
+	if le.traced.id != 0 {
+		le.hold.locker.opts.Trace(le.traced.values, le.event(KindHold, StepOutranked))
+	}
+}
+
+// traceKeep traces a step of the keeping that follows le, whose end was traced. Requires h.mu.
+func (h *hold) traceKeep(le *Lease, s Step, err error) {
+	if le == nil || le.traced.id == 0 {
+		return
+	}
+	e := le.event(KindKeep, s)
+	if e.Err = err; s.Ends() {
+		e.Took = h.locker.clock.Now().Sub(h.keep.since)
+	}
 	h.locker.opts.Trace(le.traced.values, e)
 }
 

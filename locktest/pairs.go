@@ -53,6 +53,9 @@ func (p *Pairs) Trace(_ context.Context, e leasehold.Event) {
 
 // begins notes a begin. A hold must begin after its wait has ended with a lease. Requires p.mu.
 func (p *Pairs) begins(e leasehold.Event, key pair) {
+	if hold := p.ended[pair{leasehold.KindHold, e.ID}]; e.Kind == leasehold.KindKeep && hold.Step != leasehold.StepReleased {
+		p.breaks("%+v begins after %+v", e, hold)
+	}
 	if wait := p.ended[pair{leasehold.KindWait, e.ID}]; e.Kind == leasehold.KindHold && (!wait.Step.Holds() || wait.Token != e.Token) {
 		p.breaks("%+v begins after %+v", e, wait)
 	}
@@ -65,7 +68,7 @@ func (p *Pairs) ends(e leasehold.Event, key pair) {
 	if e.Kind != leasehold.KindRenewal {
 		p.ended[key] = e
 	}
-	if failed := e.Step != leasehold.StepReleased && e.Step != leasehold.StepRenewed && !e.Step.Holds(); failed != (e.Err != nil) {
+	if failed := e.Step != leasehold.StepReleased && e.Step != leasehold.StepRenewed && e.Step != leasehold.StepGivenBack && !e.Step.Holds(); failed != (e.Err != nil) {
 		p.breaks("%+v has an error, or has none", e)
 	}
 }

@@ -156,6 +156,7 @@ func (h *hub) start() {
 // forget forgets what is known. Requires mu.
 func (h *hub) forget() {
 	h.known, h.compared = nil, false
+	h.waited, h.told = nil, nil
 	clear(h.evicts)
 	for l, one := range h.places {
 		h.losePlace(l, one)

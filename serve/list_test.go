@@ -133,7 +133,7 @@ func TestTooManyNamesAreNotFollowed(t *testing.T) {
 	}
 	d.names.Store(1 << 40) // no look ends that goes through all
 	partial(true)
-	s.post(wire.Acquire, `{"name":"here","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"here","owner":"owner","ttl_ms":3600000}`).want(t, 200, "")
 	if kind, e := next(); kind != wire.EventGranted || e.Name != "here" {
 		t.Errorf("told %s %+v", kind, e)
 	}

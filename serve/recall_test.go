@@ -59,6 +59,12 @@ func TestAHolderIsWanted(t *testing.T) {
 	if !s.post(wire.Renew, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "").grant.Wanted {
 		t.Error("a renewal does not tell that others wait")
 	}
+	for _, owner := range []string{"first", "second"} {
+		s.post(wire.Release, `{"name":"n","owner":%q}`, owner).want(t, 200, "")
+	}
+	if s.post(wire.Renew, `{"name":"n","owner":"holder","ttl_ms":60000}`).want(t, 200, "").grant.Wanted {
+		t.Error("a renewal tells of those who have left")
+	}
 	s.post(wire.Release, `{"name":"n","owner":"holder"}`).want(t, 200, "")
 	for _, want := range []string{wire.EventGranted, wire.EventReleased} {
 		if kind, e := all(); kind != want {

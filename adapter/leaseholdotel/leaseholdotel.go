@@ -1,7 +1,7 @@
 // Package leaseholdotel reports to OpenTelemetry what a [leasehold.Locker] does.
 //
 // Each wait for a lock is a span, and so is each hold. Both are children of the caller's span, and
-// a hold is linked to its wait. Renewals are events of the hold.
+// a hold is linked to its wait. Renewals and recalls are events of the hold.
 //
 // Metrics have the attribute leasehold.engine. Only spans have the lock's name, because there may
 // be any number of names; see [Options.Lock].
@@ -123,6 +123,8 @@ func (o *Observer) holds(ctx context.Context, e leasehold.Event) {
 	case e.Step == leasehold.StepBegun:
 		_, s.hold = o.tracer.Start(ctx, "leasehold hold", attributes(e), trace.WithLinks(trace.Link{SpanContext: s.wait.SpanContext()}))
 		s.hold.SetAttributes(attribute.Int64("leasehold.token", int64(e.Token)))
+	case !e.Step.Ends():
+		s.hold.AddEvent(e.Step.String())
 	default:
 		s.hold.SetAttributes(attribute.String("leasehold.end", e.Step.String()))
 		if cause := e.Cause(); cause != "" {

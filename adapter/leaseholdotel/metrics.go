@@ -25,6 +25,9 @@ type metrics struct {
 	slack    metric.Float64Histogram
 	failures metric.Int64Counter
 	lost     metric.Int64Counter // by leasehold.cause
+	keeps    metric.Int64Counter // by leasehold.end
+	recalls  metric.Int64Counter
+	outranks metric.Int64Counter
 }
 
 // seconds are boundaries from half a millisecond to an hour.
@@ -35,7 +38,7 @@ var shares = metric.WithExplicitBucketBoundaries(.05, .1, .2, .33, .4, .5, .6, .
 
 func newMetrics(o *Options) (*metrics, error) {
 	meter := cmp.Or(o.MeterProvider, otel.GetMeterProvider()).Meter(scope)
-	m, errs := &metrics{lock: o.Lock}, make([]error, 7)
+	m, errs := &metrics{lock: o.Lock}, make([]error, 10)
 	m.acquire, errs[0] = meter.Float64Histogram("leasehold.acquire.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("How long calls that acquire a lock took, by what came of them."))
 	m.hold, errs[1] = meter.Float64Histogram("leasehold.hold.duration", metric.WithUnit("s"), seconds,
@@ -50,6 +53,12 @@ func newMetrics(o *Options) (*metrics, error) {
 		metric.WithDescription("Renewals that failed. Each lease is tried again until it ends."))
 	m.lost, errs[6] = meter.Int64Counter("leasehold.lost", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that ended before they were released, by cause."))
+	m.keeps, errs[7] = meter.Int64Counter("leasehold.keeps", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that were kept after their release, by how that ended."))
+	m.recalls, errs[8] = meter.Int64Counter("leasehold.recalls", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases, held or kept, that another process has waited for."))
+	m.outranks, errs[9] = meter.Int64Counter("leasehold.outranked", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leaders that stepped down for a candidate of higher preference."))
 	return m, errors.Join(errs...)
 }
 
@@ -76,10 +85,18 @@ func (m *metrics) start(ctx context.Context, e leasehold.Event) {
 	}
 	m.held.Add(ctx, 0, m.of(e))
 	m.failures.Add(ctx, 0, m.of(e))
+	m.recalls.Add(ctx, 0, m.of(e))
+	m.outranks.Add(ctx, 0, m.of(e))
+	for _, s := range keepEnds {
+		m.keeps.Add(ctx, 0, m.of(e, attribute.String("leasehold.end", s.String())))
+	}
 	for _, cause := range leasehold.Causes() {
 		m.lost.Add(ctx, 0, m.of(e, attribute.String("leasehold.cause", cause)))
 	}
 }
+
+// keepEnds are how keeping a lease ends.
+var keepEnds = []leasehold.Step{leasehold.StepTaken, leasehold.StepGivenBack, leasehold.StepLost, leasehold.StepEvicted, leasehold.StepUnknown}
 
 func (m *metrics) trace(ctx context.Context, e leasehold.Event) {
 	switch e.Kind {
@@ -89,6 +106,8 @@ func (m *metrics) trace(ctx context.Context, e leasehold.Event) {
 		m.holds(ctx, e)
 	case leasehold.KindRenewal:
 		m.renews(ctx, e)
+	case leasehold.KindKeep:
+		m.keeping(ctx, e)
 	}
 }
 
@@ -104,14 +123,30 @@ func (m *metrics) waits(ctx context.Context, e leasehold.Event) {
 }
 
 func (m *metrics) holds(ctx context.Context, e leasehold.Event) {
-	if e.Step == leasehold.StepBegun {
+	switch {
+	case e.Step == leasehold.StepBegun:
 		m.held.Add(ctx, 1, m.of(e))
+	case e.Step == leasehold.StepRecalled:
+		m.recalls.Add(ctx, 1, m.of(e))
+	case e.Step == leasehold.StepOutranked:
+		m.outranks.Add(ctx, 1, m.of(e))
+	}
+	if !e.Step.Ends() {
 		return
 	}
 	m.held.Add(ctx, -1, m.of(e))
 	m.hold.Record(ctx, e.Took.Seconds(), m.of(e, attribute.String("leasehold.end", e.Step.String())))
 	if cause := e.Cause(); cause != "" {
 		m.lost.Add(ctx, 1, m.of(e, attribute.String("leasehold.cause", cause)))
+	}
+}
+
+func (m *metrics) keeping(ctx context.Context, e leasehold.Event) {
+	switch {
+	case e.Step == leasehold.StepRecalled:
+		m.recalls.Add(ctx, 1, m.of(e))
+	case e.Step.Ends():
+		m.keeps.Add(ctx, 1, m.of(e, attribute.String("leasehold.end", e.Step.String())))
 	}
 }
 

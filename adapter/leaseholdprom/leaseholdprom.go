@@ -5,7 +5,7 @@
 //
 // All series of an engine start at zero together, so that rate and increase include the first loss.
 // They start in New for the engines in [Options.Engines], else when a lock is first requested.
-// There are about 260 per engine, and with Options.Lock per value of that label.
+// There are about 290 per engine, and with Options.Lock per value of that label.
 package leaseholdprom
 
 import (
@@ -44,6 +44,9 @@ type Collector struct {
 	slack    *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 	lost     *prometheus.CounterVec // by cause
+	keeps    *prometheus.CounterVec // by end
+	recalls  *prometheus.CounterVec
+	outranks *prometheus.CounterVec
 }
 
 // seconds are histogram buckets from half a millisecond to an hour.
@@ -80,6 +83,9 @@ func New(o *Options) (*Collector, error) {
 	c.slack = histogram("leasehold_renewal_slack_ratio", "What renewals found left of the lease, as a share of its TTL.", shares)
 	c.failures = counter("leasehold_renewal_failures_total", "Renewals that failed. Each lease is tried again until it ends.")
 	c.lost = counter("leasehold_lost_total", "Leases that ended before they were released, by cause.", "cause")
+	c.keeps = counter("leasehold_keeps_total", "Leases that were kept after their release, by how that ended.", "end")
+	c.recalls = counter("leasehold_recalls_total", "Leases, held or kept, that another process has waited for.")
+	c.outranks = counter("leasehold_outranked_total", "Leaders that stepped down for a candidate of higher preference.")
 	for _, engine := range o.Engines {
 		c.start(leasehold.Event{Engine: engine})
 	}
@@ -121,6 +127,8 @@ func (c *Collector) Trace(_ context.Context, e leasehold.Event) {
 		c.holds(e)
 	case leasehold.KindRenewal:
 		c.renews(e)
+	case leasehold.KindKeep:
+		c.keeping(e)
 	}
 }
 
@@ -137,6 +145,9 @@ func (c *Collector) start(e leasehold.Event) {
 	for s := leasehold.StepReleased; s <= leasehold.StepUnknown; s++ {
 		c.hold.WithLabelValues(c.of(e, s.String())...)
 	}
+	for _, s := range keepEnds {
+		c.keeps.WithLabelValues(c.of(e, s.String())...)
+	}
 	for _, cause := range leasehold.Causes() {
 		c.lost.WithLabelValues(c.of(e, cause)...)
 	}
@@ -144,7 +155,12 @@ func (c *Collector) start(e leasehold.Event) {
 	c.held.WithLabelValues(c.of(e)...)
 	c.slack.WithLabelValues(c.of(e)...)
 	c.failures.WithLabelValues(c.of(e)...)
+	c.recalls.WithLabelValues(c.of(e)...)
+	c.outranks.WithLabelValues(c.of(e)...)
 }
+
+// keepEnds are how keeping a lease ends.
+var keepEnds = []leasehold.Step{leasehold.StepTaken, leasehold.StepGivenBack, leasehold.StepLost, leasehold.StepEvicted, leasehold.StepUnknown}
 
 func (c *Collector) waits(e leasehold.Event) {
 	switch {
@@ -158,14 +174,30 @@ func (c *Collector) waits(e leasehold.Event) {
 }
 
 func (c *Collector) holds(e leasehold.Event) {
-	if e.Step == leasehold.StepBegun {
+	switch {
+	case e.Step == leasehold.StepBegun:
 		c.held.WithLabelValues(c.of(e)...).Inc()
+	case e.Step == leasehold.StepRecalled:
+		c.recalls.WithLabelValues(c.of(e)...).Inc()
+	case e.Step == leasehold.StepOutranked:
+		c.outranks.WithLabelValues(c.of(e)...).Inc()
+	}
+	if !e.Step.Ends() {
 		return
 	}
 	c.held.WithLabelValues(c.of(e)...).Dec()
 	c.hold.WithLabelValues(c.of(e, e.Step.String())...).Observe(e.Took.Seconds())
 	if cause := e.Cause(); cause != "" {
 		c.lost.WithLabelValues(c.of(e, cause)...).Inc()
+	}
+}
+
+func (c *Collector) keeping(e leasehold.Event) {
+	switch {
+	case e.Step == leasehold.StepRecalled:
+		c.recalls.WithLabelValues(c.of(e)...).Inc()
+	case e.Step.Ends():
+		c.keeps.WithLabelValues(c.of(e, e.Step.String())...).Inc()
 	}
 }
 
@@ -179,7 +211,7 @@ func (c *Collector) renews(e leasehold.Event) {
 }
 
 func (c *Collector) all() []prometheus.Collector {
-	return []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost}
+	return []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost, c.keeps, c.recalls, c.outranks}
 }
 
 // Describe implements prometheus.Collector.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,4 +227,62 @@ func TestEnginesStartAtZero(t *testing.T) {
 	if !errors.Is(err, leasehold.ErrInvalidOption) {
 		t.Errorf("Engines beside Lock: %v", err)
 	}
+}
+
+// What is kept, recalled and outranked is counted, and a hold that goes on is held.
+func TestKeepsAndRecalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := memory.NewServer()
+		open := func(o leasehold.Options) *leasehold.Locker {
+			locks, err := leasehold.New(server.Connect(), &o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { locks.Close() })
+			return locks
+		}
+		locks, others := open(leasehold.Options{Trace: metrics.Trace, Keep: time.Second}), open(leasehold.Options{})
+		cycle := func(locks *leasehold.Locker) {
+			if err := locks.Do(t.Context(), "a", func(context.Context) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cycle(locks)
+		cycle(locks)
+		cycle(others)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		var leaders sync.WaitGroup
+		for i, l := range []*leasehold.Locker{locks, others} {
+			leaders.Go(func() {
+				l.Lead(ctx, "b", func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return nil
+				}, leasehold.Preference(i))
+			})
+			synctest.Wait()
+		}
+		defer leaders.Wait()
+		defer cancel()
+		got := scrape(t, registry)
+		for series, want := range map[string]float64{
+			"leasehold_acquire_seconds engine=memory outcome=taken": 1,
+			"leasehold_keeps_total end=taken engine=memory":         1,
+			"leasehold_keeps_total end=given_back engine=memory":    1,
+			"leasehold_keeps_total end=lost engine=memory":          0,
+			"leasehold_recalls_total engine=memory":                 2,
+			"leasehold_outranked_total engine=memory":               1,
+			"leasehold_held engine=memory":                          1, // until the leader's callback returns
+		} {
+			if v, ok := got[series]; !ok || v != want {
+				t.Errorf("%s is %v (%t), want %v", series, v, ok, want)
+			}
+		}
+	})
 }

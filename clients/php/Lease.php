@@ -4,6 +4,8 @@
  * renews once a third of the TTL has passed, and throws when the lease is over. A step that takes longer than the TTL
  * loses the lease. PHP's clock stands still while the machine sleeps: do not use this on machines that do.
  *
+ * With yields, wanted is true once others wait, as of the last renewal: release at a safe point.
+ *
  *     require 'Lease.php';
  *     $lease = new Lease('http://127.0.0.1:7400', 'nightly-report', ttl: 30, wait: 5);
  *     foreach ($steps as $step) {
@@ -19,15 +21,16 @@ final class Lease
     private float $renewAt;
     private int $call = 0;
     public string $token; // of the grant, above 2^53
+    public bool $wanted = false;
 
-    public function __construct(private string $url, private string $name, private float $ttl, float $wait = 0, private ?string $owner = null)
+    public function __construct(private string $url, private string $name, private float $ttl, float $wait = 0, private ?string $owner = null, private bool $yields = false)
     {
         $this->owner = $owner ?? bin2hex(random_bytes(20));
         $end = self::now() + $wait;
         do {
             $sent = self::now();
             $left = max(0.0, min($end - $sent, 10.0));
-            [$status, $answer] = $this->call('acquire', ['ttl_ms' => (int) ($ttl * 1000), 'wait_ms' => (int) ($left * 1000), 'queue' => $wait > 0], 5 + $left);
+            [$status, $answer] = $this->call('acquire', ['ttl_ms' => (int) ($ttl * 1000), 'wait_ms' => (int) ($left * 1000), 'queue' => $wait > 0] + $this->yields(), 5 + $left);
             if ($status !== 200) {
                 usleep(100_000);
             }
@@ -37,7 +40,12 @@ final class Lease
             throw new RuntimeException($answer['error'] ?? 'no answer', $status);
         }
         $this->token = $answer['token'];
-        $this->granted($sent + $answer['waited_ms'] / 1000);
+        $this->granted($sent + $answer['waited_ms'] / 1000, $answer);
+    }
+
+    private function yields(): array
+    {
+        return $this->yields ? ['wanted' => true] : [];
     }
 
     /** Renews when it is time, and throws when the lease is over. */
@@ -45,11 +53,11 @@ final class Lease
     {
         if (self::now() >= $this->renewAt) {
             $sent = self::now();
-            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)], max(0.01, $this->deadline - $sent));
+            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)] + $this->yields(), max(0.01, $this->deadline - $sent));
             if ($status === 410) {
                 $this->deadline = 0;
             } elseif ($status === 200 && self::now() < $this->deadline) {
-                $this->granted($sent);
+                $this->granted($sent, $answer);
             }
         }
         if (self::now() >= $this->deadline) {
@@ -62,8 +70,9 @@ final class Lease
         $this->call('release', [], 5);
     }
 
-    private function granted(float $since): void
+    private function granted(float $since, array $answer): void
     {
+        $this->wanted = $this->wanted || ($answer['wanted'] ?? false);
         $this->deadline = $since + $this->ttl * 0.99 - 0.002;
         $this->renewAt = $since + $this->ttl / 3;
     }

@@ -1,5 +1,5 @@
-/* How an exclusive lease goes from one client of a process to another without the engine, and how
- * it ends: hold.go, lease.go, localqueue.go.
+/* How an exclusive lease goes from one client of a process to another without the engine, is kept
+ * for the next one, and how it ends: hold.go, keep.go, lease.go, localqueue.go.
  *
  * Each step, and the function that it models:
  *
@@ -9,12 +9,20 @@
  *   handed = true                Lease.Release, hold.handOver, localQueue.handOver
  *   gets, of what was handed     acquisition.take and hold.take in handover.go: the latter checks the lease again; if
  *                                it is not fit, it gives the lease up and contends
+ *   FRESH                        hold.isFresh in keep.go
+ *   kept = true                  hold.offer, localQueue.offer; asKept: a waiter is offered it at once
+ *   kept = false                 localQueue.take and enter, or reclaim by GiveBack
+ *   GiveBack                     hold.giveBack and check: a recall, the end of the window, Close
  *   lose, pass                   hold.markLostIf, localQueue.pass
  *   giveUp                       hold.release, which names the grant
  *   Keeper                       deadlines.go, renewal.go, Request.Lost */
 
 #define TTL    6 /* ticks */
-#define WINDOW 1 /* Options.HandOver: ticks since the grant within which the lease may be handed over */
+#define WINDOW 1 /* Options.HandOver: ticks since the grant within which the lease may be handed over; and
+                  * Options.Keep: ticks since the engine's last word within which it may be kept and taken */
+#ifndef KEEP
+#define KEEP   false
+#endif
 #ifndef LAST
 #define LAST   5 /* when time stops */
 #endif
@@ -40,7 +48,9 @@ byte owner, left, fence; /* fence: of the last grant */
 
 /* What the process knows of its hold. */
 bool held, lost, handed, releasing; /* handed: in transit, no client has it */
+bool kept, asKept; /* kept: whoever comes may take it; asKept: in transit by the rules for that */
 byte base, granted, deadline, handOvers; /* base: its fence; granted: ticks since; deadline: ticks until */
+byte word; /* ticks since the engine was asked and said that the process holds */
 
 /* The queue of the process. */
 bool turn;     /* somebody has the turn */
@@ -67,7 +77,17 @@ byte evicts = EVICTS, renewals = RENEWALS;
 #ifndef HAND_OVERS
 #define HAND_OVERS handOvers /* mutation: 0, tokens do not tell them apart */
 #endif
+#ifndef KEEPS_ANY_AGE
+#define KEEPS_ANY_AGE false /* mutation: what is kept may be old */
+#endif
+#ifndef NO_RECLAIM
+#define NO_RECLAIM false /* mutation: what is being given back may still be taken */
+#endif
+#ifndef TAKES_UNSEEN
+#define TAKES_UNSEEN false /* mutation: who takes what is kept does not look whether it is fresh */
+#endif
 #define FIT (held && !lost && deadline * 2 > TTL && (granted <= WINDOW || ANY_AGE))
+#define FRESH (KEEP && held && !lost && deadline * 2 > TTL && (word <= WINDOW || KEEPS_ANY_AGE))
 
 inline tick(what) { if :: what > 0 -> what-- :: else fi }
 inline grow(what) { if :: what <= WINDOW -> what++ :: else fi }
@@ -92,7 +112,7 @@ inline pass() {
 inline lose() {
 	printf("lost\n");
 	lost = true; believes[0] = false; believes[1] = false;
-	if :: !handed -> pass() :: else fi /* who gets it keeps the turn, and sees the cause */
+	if :: !handed && !kept -> pass() :: else fi /* who gets it keeps the turn, and sees the cause */
 }
 
 /* The engine gives up a grant of the process, if it is still there. */
@@ -102,25 +122,27 @@ inline giveUp(grant) {
 
 proctype Client(byte me) {
 	byte turns = TURNS, mine;
-	bool yes;
+	bool yes, wasKept;
 
 acquire:
 	if
 	:: atomic { !turn -> turn = true } goto contend
-	:: atomic { turn -> waits[me] = true }
+	:: atomic { turn && kept -> kept = false || NO_RECLAIM && releasing; wasKept = true } goto takes
+	:: atomic { turn && !kept -> waits[me] = true }
 	fi;
 end_waits:
 	if
 	:: atomic { gets[me] && !handed -> gets[me] = false } goto contend
-	:: atomic { gets[me] && handed -> gets[me] = false; handed = false } /* adopt */
+	:: atomic { gets[me] && handed -> gets[me] = false; handed = false; wasKept = asKept; asKept = false } /* adopt */
 	:: atomic { waits[me] -> waits[me] = false } goto next /* it gives up */
 	fi;
+takes:
 	if
-	:: atomic { FIT || NO_SECOND_LOOK ->
-		mine = base; handOvers++; believes[me] = true;
+	:: atomic { (wasKept -> FRESH || TAKES_UNSEEN : FIT || NO_SECOND_LOOK) ->
+		wasKept = false; mine = base; handOvers++; believes[me] = true;
 		gains(me, base * STEP + HAND_OVERS) }
 		goto holds
-	:: atomic { !FIT && !NO_SECOND_LOOK -> held = false; mine = base } /* no longer fit, or lost: the turn is this client's */
+	:: atomic { !(wasKept -> FRESH || TAKES_UNSEEN : FIT || NO_SECOND_LOOK) -> wasKept = false; held = false; mine = base } /* no longer fit, or lost: the turn is this client's */
 		atomic { giveUp(mine) }
 	fi;
 
@@ -131,7 +153,7 @@ end_contends:
 		owner = P; left = TTL; fence++; mine = fence }
 	if
 	:: atomic { age < TTL -> /* begin */
-		base = mine; deadline = TTL - age; granted = 0; handOvers = 0;
+		base = mine; deadline = TTL - age; granted = 0; word = age; handOvers = 0;
 		held = true; lost = false; releasing = false; evicted = owner != P || fence != mine; overtaken = false;
 		believes[me] = true;
 		if :: !evicted -> gains(me, base * STEP) :: else fi }
@@ -144,12 +166,21 @@ holds:	/* and Release, at any time */
 	:: atomic { !lost && base == mine && held && deadline == 0 -> lose() } goto holds /* expire */
 	:: atomic { lost || base != mine || !held -> believes[me] = false; giveUp(mine) } /* ErrLost; abandon */
 		goto next
-	:: atomic { !lost && base == mine && held && deadline > 0 && FIT && waits[1 - me] -> /* handOver */
+	:: atomic { !lost && base == mine && held && deadline > 0 && FRESH -> /* keep, offer */
+		printf("%d keeps, %d after the engine's word\n", me, word);
+		assert(!(overtaken && overtakenFor > WINDOW)); /* promise 3 */
+		believes[me] = false;
+		if
+		:: waits[1 - me] -> handed = true; asKept = true; waits[1 - me] = false; gets[1 - me] = true
+		:: else -> kept = true
+		fi }
+		goto next
+	:: atomic { !lost && base == mine && held && deadline > 0 && !FRESH && FIT && waits[1 - me] -> /* handOver */
 		printf("%d hands over, %d after the grant\n", me, granted);
 		assert(!(overtaken && overtakenFor > WINDOW)); /* promise 3 */
 		believes[me] = false; handed = true; waits[1 - me] = false; gets[1 - me] = true }
 		goto next
-	:: atomic { !lost && base == mine && held && deadline > 0 && !(FIT && waits[1 - me]) ->
+	:: atomic { !lost && base == mine && held && deadline > 0 && !FRESH && !(FIT && waits[1 - me]) ->
 		believes[me] = false; releasing = true }
 	fi;
 	atomic {
@@ -173,7 +204,17 @@ end:	do
 	:: atomic { held && !lost && !releasing && deadline == 0 -> lose() }
 	:: atomic { held && !lost && !releasing && (owner != P || fence != base) -> lose() }
 	:: atomic { held && !lost && !releasing && deadline > 0 && owner == P && fence == base && renewals > 0 ->
-		renewals--; left = TTL; deadline = TTL }
+		renewals--; left = TTL; deadline = TTL; word = 0 }
+	od
+}
+
+/* What is kept is given back at any time: for a recall, or because it is not used. */
+proctype GiveBack() {
+	byte mine;
+end:	do
+	:: atomic { kept && !releasing -> kept = NO_RECLAIM; releasing = true; mine = base }
+		atomic { giveUp(mine) }
+		atomic { if :: base == mine && releasing -> held = false; kept = false; releasing = false; pass() :: else fi }
 	od
 }
 
@@ -210,13 +251,13 @@ end:	do
 		if :: deadline == 0 -> believes[0] = false; believes[1] = false :: else fi; /* contexts look at the clock */
 		tick(leftQ);
 		if :: leftQ == 0 -> believesQ = false :: else fi;
-		grow(granted); grow(overtakenFor);
+		grow(granted); grow(word); grow(overtakenFor);
 		if :: age < TTL -> age++ :: else fi }
 	od
 }
 
 init {
-	atomic { run Clock(); run Evict(); run Keeper(); run Other(); run Client(0); run Client(1) }
-end:	gone == 2;
+	atomic { run Clock(); run Evict(); run Keeper(); run GiveBack(); run Other(); run Client(0); run Client(1) }
+end:	gone == 2 && !kept && !releasing;
 	assert(owner != P && !turn) /* promise 4 */
 }

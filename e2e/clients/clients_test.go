@@ -225,6 +225,39 @@ try {
 }
 `
 
+const phpYields = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), 'batch', ttl: 6, yields: true);
+echo "held\n";
+for ($steps = 0; !$lease->wanted; $steps++) {
+    $lease->check();
+    usleep(2_000);
+}
+$lease->release();
+`
+
+// A batch in PHP gives way once a renewal says that others wait.
+func TestCopyGivesWay(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "memory:")
+	cmd := exec.Command("php", write(t, t.TempDir(), "a", "<?php"+phpYields))
+	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+server.url, "FILE="+folder(t, "clients/php/Lease.php"))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	ask(t, "POST", server.url+"/v1/acquire", `{"name":"batch","ttl_ms":60000,"wait_ms":30000}`)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A server that hangs: each file to copy ends its section before the engine gives the lease on.
 func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 	t.Parallel()

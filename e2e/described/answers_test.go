@@ -50,7 +50,7 @@ func (d failingDriver) List(context.Context, string, string, int) ([]driver.Stat
 }
 func (d failingDriver) Evict(_ context.Context, _, _, _ string) error    { return d.err }
 func (d failingDriver) RaiseFence(context.Context, string, uint64) error { return d.err }
-func (d failingDriver) SetLimit(context.Context, string, int) error { return d.err }
+func (d failingDriver) SetLimit(context.Context, string, int) error      { return d.err }
 
 func (d failingDriver) Rehearse(context.Context) error { return d.err }
 func (d failingDriver) Check(context.Context) ([]driver.Finding, error) {

@@ -25,7 +25,7 @@ import (
 // TestEtcd explores etcdlock, and etcd's client and gRPC below it, over an etcd in memory. With leases of
 // five seconds a claim takes its turn without a read.
 func TestEtcd(t *testing.T) {
-	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd")
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd", "recall")
 }
 
 // TestLateEtcd explores it over one that deletes what is over when it looks, every half a second.
@@ -53,7 +53,9 @@ func TestEtcdRecalls(t *testing.T) {
 type alwaysAsking struct{ *etcdlock.Driver }
 
 func (d alwaysAsking) Claim(req driver.Request) (driver.Claim, error) {
-	req.Wanted = func() {}
+	if req.Wanted == nil {
+		req.Wanted = func() {}
+	}
 	return d.Driver.Claim(req)
 }
 

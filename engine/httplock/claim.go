@@ -98,11 +98,11 @@ func (c *claim) try(ctx context.Context) (_ driver.Grant, wanted bool, _ error) 
 
 // listen opens the stream of events if the claim hears of some. One that others wait may come before the grant's answer.
 func (c *claim) listen(ctx context.Context) {
-	if c.req.Lost != nil || c.asks() {
-		c.d.watch.listen(ctx, c.d)
-	}
 	if c.asks() {
 		c.d.watch.expect(c)
+	}
+	if c.req.Lost != nil || c.asks() {
+		c.d.watch.listen(ctx, c.d)
 	}
 }
 

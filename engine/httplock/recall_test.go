@@ -135,3 +135,99 @@ func TestARecallByAnotherInstance(t *testing.T) {
 		}
 	}
 }
+
+// A driver asks for a stream that tells who is wanted once a claim does, though it had one without before.
+func TestAStreamTellsOnceItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	service := instances(t, memory.NewServer(), 1, nil)
+	target, err := url.Parse(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1
+	asked := make(chan string, 16)
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == wire.Events {
+			asked <- r.URL.Query().Get("kind")
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	d, other := open(t, between.URL), open(t, service)
+	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	plain, err := d.Claim(driver.Request{Resource: "plain", Owner: "another-holder-of-this-test", TTL: time.Minute, Lost: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if kinds := <-asked; kinds != "evicted,ended" {
+		t.Errorf("nobody has asked, and the stream is asked for %q", kinds)
+	}
+	var wanted atomic.Int64
+	held(t, d, &wanted)
+	select {
+	case kinds := <-asked:
+		if kinds != "evicted,ended,wanted" {
+			t.Errorf("the stream is asked for %q", kinds)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("no other stream is asked for")
+	}
+	queue(t, other)
+	for end := time.Now().Add(20 * time.Second); wanted.Load() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not told")
+		}
+	}
+}
+
+// A recall that comes while the answer with the grant is under way is not lost.
+func TestARecallBeforeTheAnswerThatGrants(t *testing.T) {
+	t.Parallel()
+	service := instances(t, memory.NewServer(), 1, nil)
+	target, err := url.Parse(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1
+	granted, pass := make(chan bool, 8), make(chan bool)
+	forward.ModifyResponse = func(r *http.Response) error {
+		if r.Request.URL.Path == wire.Acquire {
+			granted <- true
+			<-pass
+		}
+		return nil
+	}
+	between := httptest.NewServer(forward)
+	d, other := open(t, between.URL), open(t, service)
+	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	told := make(chan bool, 1)
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: "the-holder-of-this-test", TTL: time.Minute, Wanted: func() {
+		select {
+		case told <- true:
+		default:
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := make(chan error, 1)
+	go func() {
+		_, err := c.Try(t.Context())
+		tried <- err
+	}()
+	<-granted
+	queue(t, other)
+	select {
+	case <-told:
+	case <-time.After(20 * time.Second):
+		t.Error("not told")
+	}
+	close(pass)
+	if err := <-tried; err != nil {
+		t.Error(err)
+	}
+}

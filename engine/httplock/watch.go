@@ -25,14 +25,19 @@ const (
 	silentFor = 15 * time.Second
 )
 
-// heardKinds are the events that concern a driver.
-const heardKinds = wire.EventEvicted + "," + wire.EventEnded + "," + wire.EventWanted
+// endKinds are the events that concern a driver. wantedKinds are those of one whose claims ask to be recalled.
+const (
+	endKinds    = wire.EventEvicted + "," + wire.EventEnded
+	wantedKinds = endKinds + "," + wire.EventWanted
+)
 
 // A watch tells holders of their ends, by the service's events.
 type watch struct {
 	mu    sync.Mutex
 	held  map[lease]holding // guarded by mu
 	asks  map[lease]*claim  // guarded by mu; those that hold or may, and are told that others wait
+	kinds string            // guarded by mu; that a stream is asked for: once a claim has asked, with EventWanted
+	again func()            // guarded by mu; ends the stream, so that another is asked for; nil: there was none
 	begun bool              // guarded by mu
 	until time.Time         // guarded by mu; for how long claims wait for the stream
 	open  chan struct{}     // closed when a stream was open for the first time
@@ -46,7 +51,7 @@ type holding struct {
 }
 
 func (w *watch) init() {
-	w.held, w.asks, w.open = make(map[lease]holding), make(map[lease]*claim), make(chan struct{})
+	w.held, w.asks, w.open, w.kinds = make(map[lease]holding), make(map[lease]*claim), make(chan struct{}), endKinds
 }
 
 // listen opens the stream, and waits for it a little the first times.
@@ -92,6 +97,11 @@ func (w *watch) expect(c *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asks[c.lease()] = c
+	if w.kinds == endKinds {
+		if w.kinds = wantedKinds; w.again != nil {
+			w.again()
+		}
+	}
 }
 
 // remove ends both.
@@ -126,6 +136,10 @@ func (w *watch) run(d *service) {
 func (w *watch) stream(d *service) (opened bool) {
 	ctx, cancel := context.WithCancel(d.life)
 	defer cancel()
+	w.mu.Lock()
+	kinds := w.kinds
+	w.again = cancel
+	w.mu.Unlock()
 	silence := time.AfterFunc(silentFor, func() {
 		d.links.Hung(time.Now().Add(-silentFor))
 		cancel()
@@ -134,7 +148,7 @@ func (w *watch) stream(d *service) (opened bool) {
 	resp, err := d.send(ctx, d.client.Load(), func(ctx context.Context) (*http.Request, error) {
 		query := url.Values{"prefix": {d.opts.Events}}
 		if d.features.Tells { // a service that tells knows this field
-			query.Set("kind", heardKinds)
+			query.Set("kind", kinds)
 		}
 		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?"+query.Encode(), nil)
 	})

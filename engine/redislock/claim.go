@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -69,6 +70,7 @@ const (
 	replyGone
 	replyNoHistory
 	replyTooYoung
+	replyTooHeavy
 )
 
 // Try implements driver.Claim.
@@ -187,6 +189,11 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 	case replyTooYoung:
 		unserved()
 		return driver.Grant{}, nil, d.tooYoung(values)
+	case replyTooHeavy:
+		unserved()
+		c.update(func(now *state) { now.refuse(was, false) })
+		c.d.subscriber.dropPlace(c)
+		return driver.Grant{}, nil, driver.ErrTooHeavy
 	case replyNoHistory:
 		unserved()
 		return driver.Grant{}, nil, fmt.Errorf("%w: %q", ErrNoFenceHistory, c.req.Resource)
@@ -244,7 +251,7 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 // sendTry sends an attempt of a claim whose state is was.
 func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, error) {
 	d, k := c.d, c.keys
-	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats}
+	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost}
 	wake, pending, fresh := "", "", "" // pending is of calls that may still come
 	if c.req.Queue {
 		wake = d.subscriber.wakeChannel(k.lock)
@@ -259,7 +266,7 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	try := d.pipelines.newCall(scriptAcquire)
 	try.durable, try.leaves = true, leavesSoon
 	try.keys(k, c.req.Owner, kinds...)
-	try.args(c.req.Owner, c.req.TTL, modeName(c.req.Mode), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
+	try.args(c.req.Owner, c.req.TTL, modeName(&c.req), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.MinUptime, pending, goneTTL,
 		number, d.grantsUnasked(), fresh, memory, known.Milliseconds(), d.o.Rest, placeTTL)
 	return d.pipelines.ask(ctx, k.lock, try)
@@ -303,7 +310,7 @@ func (c *claim) refusal(values []any) (*driver.Busy, error) {
 	busy := &driver.Busy{Retry: left}
 	if len(values) >= 9 {
 		busy.Holder = driver.Holder{
-			Owner: driver.OwnerOf(text(values[4])), Mode: modeOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
+			Owner: driver.OwnerOf(text(values[4])), Mode: modeOf(text(values[5])), Weight: weightOf(text(values[5])), Fence: driver.FenceOf(max(number(values[6]), 0)),
 			Held: ms(values[7]), Left: left, Note: text(values[8]),
 		}
 	}
@@ -426,7 +433,7 @@ func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, wh
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease)
 	release.leaves = leavesLate
-	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats)
+	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost)
 	release.args(c.req.Owner, max(how.Linger, 0), late, goneTTL, which, d.o.Rest, restEvery, how.Bar, placeTTL)
 	reply, err := d.ask(ctx, k.lock, release)
 	if err != nil {
@@ -464,18 +471,31 @@ func (c *claim) wanted() {
 // roundUp returns the TTL that the server uses.
 func roundUp(d time.Duration) time.Duration { return time.Duration(millis(d)) * time.Millisecond }
 
-func modeName(m driver.Mode) string {
-	if m == driver.Shared {
-		return "s"
+// modeName returns the mode as scripts have it: x, or s and the weight, of which 1 is left out.
+func modeName(req *driver.Request) string {
+	switch {
+	case req.Mode == driver.Exclusive:
+		return "x"
+	case req.Weight > 1:
+		return fmt.Sprint("s", req.Weight)
 	}
-	return "x"
+	return "s"
 }
 
 func modeOf(name string) driver.Mode {
-	if name == "s" {
+	if strings.HasPrefix(name, "s") {
 		return driver.Shared
 	}
 	return driver.Exclusive
+}
+
+// weightOf returns the weight in the name of a mode, or 0 if it is exclusive.
+func weightOf(name string) int {
+	if modeOf(name) == driver.Exclusive {
+		return 0
+	}
+	n, _ := strconv.Atoi(name[1:]) // what is damaged is 1
+	return max(n, 1)
 }
 
 func flag(b bool) int64 {

@@ -186,7 +186,7 @@ func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) er
 	for {
 		c := k.d.pipelines.newCall(scriptBeat)
 		c.leaves = leavesSoon
-		c.keys(k.keys, "", kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindBeats)
+		c.keys(k.keys, "", kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindBeats, kindWeights, kindMost)
 		c.args(e.wakeChannel(k.keys.lock), placeTTL, len(wait))
 		c.texts(wait...)
 		c.texts(gone...)

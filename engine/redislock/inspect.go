@@ -25,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 // show asks for what there is of names, which one server has.
 func (d *Driver) show(ctx context.Context, names ...string) ([]any, error) {
-	kinds := []byte{kindHistory, kindQueue, kindDetails, kindShares, kindBeats}
+	kinds := []byte{kindHistory, kindQueue, kindDetails, kindShares, kindBeats, kindWeights, kindMost}
 	inspect := d.pipelines.newCall(scriptInspect)
 	inspect.args(len(names) * (1 + len(kinds)))
 	for _, name := range names {
@@ -44,22 +44,22 @@ func stateOf(name string, value any) (driver.State, error) {
 	if why, refused := value.(refusal); refused {
 		return driver.State{}, explain(why)
 	}
-	values, err := answer{reply: value}.slice(4)
+	values, err := answer{reply: value}.slice(5)
 	if err != nil {
 		return driver.State{}, err
 	}
-	st := driver.State{Resource: name, Fence: driver.FenceOf(max(number(values[0]), 0))}
+	st := driver.State{Resource: name, Fence: driver.FenceOf(max(number(values[0]), 0)), Limit: int(min(max(number(values[4]), 0), driver.MaxWeight))}
 	holders, err := rows(values[1], 7)
 	for _, h := range holders {
 		st.Holders = append(st.Holders, driver.Holder{
-			Owner: driver.OwnerOf(text(h[0])), Mode: modeOf(text(h[1])), Limit: int(max(number(h[2]), 0)),
+			Owner: driver.OwnerOf(text(h[0])), Mode: modeOf(text(h[1])), Weight: weightOf(text(h[1])), Limit: int(max(number(h[2]), 0)),
 			Fence: driver.FenceOf(max(number(h[3]), 0)), Held: ms(h[4]), Left: ms(h[5]), Note: text(h[6]),
 		})
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
 	waiters, errW := rows(values[2], 4)
 	for _, w := range waiters {
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(text(w[0])), Mode: modeOf(text(w[1])), Waited: ms(w[2]), Note: text(w[3])})
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(text(w[0])), Mode: modeOf(text(w[1])), Weight: weightOf(text(w[1])), Waited: ms(w[2]), Note: text(w[3])})
 	}
 	damaged, errD := rows(values[3], 1)
 	if err = errors.Join(err, errW, errD); err == nil && len(damaged) > 0 {
@@ -94,7 +94,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	}
 	k := d.keysOf(name)
 	evict := d.pipelines.newCall(scriptEvict)
-	evict.keys(k, owner, kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindWhy, kindGone, kindBeats)
+	evict.keys(k, owner, kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindWhy, kindGone, kindBeats, kindWeights, kindMost)
 	evict.args(owner, reason, d.historyLife(0), whyTTL, goneTTL, placeTTL)
 	reply, err := d.ask(ctx, k.lock, evict)
 	if err != nil {
@@ -149,5 +149,19 @@ func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) 
 	return nil
 }
 
-// SetLimit returns [driver.ErrUnsupported].
-func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }
+// SetLimit implements [driver.Operator]. The limit has a key of its own, which does not expire.
+// Programs of versions that know no limits ignore it.
+func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
+	}
+	k := d.keysOf(name)
+	set := d.pipelines.newCall(scriptLimit)
+	set.keys(k, "", kindQueue, kindDetails, kindShares, kindLimits, kindBeats, kindWeights, kindMost)
+	set.args(limit, placeTTL)
+	reply, err := d.ask(ctx, k.lock, set)
+	if err == nil {
+		_, err = reply.integer("limit")
+	}
+	return err
+}

@@ -16,6 +16,8 @@ const (
 	kindDetails = 'd' // hash: about each waiter and each sharer, and a mark if a sharer may want to know who waits
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
+	kindWeights = 'w' // sorted set: sharers that weigh more than 1, and heavier than that what they do together, see prelude.lua
+	kindMost    = 'o' // string: the limit that an operator has set; never expires
 	kindRest    = 'r' // string: when the lock's rest ends
 	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
 

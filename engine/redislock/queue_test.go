@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -95,11 +96,12 @@ func decide(ctx context.Context, d driver.Driver, name string) error {
 		s := &all[i]
 		if rand.N(4) > 0 {
 			s.terms = queue.Claim{Mode: driver.Shared, Limit: rand.N(5)}
+			s.terms.Weight = rand.N(1 + cmp.Or(s.terms.Limit, 4))
 		}
 		var err error
 		s.Claim, err = d.Claim(driver.Request{
 			Resource: name, Owner: fmt.Sprint(name, "/", i), TTL: time.Minute, Queue: true,
-			Mode: s.terms.Mode, Limit: s.terms.Limit,
+			Mode: s.terms.Mode, Limit: s.terms.Limit, Weight: s.terms.Weight,
 		})
 		if err != nil {
 			return err

@@ -173,7 +173,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 // Features implements [driver.Driver]. Redis supports every feature.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Engine: "redis", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Engine: "redis", Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true,
 		Tells: true, Recalls: true, Keeps: true,
 		MinTTL: minTTL, Step: step,

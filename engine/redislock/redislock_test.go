@@ -194,7 +194,7 @@ func TestScriptsCountToTheSame(t *testing.T) {
 func TestScriptsHaveHeads(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*script{
-		"acquire": scriptAcquire, "renew": scriptRenew, "release": scriptRelease, "evict": scriptEvict, "raise": scriptRaise, "inspect": scriptInspect, "renewall": scriptRenewAll,
+		"acquire": scriptAcquire, "renew": scriptRenew, "release": scriptRelease, "evict": scriptEvict, "raise": scriptRaise, "limit": scriptLimit, "inspect": scriptInspect, "renewall": scriptRenewAll,
 		"take": scriptTake, "give": scriptGive, "note": scriptNote,
 	} {
 		head, _, _ := strings.Cut(s.load().text, "\nlocal ")

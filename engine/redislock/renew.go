@@ -98,7 +98,7 @@ type renewed struct {
 // runRenew has renew.lua run once.
 func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (renewed, error) {
 	d, k := c.d, c.keys
-	kinds := []byte{kindHistory, kindDetails, kindShares, kindLimits}
+	kinds := []byte{kindHistory, kindDetails, kindShares, kindLimits, kindWeights}
 	if c.req.Wanted != nil {
 		kinds = append(kinds, kindQueue)
 	}

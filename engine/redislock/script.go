@@ -32,6 +32,7 @@ var (
 	scriptEvict    = &script{name: "evict.lua"}    // inspect.go
 	scriptBeat     = &script{name: "beat.lua"}     // crowd.go
 	scriptRaise    = &script{name: "raise.lua"}    // inspect.go
+	scriptLimit    = &script{name: "limit.lua"}    // inspect.go
 	scriptInspect  = &script{name: "inspect.lua"}  // inspect.go
 	scriptRenewAll = &script{name: "renewall.lua"} // renewall.go
 )

@@ -7,8 +7,8 @@
 //
 // Programs that do not know the format show the text first. The mark is a blank and U+2063
 // INVISIBLE SEPARATOR. The fields are h host, u user, p process id, g program, s start in seconds
-// since 1970, l link, k kind. Each label is a field too, whose key is a period and the label's
-// name.
+// since 1970, l link, k kind, r the preference of a candidate for leadership. Each label is a field
+// too, whose key is a period and the label's name.
 //
 // In a value, %XX replaces a percent sign, a semicolon, an equals sign, a control character and the
 // bytes of U+2063. A note is only text if it has no mark, or if anything but fields follows its
@@ -43,6 +43,8 @@ type Details struct {
 	Labels  map[string]string
 	Text    string
 	Kind    string
+
+	Preference int
 }
 
 // Kinds of holders.
@@ -64,12 +66,15 @@ const lastSecond = 253402300799
 // lastPID is far above what systems give.
 const lastPID = 1<<31 - 1
 
+// MostPreference is the highest preference; its negative is the lowest.
+const MostPreference = 1_000_000_000
+
 // IsZero reports whether d is empty.
 func (d Details) IsZero() bool { return d.Bare() && d.Text == "" }
 
 // Bare reports whether d has only a text.
 func (d Details) Bare() bool {
-	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == ""
+	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == "" && d.Preference == 0
 }
 
 // Check returns nil if a note of d decodes to the same details, as far as its length allows.
@@ -89,6 +94,8 @@ func (d Details) Check() error {
 		return fmt.Errorf("details: a process id of %d", d.PID)
 	case !d.Started.IsZero() && (d.Started.Unix() < 1 || d.Started.Unix() > lastSecond):
 		return errors.New("details: a start before 1970 or after 9999")
+	case d.Preference > MostPreference || d.Preference < -MostPreference:
+		return fmt.Errorf("details: a preference of %d", d.Preference)
 	case d.Link != "" && !isLink(d.Link):
 		return errors.New("details: a link that is no URL of http or https, or has a password")
 	}
@@ -108,7 +115,7 @@ func blank(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }
 func (d Details) Or(other Details) Details {
 	d.Host, d.User, d.Program = cmp.Or(d.Host, other.Host), cmp.Or(d.User, other.User), cmp.Or(d.Program, other.Program)
 	d.Link, d.Text, d.Kind = cmp.Or(d.Link, other.Link), cmp.Or(d.Text, other.Text), cmp.Or(d.Kind, other.Kind)
-	d.PID = cmp.Or(d.PID, other.PID)
+	d.PID, d.Preference = cmp.Or(d.PID, other.PID), cmp.Or(d.Preference, other.Preference)
 	if d.Started.IsZero() {
 		d.Started = other.Started
 	}
@@ -154,6 +161,9 @@ func (d Details) Note() string {
 	}
 	field("l", d.Link)
 	field("k", d.Kind)
+	if d.Preference != 0 {
+		field("r", strconv.Itoa(d.Preference))
+	}
 	for _, label := range slices.Sorted(maps.Keys(d.Labels)) {
 		if !first {
 			b.WriteByte(';')
@@ -273,6 +283,13 @@ func (d *Details) set(key, value string) bool {
 	case "p":
 		n, ok := number(value, lastPID)
 		d.PID = int(n)
+		return ok
+	case "r":
+		digits, negative := strings.CutPrefix(value, "-")
+		n, ok := number(digits, MostPreference)
+		if d.Preference = int(n); negative {
+			d.Preference = -d.Preference
+		}
 		return ok
 	case "s":
 		n, ok := number(value, lastSecond)

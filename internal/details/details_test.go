@@ -1,6 +1,7 @@
 package details_test
 
 import (
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 var whole = details.Details{
 	Host: "web-7", User: "anna", PID: 4242, Program: "backup", Started: time.Unix(1764271024, 0).UTC(),
 	Link: "https://ci.example.com/runs/17?x=1;y=2#3", Labels: map[string]string{"team": "payments", "exit": "0", "a=b;c%\u2063 \u2063": "\n\x00 \u2063x=y;\u202e"},
-	Text: "nightly backup", Kind: details.Once,
+	Text: "nightly backup", Kind: details.Once, Preference: -3,
 }
 
 // What is written is read as it was, whatever its fields hold.
@@ -31,6 +32,8 @@ func TestNotesAreReadAsWritten(t *testing.T) {
 		"text and host":         {Host: " \u2063h=1", Text: "\u2063"},
 		"label of equal name":   {Host: "a", Labels: map[string]string{"h": "b"}},
 		"empty value":           {Labels: map[string]string{"a": ""}},
+		"preference alone":      {Preference: details.MostPreference},
+		"least preference":      {Host: "a", Preference: -details.MostPreference},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := d.Check(); err != nil {
@@ -65,6 +68,7 @@ func TestForeignNotesAreText(t *testing.T) {
 	for _, note := range []string{
 		"", "web-7 sleep[4242]", "h=web-7", "x \u2063", "x \u2063h", "x \u2063h=a;", "x \u2063;h=a", "x \u2063=a", "x \u2063h=a;h=b", "x \u2063h=a;u=c;h=b", "x \u2063.a=;.b=;.%61=",
 		"x \u2063p=0", "x \u2063p=-1", "x \u2063p=+1", "x \u2063p=01", "x \u2063p=99999999999999999999", "x \u2063p=", "x \u2063s=253402300800", "x \u2063s=1.5",
+		"x \u2063r=", "x \u2063r=0", "x \u2063r=-0", "x \u2063r=-", "x \u2063r=+1", "x \u2063r=01", "x \u2063r=--1", "x \u2063r=1000000001", "x \u2063r=-1000000001",
 		"x \u2063h=%", "x \u2063h=%4", "x \u2063h=%zz", "x \u2063h=%ff", "x \u2063h=%FF", "x \u2063h=a\nb", "x \u2063h=a=b", "x \u2063.=a", "x \u2063H=a", "x \u2063h=a\xff",
 		"x\u2063h=a", "x \u2063l=javascript:alert(1)", "x \u2063z=1",
 		"x \u2063h=" + strings.Repeat("a", driver.MaxNote),
@@ -105,6 +109,7 @@ func TestOnlyWebAddressesAreLinks(t *testing.T) {
 func TestBadDetailsAreRefused(t *testing.T) {
 	for name, d := range map[string]details.Details{
 		"host": {Host: "\xff"}, "user": {User: "\xff"}, "program": {Program: "\xff"}, "kind": {Kind: "\xff"}, "text": {Text: "\xff"},
+		"preference": {PID: 1, Preference: math.MinInt}, "high": {Preference: details.MostPreference + 1}, "low": {Preference: -details.MostPreference - 1},
 		"pid": {PID: -1}, "great pid": {PID: 1 << 31}, "started": {Started: time.Unix(0, 0)}, "late": {Started: time.Unix(1<<40, 0)},
 		"label": {Labels: map[string]string{"": "x"}}, "label's name": {Labels: map[string]string{"\xff": "x"}}, "label's value": {Labels: map[string]string{"x": "\xff"}},
 	} {

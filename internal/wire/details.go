@@ -19,6 +19,8 @@ type Details struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Text    string            `json:"text,omitempty"`
 	Kind    string            `json:"kind,omitempty"`
+
+	Preference int `json:"preference,omitempty"` // of a candidate for leadership
 }
 
 // Renews reports whether somebody means to renew a lease of that kind.
@@ -32,7 +34,7 @@ func Said(note string) (text string, of *Details) {
 	}
 	return d.Shown(), &Details{
 		Host: d.Host, User: d.User, PID: d.PID, Program: d.Program, Started: instant(d.Started), Link: d.Link,
-		Labels: d.Labels, Text: d.Text, Kind: d.Kind,
+		Labels: d.Labels, Text: d.Text, Kind: d.Kind, Preference: d.Preference,
 	}
 }
 
@@ -49,7 +51,7 @@ func Noted(text string, of *Details) (string, error) {
 	if of == nil {
 		return text, nil
 	}
-	d := details.Details{Host: of.Host, User: of.User, PID: of.PID, Program: of.Program, Link: of.Link, Labels: of.Labels, Text: of.Text, Kind: of.Kind}
+	d := details.Details{Host: of.Host, User: of.User, PID: of.PID, Program: of.Program, Link: of.Link, Labels: of.Labels, Text: of.Text, Kind: of.Kind, Preference: of.Preference}
 	if of.Started != "" {
 		started, err := time.Parse(time.RFC3339, of.Started)
 		if err != nil {

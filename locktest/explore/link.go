@@ -84,6 +84,7 @@ type linkClaim struct {
 	over     bool          // guarded by mu; it was released or lost, or refused: a call of Wanted may be from before
 	serving  bool          // guarded by mu; a call is served, whose answer tells of those who wait
 	tells    bool          // guarded by mu; it does
+	granted  bool          // guarded by mu; the engine's last answer, maybe still on its way, was a grant
 	stopWake chan struct{} // ends the goroutine of passWake; nil: there is none
 }
 
@@ -138,7 +139,7 @@ func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.
 		if late() {
 			return outcome{err: errTooLate}, nil
 		}
-		return c.tell(func() outcome { return serve(ctx) }), nil
+		return c.tell(op, func() outcome { return serve(ctx) }), nil
 	})
 	if err != nil {
 		return outcome{err: err}
@@ -148,7 +149,7 @@ func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.
 }
 
 // tell serves a call, and notes whether the engine has said meanwhile that others wait.
-func (c *linkClaim) tell(serve func() outcome) outcome {
+func (c *linkClaim) tell(op string, serve func() outcome) outcome {
 	c.mu.Lock()
 	c.serving, c.tells = true, false
 	c.mu.Unlock()
@@ -156,6 +157,12 @@ func (c *linkClaim) tell(serve func() outcome) outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serving, o.wanted = false, c.tells
+	switch op {
+	case "Try":
+		c.granted = o.err == nil
+	case "Release", "Linger":
+		c.granted = c.granted && o.err != nil
+	}
 	return o
 }
 
@@ -174,11 +181,18 @@ func (c *linkClaim) hear(o outcome) {
 func (c *linkClaim) recall() {
 	c.mu.Lock()
 	c.tells = true
-	serving := c.serving
+	serving, granted := c.serving, c.granted
 	c.mu.Unlock()
-	if !serving {
-		c.link.pushes.Push(c.link.what("is wanted"), func() { c.hear(outcome{wanted: true}) })
+	if serving {
+		return
 	}
+	c.link.pushes.Push(c.link.what("is wanted"), func() {
+		if granted {
+			c.hear(outcome{wanted: true})
+		} else { // the engine is wrong, and that must show
+			c.wanted()
+		}
+	})
 }
 
 func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
@@ -388,7 +402,7 @@ func (l *batchLink) serve(ctx context.Context, renewals []driver.Renewal, lates 
 	for _, i := range at {
 		all := serve
 		serve = func() outcome {
-			answers[i] = renewals[i].Claim.(*linkClaim).tell(all)
+			answers[i] = renewals[i].Claim.(*linkClaim).tell("RenewAll", all)
 			return outcome{}
 		}
 	}

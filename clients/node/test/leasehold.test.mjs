@@ -231,6 +231,7 @@ test('a notice that is lost comes with a renewal', async () => {
     await until(() => lease.wanted.aborted)
     await lease.release()
     await (await waiter).release()
+    assert.ok(between.calls.filter((call) => call.ttl_ms).every((call) => call.wanted)) // renewals too
   }
 })
 

@@ -506,6 +506,7 @@ class TestClient(Served, unittest.TestCase):
                 got = self.waiter(Client(server.url))
                 self.assertTrue(lease.wanted.wait(LONG))
             until(lambda: got)
+            self.assertTrue(all(call.get("wanted") for call in front.calls if "ttl_ms" in call))  # renewals too
 
     def test_a_stream_that_ends_is_opened_again(self):
         server = telling(self, self.server)

@@ -1,8 +1,8 @@
 #!lua
 -- One attempt: grants, or refuses and keeps the place in the queue.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats;
---       10 the mark of memory.lua, unless any memory will do
--- ARGV: 1 owner, 2 TTL in ms, 3 mode (x or s), 4 limit (0: none), 5 1: queue,
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats,
+--       10 weights, 11 an operator's limit; 12 the mark of memory.lua, unless any memory will do
+-- ARGV: 1 owner, 2 TTL in ms, 3 mode (x, or s and the weight), 4 limit (0: none), 5 1: queue,
 --       6 channel for the end of the lease, and for who waits, 7 note, 8 life of the history in ms (0: for ever),
 --       9 1: refuse without a history, 10 number of the attempt,
 --       11 channel for the turn, 12 ms the server must be known to remember (0: any),
@@ -11,9 +11,9 @@
 --       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms,
 --       20 how long a rest is in ms (0: there are none), 21 how long a place lives in ms
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
---        {3, the mark} the claim was released meanwhile, or another ended what it had; {4} no history; {5, memory, ms} known for too short;
+--        {3, the mark} the claim was released meanwhile, or another ended what it had; {4} no history; {5, memory, ms} known for too short; {6} too heavy;
 --        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
-local lock, history, queue, details, shares, limits, beats = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9]
+local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
@@ -29,7 +29,7 @@ local last, fence, since, by, channel, note = recall(past)
 
 if ARGV[9] == '1' and last == 0 then return {4} end
 if ARGV[12] ~= '0' and (not held or held == SHARED or held == owner) then
-  local memory, known = remembers(KEYS[10], ARGV[18], ARGV[19], ARGV[17], us)
+  local memory, known = remembers(KEYS[12], ARGV[18], ARGV[19], ARGV[17], us)
   if known < tonumber(ARGV[12]) then return {5, memory, known} end
 end
 if found[3] and found[3] ~= BARRED then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
@@ -97,6 +97,10 @@ else
   rest = 0
 end
 
+if too_heavy(mode, limit) then
+  if leave(owner) then wake() end
+  return {6}
+end
 local first = head(owner)
 if rest <= 0 and (not first or first == owner) and fits(mode, limit) then
   if not n then return exhausted() end
@@ -113,10 +117,13 @@ if rest <= 0 and (not first or first == owner) and fits(mode, limit) then
   if not held then
     -- Sharers from before the key was gone are lost, whatever became of it.
     for _, who in ipairs(redis.call('ZRANGE', shares, 0, -1)) do drop_sharer(who) end
+    redis.call('DEL', limits, weights)
     held = SHARED
   end
   redis.call('ZADD', shares, string.format('%.0f', ms + ttl), owner)
   if limit > 0 then redis.call('ZADD', limits, limit, owner) end
+  local weight = weight_of(mode)
+  if weight > 1 then weigh(owner, weight) end
   redis.call('HSET', details, 's' .. owner, cmsgpack.pack(n, ms, limit, ARGV[6], ARGV[7]))
   if wants(ARGV[6]) then redis.call('HSET', details, ASKED, '1') end
   remember(ARGV[8], n, fence, since, by, channel, note)

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Keeps the places of all those who wait behind one channel, by one write, and tells what became of them. The places of
 -- those who wait no more end when their last Try is as long ago as a place lives.
--- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 beats
+-- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 beats, 8 weights, 9 an operator's limit
 -- ARGV: 1 channel for the turn, 2 how long a place lives in ms, 3 how many wait, then their owners, then those who wait no more
 -- Reply: {the instant of the beat in ms, owner of the first in the queue, {which of those who wait have no place, …},
 --         what acquire.lua tells one who is refused}
-local lock, history, queue, details, shares, limits, beats = unpack(KEYS)
+local lock, history, queue, details, shares, limits, beats, weights, most = unpack(KEYS)
 local mine, PLACE, waiting = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local found = redis.call('MGET', lock, history)
 local held, past = found[1], found[2]

@@ -1,14 +1,13 @@
 #!lua flags=no-writes
 -- Shows who holds and who waits for each of several names, and what of that somebody has damaged.
--- KEYS: for each name lock, history, queue, details, shares, beats
+-- KEYS: for each name lock, history, queue, details, shares, beats, weights, an operator's limit
 -- ARGV: 1 how long a place lives in ms
 -- Reply: for each name {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
---         {owner, mode, waited in ms, note, …}, {what is damaged, …}}, or WRONGTYPE
+--         {owner, mode, waited in ms, note, …}, {what is damaged, …}, the operator's limit}, or WRONGTYPE
 local PLACE = tonumber(ARGV[1])
 local strings = {}
-for i = 1, #KEYS, 6 do
-  table.insert(strings, KEYS[i])
-  table.insert(strings, KEYS[i + 1])
+for i = 1, #KEYS, 8 do
+  for _, n in ipairs({0, 1, 7}) do table.insert(strings, KEYS[i + n]) end
 end
 local found = redis.call('MGET', unpack(strings))
 local clock = redis.call('TIME')
@@ -20,7 +19,7 @@ local function add(list, ...)
 end
 
 -- What there is of a name, of whose lock and history the values are held and past.
-local function show(held, past, lock, history, queue, details, shares, beats)
+local function show(held, past, most, lock, history, queue, details, shares, beats, weights)
   local last, fence, since, by, _, note, bad_history = recall(past)
   local holders, waiters, damaged = {}, {}, {}
 
@@ -35,6 +34,7 @@ local function show(held, past, lock, history, queue, details, shares, beats)
   local left = held and redis.call('PTTL', lock)
   if held == SHARED then
     local all = ask('the holders', 'ZRANGEBYSCORE', shares, string.format('%.0f', ms), '+inf', 'WITHSCORES')
+    local heavy = redis.call('EXISTS', weights) == 1
     for i = 1, #all, 2 do
       local who, ends = all[i], tonumber(all[i + 1])
       local stored = ask('the details', 'HGET', details, 's' .. who)
@@ -44,7 +44,7 @@ local function show(held, past, lock, history, queue, details, shares, beats)
         n, granted, limit, text, ends = 0, ms, 0, '', math.min(ends, ms)
       end
       if string.sub(who, 1, #LINGER) == LINGER then who = '' end
-      add(holders, who, 's', limit, n, ms - granted, ends - ms, text)
+      add(holders, who, 's' .. (heavy and tonumber(redis.pcall('ZSCORE', weights, all[i])) or ''), limit, n, ms - granted, ends - ms, text)
     end
   elseif held and (held == by or held == LINGER) then
     add(holders, by, 'x', 0, fence, ms - since, left, note)
@@ -64,12 +64,12 @@ local function show(held, past, lock, history, queue, details, shares, beats)
       add(waiters, who, mode, ms - began, text)
     end
   end
-  return {last, holders, waiters, damaged}
+  return {last, holders, waiters, damaged, tonumber(most) or 0}
 end
 
 local replies = {}
-for i = 1, #KEYS, 6 do
-  local n = (i - 1) / 6 * 2
-  table.insert(replies, show(found[n + 1], found[n + 2], unpack(KEYS, i, i + 5)))
+for i = 1, #KEYS, 8 do
+  local n = (i - 1) / 8 * 3
+  table.insert(replies, show(found[n + 1], found[n + 2], found[n + 3], unpack(KEYS, i, i + 6)))
 end
 return replies

@@ -11,5 +11,5 @@ local function obstacle(ahead, rest, fence, since, by, note)
   if not ok then return {0, ahead, 1, left, '', 's', 0, 0, ''} end
   local who = soonest[1]
   if string.sub(who, 1, #LINGER) == LINGER then who = '' end
-  return {0, ahead, 0, soonest[2] - ms, who, 's', n, ms - granted, text}
+  return {0, ahead, 0, soonest[2] - ms, who, 's' .. (redis.call('ZSCORE', weights, soonest[1]) or ''), n, ms - granted, text}
 end

@@ -5,10 +5,39 @@
 -- The mark of an owner whose attempts are all refused, which no number follows.
 local BARRED = string.format('%.0f', EXACT)
 
+-- A sharer that weighs more than 1 stands in weights, by its weight. There EXTRA has by how much all of them weigh more
+-- than their number, so that nobody has to add them up. In limits HEAVY stands for them, as one who lets nobody beside it:
+-- programs that know no weights count heads, and stay away. Where such a program has forgotten one that died, its weight
+-- counts until all are gone.
+local EXTRA, HEAVY = '\31extra', '\31heavy'
+
+local function extra() return tonumber(redis.call('ZSCORE', weights, EXTRA) or nil) or 0 end
+
+local function weigh(who, weight)
+  local sum = extra() + weight - 1
+  redis.call('ZADD', weights, weight, who)
+  redis.call('ZADD', weights, string.format('%.0f', sum), EXTRA)
+  redis.call('ZADD', limits, 1, HEAVY)
+end
+
+local function weigh_no_more(who)
+  local weight = tonumber(redis.call('ZSCORE', weights, who) or nil)
+  if not weight then return end
+  local sum = extra() - weight + 1
+  redis.call('ZREM', weights, who)
+  if sum > 0 then
+    redis.call('ZADD', weights, string.format('%.0f', sum), EXTRA)
+  else
+    redis.call('DEL', weights)
+    redis.call('ZREM', limits, HEAVY)
+  end
+end
+
 local function drop_sharer(who)
   redis.call('ZREM', shares, who)
   redis.call('ZREM', limits, who)
   redis.call('HDEL', details, 's' .. who)
+  weigh_no_more(who)
 end
 
 -- Sharers that have expired.
@@ -22,7 +51,7 @@ end
 -- The lock is free when its last sharer has gone.
 local function free_if_unshared()
   if redis.call('EXISTS', shares) == 0 then
-    redis.call('DEL', lock)
+    redis.call('DEL', lock, limits, weights)
     held = false
   end
 end
@@ -36,7 +65,7 @@ local function follow_sharers()
   local left = math.min(tonumber(last), EXACT) - ms -- somebody may have damaged it
   left = string.format('%.0f', math.max(left, 1))
   redis.call('SET', lock, SHARED, 'PX', left)
-  for _, key in ipairs({shares, limits}) do redis.call('PEXPIRE', key, left) end
+  for _, key in ipairs({shares, limits, weights}) do redis.call('PEXPIRE', key, left) end
 end
 
 -- Lets a key live for at least that long.
@@ -98,15 +127,36 @@ local function head(me)
   end
 end
 
+-- A mode is x, or s and the weight, of which 1 is left out.
+local function is_shared(mode) return string.sub(mode, 1, 1) == 's' end
+local function weight_of(mode) return tonumber(string.sub(mode, 2)) or 1 end
+
+-- The smaller of two limits, of which 0 is none.
+local function smaller(a, b)
+  if a == 0 or b > 0 and b < a then return b end
+  return a
+end
+
+-- The limit of a shared claim that is decided: an operator's counts, too.
+local function limit_of(limit) return smaller(limit, tonumber(redis.pcall('GET', most)) or 0) end
+
+-- Whether a claim can never hold.
+local function too_heavy(mode, limit)
+  if not is_shared(mode) then return false end
+  limit = limit_of(limit)
+  return limit > 0 and weight_of(mode) > limit
+end
+
 -- Whether nobody who holds excludes such a claim.
 local function fits(mode, limit)
-  if not held then return true end
-  if held ~= SHARED or mode ~= 's' then return false end
+  if not held then return not too_heavy(mode, limit) end
+  if held ~= SHARED or not is_shared(mode) then return false end
   local count = redis.call('ZCARD', shares)
   if count == 0 then return false end -- held by sharers of another prefix
-  local least = tonumber(redis.call('ZRANGE', limits, 0, 0, 'WITHSCORES')[2]) or 0
-  if limit > 0 and (least == 0 or limit < least) then least = limit end
-  return least == 0 or count < least
+  local least = redis.call('ZRANGE', limits, 0, 1, 'WITHSCORES')
+  least = tonumber(least[1] == HEAVY and least[4] or least[1] ~= HEAVY and least[2]) or 0
+  least = smaller(least, limit_of(limit))
+  return least == 0 or count + extra() + weight_of(mode) <= least
 end
 
 -- Tells the driver behind a channel, and returns how many were listening. A message that
@@ -127,5 +177,5 @@ local ASKED = 'r'
 -- when to come back, in any case.
 local function wake(anyway)
   local first, _, mode, limit, channel = head()
-  if first and (anyway or fits(mode, limit)) then tell(channel, 'w', first, '') end
+  if first and (anyway or fits(mode, limit) or too_heavy(mode, limit)) then tell(channel, 'w', first, '') end
 end

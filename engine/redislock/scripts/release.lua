@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Gives up a lease or a place in the queue, and grants the lock to the next, or wakes it.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats, 10 weights, 11 an operator's limit
 -- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
 --       outcome is unknown so that it may still come (else empty; 'all': what is held was
 --       granted to another claim of the owner), 4 how long to remember that in ms,
@@ -8,7 +8,7 @@
 --       ms (0: there are none), 7 how long after the last one began another may, in ms,
 --       8 for how long to refuse all attempts of the owner, in ms (0: not), 9 how long a place lives in ms
 -- Reply: 1 given up; 2 and granted to the next; 0 there was nothing; -1 what is held was granted since
-local lock, history, queue, details, shares, limits, beats = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9]
+local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
@@ -79,6 +79,8 @@ elseif held == SHARED then
       redis.call('ZADD', shares, string.format('%.0f', ms + linger), nobody)
       if limit then redis.call('ZADD', limits, limit, nobody) end
       if mine then redis.call('HSET', details, 's' .. nobody, mine) end
+      local weight = tonumber(redis.call('ZSCORE', weights, owner) or nil)
+      if weight then weigh(nobody, weight) end
     end
     drop_sharer(owner)
     free_if_unshared()

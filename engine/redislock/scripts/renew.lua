@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
 -- Restarts a lease, as renewall.lua does, of any kind, and brings its history up to date. It
 -- never revives one that has ended.
--- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits; 6 queue, if the holder wants to know whether others wait
+-- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits, 6 weights; 7 queue, if the holder wants to know whether others wait
 -- ARGV: 1 owner, 2 TTL in ms, 3 channel, 4 note, 5 fence if known (else 0),
 --       6 life of the history in ms (0: for ever), 7 when the lease ends, in ms of the server's clock, if it
 --       may be shortened (else 0): one that was renewed since is not
 -- Reply: {fence, when it ends if that is later than asked (else 0), others wait}; {0} lost
-local lock, history, details, shares, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lock, history, details, shares, limits, weights = unpack(KEYS, 1, 6)
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 local held = redis.call('GET', lock)
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 local known, ends = tonumber(ARGV[7]), 0
-local others = KEYS[6] and redis.call('EXISTS', KEYS[6]) or 0
+local others = KEYS[7] and redis.call('EXISTS', KEYS[7]) or 0
 --include history.lua
 local past = redis.pcall('GET', history) -- a damaged one must not end the lease
 local last, fence, since, by, channel, note = recall(past)
@@ -37,7 +37,7 @@ if held == owner then
 end
 if not held then return {0} end
 
-local queue, beats, PLACE = '', '', 0 -- which the prelude names
+local queue, beats, most, PLACE = '', '', '', 0 -- which the prelude names
 --include prelude.lua
 if held ~= SHARED then return {0} end
 purge()

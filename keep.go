@@ -1,0 +1,342 @@
+package leasehold
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/several"
+)
+
+// keeping is what lets a hold be kept without a lease, see Options.Keep. All fields are guarded by
+// the hold's mutex. A hold that was not acquired to be kept has none.
+//
+// A kept hold has the turn. One goroutine at a time may move it on: the one that removed it from
+// the localQueue, by take, enter or reclaim, or the Release that has not yet offered it there.
+type keeping struct {
+	able    bool             // nothing that happened to the hold forbids it
+	word    boottime.Instant // when the engine was last asked about the grant and said yes
+	asked   uint64           // hand-overs when the call in flight was sent
+	known   uint64           // hand-overs at word
+	planned bool             // the keeper will check it
+	idle    bool             // the last check found it unused
+	failed  bool             // so did the last call
+	byUs    bool             // the call in flight is the keeper's
+	gone    chan struct{}    // closed when it has been given back; nil: it is not being
+	lease   *Lease           // the last one, for its Trace
+	since   boottime.Instant
+}
+
+// leastBound is the least time that a confirmation has, however short the window is.
+const leastBound = 100 * time.Millisecond
+
+// minKeep is the least of Options.Keep. Confirmations come twice in that time.
+const minKeep = 10 * time.Millisecond
+
+// keepable reports whether a lease that is acquired like this may be kept.
+func (r *request) keepable() bool {
+	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads
+}
+
+// window returns how long after the engine's last word the hold may be taken. Requires h.mu.
+func (h *hold) window() time.Duration { return min(h.locker.opts.Keep, h.deadline.span/2) }
+
+// isFresh reports whether the hold may be kept, or be taken by another call. Requires h.mu.
+func (h *hold) isFresh(now boottime.Instant) bool {
+	return h.keep != nil && h.keep.able && !h.recalled && !h.over() && h.holders.hasTurn &&
+		h.grant.handOvers < maxHandOvers &&
+		now.Sub(h.keep.word) < h.window() &&
+		h.deadline.at.Sub(now) > h.halfLength()
+}
+
+// halfLength is what must be left of a hold that is passed on. Requires h.mu.
+func (h *hold) halfLength() time.Duration { return min(h.renewals.ttl, h.deadline.span) / 2 }
+
+// suits reports whether the hold is what a would be granted. Requires h.mu.
+func (h *hold) suits(a *acquisition) bool {
+	like, fixed := a.turnWaiter(), h.fixed()
+	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
+}
+
+// leaves returns a channel that closes when a hold that was kept has been given back, or nil if it
+// is not being given back.
+func (h *hold) leaves() <-chan struct{} {
+	if h.keep == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keep.gone
+}
+
+// canKeep reports whether the hold, whose last lease is being released, is kept. A call of that
+// lease must not be in flight. Requires h.mu.
+func (h *hold) canKeep(now boottime.Instant) bool {
+	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs)
+}
+
+// neverKeep means that the hold is not kept any more, because others may act on the grant, or
+// because it is not what the next call would be granted.
+func (h *hold) neverKeep() {
+	if h.keep == nil {
+		return
+	}
+	h.mu.Lock()
+	h.keep.able = false
+	gone := h.phase == kept && h.reclaim()
+	h.mu.Unlock()
+	if gone {
+		h.giveBack()
+	}
+}
+
+// offer passes a kept hold, whose last lease was le, on: to a waiter, or to the next call that
+// comes. If the Locker is closed, it releases the hold.
+func (h *hold) offer(le *Lease) error {
+	h.mu.Lock()
+	h.beginKeeping(le)
+	h.mu.Unlock()
+	offered := h.locker.queue.offer(h.req.Resource, h)
+	h.mu.Lock()
+	// Whoever changed it before the offer left it to us.
+	gone := offered && (h.phase == lost || h.recalled || !h.keep.able) && h.reclaim()
+	if !offered {
+		h.leave()
+	}
+	h.mu.Unlock()
+	switch {
+	case gone:
+		h.giveBack()
+	case !offered:
+		err := h.endKeeping()
+		le.finishRelease(err)
+		return err
+	}
+	return nil
+}
+
+// beginKeeping traces that the hold is kept after le. Requires h.mu.
+func (h *hold) beginKeeping(le *Lease) {
+	if h.locker.opts.Trace != nil {
+		h.keep.lease, h.keep.since = le, h.locker.clock.Now()
+		h.traceKeep(le, StepBegun, nil)
+	}
+}
+
+// reclaim takes a kept hold from the localQueue, to be given back, and reports whether it was
+// there. Requires h.mu.
+func (h *hold) reclaim() bool {
+	if !h.locker.queue.reclaim(h.req.Resource, h) {
+		return false
+	}
+	h.leave()
+	return true
+}
+
+// leave begins to give back a hold that has the turn. Requires h.mu.
+func (h *hold) leave() {
+	h.transition(onRelease)
+	if h.keep != nil {
+		h.keep.gone = make(chan struct{})
+	}
+}
+
+// giveBack releases a hold that was reclaimed, beside the caller, and passes the turn on.
+func (h *hold) giveBack() {
+	h.locker.calls.startCleanUp(func() { h.endKeeping() }) // its result is not needed: the grant expires
+}
+
+// endKeeping releases a hold that was kept at the engine, and passes the turn on.
+func (h *hold) endKeeping() error {
+	err := h.release(context.Background(), nil)
+	h.passTurn()
+	h.hasLeft(err)
+	return err
+}
+
+// hasLeft ends the waits of calls that are not to be refused because of a hold that is being given
+// back, and whose release came to err.
+func (h *hold) hasLeft(err error) {
+	if h.keep == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.keep.gone)
+	s, cause := StepGivenBack, cmp.Or(h.cause, err)
+	switch {
+	case errors.Is(cause, ErrEvicted):
+		s = StepEvicted
+	case errors.Is(cause, ErrLost):
+		s = StepLost
+	case cause != nil:
+		s = StepUnknown
+	}
+	h.stopKeeping(s, cause)
+}
+
+// stopKeeping traces how keeping ended, if it had begun. Requires h.mu.
+func (h *hold) stopKeeping(s Step, err error) {
+	le := h.keep.lease
+	h.keep.lease = nil
+	h.traceKeep(le, s, err)
+}
+
+// check is called when the keeper comes to h, and reports whether it is to be renewed now. A hold
+// that was used since the engine's last word is, so that it can be used further. One that was not
+// used is given back at the end of the window; its release is added to unused.
+func (h *hold) check(now boottime.Instant, unused *[]*hold) bool {
+	if h.keep == nil {
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.keep.planned {
+		return true
+	}
+	h.keep.planned = false
+	used, end := h.grant.handOvers != h.keep.known, h.keep.word.Add(h.window())
+	switch {
+	case h.phase == kept && now >= end && (!used || h.keep.failed):
+		if h.reclaim() {
+			*unused = append(*unused, h)
+		}
+		return false
+	case used || !h.keep.able || h.over():
+		return true
+	case h.phase == kept:
+		h.keep.idle = true
+		h.planCheck(end)
+		return false
+	}
+	from, to := h.renewalTime()
+	if from > now {
+		h.locker.keeper.add(h, from, to)
+	}
+	return from <= now
+}
+
+// planCheck has the keeper check the hold at at. Requires h.mu.
+func (h *hold) planCheck(at boottime.Instant) {
+	h.keep.planned = true
+	h.locker.keeper.add(h, at, at.Add(h.window()/20))
+}
+
+// planUse plans the next check of a hold that is about to be kept, or was taken. Requires h.mu.
+func (h *hold) planUse(now boottime.Instant) {
+	switch {
+	case !h.keep.planned:
+		h.planCheck(max(now, h.keep.word.Add(h.window()/2)))
+	case h.keep.idle && h.phase != kept:
+		h.planCheck(now)
+	default:
+		return
+	}
+	h.keep.idle = false
+}
+
+// planNextCheck plans the next check after a renewal that came to err. A hold that is not
+// confirmed in time is given back or, if it is in use, renewed like all others. Requires h.mu.
+func (h *hold) planNextCheck(now boottime.Instant, err error) {
+	at := h.keep.word.Add(h.window() / 2)
+	if err != nil {
+		h.keep.failed = true
+		at = now.Add(min(retryIn(h.deadline.at.Sub(now)), h.window()/4))
+	}
+	h.keep.idle = false
+	h.planCheck(max(at, now))
+}
+
+// giveBack gives back, in the background, what was not used.
+func (k *keeper) giveBack(unused []*hold) {
+	if len(unused) > 0 {
+		unused[0].locker.calls.startCleanUp(func() { giveBackAll(unused) })
+	}
+}
+
+// giveBackAll gives back what is kept, with a few calls at a time, and returns when all has been.
+func giveBackAll(holds []*hold) {
+	several.Bounded(len(holds), maxWorkers, func(i int) { holds[i].endKeeping() })
+}
+
+// keptElsewhere returns the refusal of a call that does not wait, if another process may merely
+// keep the lease.
+func (a *acquisition) keptElsewhere(err error) *BusyError {
+	if err == nil || a.waits || !a.locker.features.Tells {
+		return nil
+	}
+	refusal, _ := errors.AsType[*BusyError](err)
+	if refusal == nil || refusal.Holder.Details().Kind != HolderKeeps {
+		return nil
+	}
+	return refusal
+}
+
+// patience returns how long to wait until what another process keeps is given back: about two
+// round trips.
+func (a *acquisition) patience() time.Duration {
+	patience := min(max(4*a.locker.clock.Now().Sub(a.sent), 10*time.Millisecond), time.Second)
+	if !a.locker.features.Recalls { // it learns of us when it next asks the engine
+		patience += 250 * time.Millisecond
+	}
+	return patience
+}
+
+// recallKeeper contends once more, with a place in the queue, which recalls what another process
+// keeps. If that is in use, it returns the refusal.
+func (a *acquisition) recallKeeper(refusal *BusyError) error {
+	a.waits, a.recalls = true, true
+	if err := a.newHold(a.locker.owners.next()); err != nil {
+		return err
+	}
+	a.contending = contending{}
+	a.waitState.refused(refusal)
+	return a.contend()
+}
+
+// giveBackKept gives back all that is kept. From now on nothing is.
+func (l *Locker) giveBackKept() {
+	var all []*hold
+	for _, h := range l.queue.close() {
+		h.mu.Lock()
+		if h.reclaim() {
+			all = append(all, h)
+		}
+		h.mu.Unlock()
+	}
+	giveBackAll(all)
+}
+
+// keepsKind has others see that the lease may be kept, and reports whether there is room.
+func keepsKind(said *details.Details) bool {
+	keeps := *said
+	keeps.Kind = HolderKeeps
+	if said.Kind != "" || len(keeps.Note()) > driver.MaxNote {
+		return false
+	}
+	*said = keeps
+	return true
+}
+
+// prepareKeep checks Options.Keep.
+func (l *Locker) prepareKeep() (err error) {
+	switch d := l.opts.Keep; {
+	case d == 0:
+		return nil
+	case d < minKeep:
+		return fmt.Errorf("%w: Keep %v is below %v", ErrInvalidOption, d, minKeep)
+	case l.opts.HandOver < 0:
+		return fmt.Errorf("%w: Keep without HandOver", ErrInvalidOption)
+	case !l.features.Keeps:
+		return fmt.Errorf("Keep is %w", ErrUnsupported)
+	}
+	if said := l.who.said; keepsKind(&said) {
+		l.whoKeeps, err = newDescription(said, l.who.filled)
+	}
+	return err
+}

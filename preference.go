@@ -1,0 +1,98 @@
+package leasehold
+
+import (
+	"context"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/waiting"
+)
+
+// Preference sets the rank of a candidate in [Locker.Lead]. While a candidate of higher preference
+// waits, a leader with a Preference steps down: its context ends with the cause [ErrOutranked]. A
+// candidate with a Preference that is granted the lease meanwhile gives it up before its callback
+// begins. This is the one exception to the order of first attempts. A new version that is being
+// rolled out prefers itself in this way, by its build number, say.
+//
+// n is at least -1,000,000,000 and at most 1,000,000,000. A candidate without Preference has 0; as a
+// leader it steps down for nobody. Equal candidates do not replace each other. If the preferred
+// candidate dies while it waits, nobody leads until its place in the queue ends.
+//
+// Candidates of other processes see the preference in [Details], and nothing verifies it. Of several
+// candidates in one Locker they see the first. If the
+// engine cannot be asked who waits, the leader goes on, and asks again. Preference implies
+// [Yields]. It is [ErrInvalidOption] for calls other than Lead, and [ErrUnsupported] on engines
+// without [driver.Operator].
+func Preference(n int) Option {
+	return func(r *request) {
+		if n > details.MostPreference || n < -details.MostPreference {
+			r.fail("Preference(%d) is beyond %d", n, details.MostPreference)
+		}
+		r.preference, r.yields = &n, true
+	}
+}
+
+// prefer has others see the preference.
+func (r *request) prefer() {
+	if !r.leads {
+		r.fail("Preference(%d) is for Lead", *r.preference)
+	}
+	r.ownDetails().Preference = *r.preference
+}
+
+// lookBound limits how long a leader that was just elected waits to hear who waits. After that it
+// leads, and asks again.
+const lookBound = time.Second
+
+// giveWay reports whether the leader that was just elected must give up. Otherwise it has the term
+// end once it must.
+func (t *term) giveWay(ctx context.Context, end context.CancelCauseFunc) bool {
+	outranked, err := t.look(ctx, lookBound)
+	if outranked {
+		t.stepDown(end)
+		return true
+	}
+	t.locker.calls.startCleanUp(func() { t.watch(ctx, err, end) })
+	return false
+}
+
+// watch ends the term once a candidate of higher preference waits. It returns when the term is
+// over or the Locker is closed. err is the error of the last look.
+func (t *term) watch(ctx context.Context, err error, end context.CancelCauseFunc) {
+	for fails := 0; ; fails++ {
+		pause := forever
+		if err == nil {
+			fails = 0
+		} else {
+			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
+		}
+		if _, over := waiting.Sleep(ctx, t.locker.calls.closing, t.lease.wanted.recalls, pause); over != nil {
+			return
+		}
+		var outranked bool
+		if outranked, err = t.look(ctx, callBound); outranked {
+			t.stepDown(end)
+			return
+		}
+	}
+}
+
+// look reports whether a candidate of higher preference waits, here or elsewhere.
+func (t *term) look(ctx context.Context, bound time.Duration) (outranked bool, err error) {
+	if t.locker.queue.isOutranked(t.name, *t.preference) {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	state, err := t.locker.Inspect(ctx, t.name)
+	for _, w := range state.Waiters {
+		outranked = outranked || w.Details().Preference > *t.preference
+	}
+	return outranked, err
+}
+
+// stepDown ends the term for a candidate of higher preference.
+func (t *term) stepDown(end context.CancelCauseFunc) {
+	t.lease.traceOutranked()
+	end(ErrOutranked)
+}
