@@ -383,6 +383,21 @@ func TestWindowCountsFromTheEnginesWord(t *testing.T) {
 	})
 }
 
+// So it does after a confirmation, however late its answer comes.
+func TestWindowCountsFromBeforeTheConfirmation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.mine.Always(locktest.OpRenew, locktest.SlowReply(8*keep/10))
+		k.cycle()
+		first := acquire(t, k.locks, "a")
+		k.release(first)
+		time.Sleep(155 * keep / 100) // the answer has come, and was asked for more than the window ago
+		second := acquire(t, k.locks, "a")
+		wantGrant(t, second, first)
+		k.release(second)
+	})
+}
+
 // Release says nil without asking only within the window, and nobody goes on with what the engine
 // has lost for longer than half of it.
 func TestKeptGrantThatTheEngineLost(t *testing.T) {

@@ -56,6 +56,13 @@ var mutations = []struct {
 	{"leavesTooEarly", "NobodyElseLeadsBeforeTheReturn", "lead.go", "t.led, t.resign = true, end\n",
 		"t.led, t.resign = true, end\n\tif $ {\n\t\tt.resign = func(err error) { end(err); lease.Release(ctx) }\n\t}\n"},
 	{"keepsTurn", storms, "hold.go", "passes := h.holders.hasTurn && was != handing", "passes := h.holders.hasTurn && was != handing && !$"},
+	{"keepsForgetful", "KeptLeaseHasTheNextToken", "keep.go", "h.grant.handOvers < maxHandOvers", "(h.grant.handOvers < maxHandOvers || $)"},
+	{"keepsDeaf", "KeptLeaseIsRecalled", "wanted.go", "gone = h.phase == kept && h.reclaim()", "gone = h.phase == kept && !$ && h.reclaim()"},
+	{"keepsUnused", "KeptLeaseIsGivenBack", "keep.go", "now >= end && (!used", "now >= end && !$ && (!used"},
+	{"keepsUnconfirmed", "KeptLeaseIsConfirmed", "keep.go", "case used || !h.keep.able ||", "case used && !$ || !h.keep.able ||"},
+	{"keepsFromTries", "TryElsewhereEndsKeeping", "keep.go", "if err == nil || a.waits ||", "if $ || err == nil || a.waits ||"},
+	{"keepsKnown", "KnownOwnerIsNotKept", "lease.go", "\tle.hold.neverKeep()\n\treturn", "\tif !$ {\n\t\tle.hold.neverKeep()\n\t}\n\treturn"},
+	{"keepsClosed", "CloseGivesBackWhatIsKept", "locker.go", "\tl.giveBackKept()\n", "\tif !$ {\n\t\tl.giveBackKept()\n\t}\n"},
 	{"countsAsRun", "OncePerWithoutAnswerEndsSoon", "request.go", "if r.oncePer == 0 ||", "if r.oncePer == 0 || $ ||"},
 	{"runsAgain", "OncePerRunsOnce", "once.go", "r.atLeast = r.oncePer\n", "r.atLeast = r.oncePer\n\tif $ {\n\t\tr.atLeast = 0\n\t}\n"},
 }
