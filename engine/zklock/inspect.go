@@ -41,7 +41,7 @@ type content struct {
 
 func (c content) holder(n node) driver.Holder {
 	about := detailsOf(n, c.data)
-	return driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: n.mode, Limit: n.limit, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
+	return driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: n.mode, Limit: n.limit, Weight: n.weight, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
 }
 
 // ask makes a call on the connection of any session.
@@ -89,7 +89,7 @@ func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
 			st.Holders = append(st.Holders, h)
 			st.Fence = max(st.Fence, h.Fence)
 		default:
-			st.Waiters = append(st.Waiters, driver.Waiter{Owner: h.Owner, Note: h.Note, Mode: h.Mode})
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: h.Owner, Note: h.Note, Mode: h.Mode, Weight: h.Weight})
 		}
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })

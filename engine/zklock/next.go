@@ -26,7 +26,9 @@ import (
 
 // The rule of the queue, for nodes in order.
 
-func (n node) claim() queue.Claim { return queue.Claim{Mode: n.mode, Limit: n.limit} }
+func (n node) claim() queue.Claim {
+	return queue.Claim{Mode: n.mode, Limit: n.limit, Weight: n.weight}
+}
 
 // holding returns how many of nodes hold.
 func holding(nodes []node) int { return queue.Holding(nodes, node.claim) }

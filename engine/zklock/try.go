@@ -21,6 +21,9 @@ const maxAge = 20
 // attempt queues, if that is not done yet, and looks whether the claim holds. What changes
 // meanwhile makes it look again.
 func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
+	if asks := (queue.Claim{Mode: c.req.Mode, Limit: c.req.Limit, Weight: c.req.Weight}); asks.TooHeavy() {
+		return driver.Grant{}, driver.ErrTooHeavy
+	}
 	for ctx.Err() == nil {
 		client, err := c.connected(ctx)
 		if err != nil {
