@@ -21,7 +21,7 @@ func FuzzNodes(f *testing.F) {
 			}
 			return
 		}
-		if n := holding(nodes); n < 1 || n > len(nodes) {
+		if n := holding(nodes, 0); n < 1 || n > len(nodes) {
 			t.Errorf("%d of %d hold", n, len(nodes))
 		}
 	})
