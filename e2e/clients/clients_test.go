@@ -184,6 +184,21 @@ func TestPageRuns(t *testing.T) {
 	}
 }
 
+// The call on docs/limits.md sets a limit that a claim then keeps.
+func TestLimitsPageRuns(t *testing.T) {
+	t.Parallel()
+	server := serve(t, redis(t))
+	for _, text := range blocks(t, "docs/limits.md", "sh") {
+		text = strings.ReplaceAll(text, "http://127.0.0.1:7400", server.url)
+		if out, code := run(t, nil, t.TempDir(), "sh", "-c", text); code != 0 {
+			t.Fatalf("exit code %d, %s", code, out)
+		}
+	}
+	if lock := ask(t, "GET", server.url+"/v1/lock?name=tenant/7", ""); !strings.Contains(lock, `"limit":3`) {
+		t.Errorf("the limit is not 3: %s", lock)
+	}
+}
+
 // ask makes one call that is to be served.
 func ask(t *testing.T, method, url, body string) string {
 	t.Helper()
