@@ -87,7 +87,7 @@ const (
 	// call has one.
 	StepRetrying
 	// StepRecalled: a hold or a keep continues, and another process waits for it. Only leases
-	// with Yields and those that may be kept hear of that.
+	// with Yields, and leases that may be kept, have this step.
 	StepRecalled
 	// StepOutranked: a hold continues, and the leader is about to step down for a candidate of
 	// higher Preference.
