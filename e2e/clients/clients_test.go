@@ -157,7 +157,7 @@ func TestPageRuns(t *testing.T) {
 		command         []string
 		want            []string // what each block prints
 	}{
-		{"python", ".py", "", []string{"/usr/bin/python3", "-B"}, []string{holding, holding}},
+		{"python", ".py", "", []string{"/usr/bin/python3", "-B"}, []string{holding}},
 		{"js", ".mjs", "", []string{"node"}, []string{holding}},
 		{"sh", ".sh", "", []string{"dash"}, []string{curl, "it is mine"}},
 		{"sh", ".sh", "", []string{"bash"}, []string{curl, "it is mine"}},
