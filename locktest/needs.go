@@ -23,6 +23,7 @@ const (
 	NeedNotes
 	NeedRaises
 	NeedTells
+	NeedKeeps
 	NeedWeights
 	NeedLimits
 	NeedOperator
@@ -41,7 +42,8 @@ const (
 // needNames is in the order of the bits.
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
-	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells", "Features.Weights", "Features.Limits", "a driver.Operator",
+	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells",
+	"Features.Keeps", "Features.Weights", "Features.Limits", "a driver.Operator",
 	"notices of loss (Harness.NoLossNotice is set)",
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
@@ -77,7 +79,7 @@ func offers(t testing.TB, h Harness) Need {
 	_, batches := d.(driver.BatchRenewer)
 	var n Need
 	for bit, has := range []bool{
-		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, f.Weights, f.Limits, operates,
+		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, f.Keeps, f.Weights, f.Limits, operates,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
 		h.Hang != nil, batches, h.Forget != nil,
 	} {

@@ -128,7 +128,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		return errUsed
 	}
 	fresh := !a.one.acquires
-	if !fresh && !isEnded && !alike(a.one.req, req.Mode, req.Limit) {
+	if !fresh && !isEnded && !alike(a.one.req, req.Mode, req.Limit, req.Weight) {
 		return errOther
 	}
 	if err := s.renewClaim(a.one, req, a.call.Wanted); err != nil {
@@ -163,7 +163,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 // renewClaim makes the driver's claim anew if the caller asks for something else.
 func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 	was := one.req
-	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil)) {
+	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil)) {
 		s.forget(one)
 		one.driver = nil
 	}
@@ -265,9 +265,9 @@ func (a *attempt) waited() *int64 {
 	return sinceOf(a.one.queued, a.sent)
 }
 
-// alike reports whether a claim is in that mode, with that limit.
-func alike(req driver.Request, mode driver.Mode, limit int) bool {
-	return req.Mode == mode && req.Limit == limit
+// alike reports whether a claim is in that mode, with that limit and weight.
+func alike(req driver.Request, mode driver.Mode, limit, weight int) bool {
+	return req.Mode == mode && req.Limit == limit && max(req.Weight, 1) == max(weight, 1)
 }
 
 // checkMode asks the engine whether the claim's lease has the requested mode. A caller that
@@ -276,7 +276,7 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	state, err := s.inspect(ctx, one.key.name)
 	for _, h := range state.Holders {
 		switch mine := one.isOf(h); {
-		case mine && alike(one.req, h.Mode, h.Limit):
+		case mine && alike(one.req, h.Mode, h.Limit, h.Weight):
 			return nil
 		case mine:
 			return errOther

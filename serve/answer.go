@@ -125,6 +125,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 	}{
 		{driver.ErrUnsupported, http.StatusNotImplemented, wire.CodeUnsupported},
 		{driver.ErrInvalidName, http.StatusBadRequest, wire.CodeInvalidName},
+		{driver.ErrTooHeavy, http.StatusUnprocessableEntity, wire.CodeTooHeavy},
 		{driver.ErrCorrupt, http.StatusInternalServerError, wire.CodeCorrupt},
 		{driver.ErrReadOnly, http.StatusServiceUnavailable, wire.CodeReadOnly},
 		{driver.ErrFull, http.StatusServiceUnavailable, wire.CodeFull},
@@ -191,7 +192,7 @@ func modeName(m driver.Mode) string {
 func holderOf(h driver.Holder) wire.Holder {
 	note, details := wire.Said(h.Note)
 	shown := wire.Holder{
-		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: modeName(h.Mode), Limit: h.Limit,
+		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: modeName(h.Mode), Limit: h.Limit, Weight: h.Weight,
 		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), TTL: wire.Millis(h.TTL), Note: note, Details: details,
 	}
 	if h.TTL > 0 && h.Left > 0 {
@@ -203,14 +204,15 @@ func holderOf(h driver.Holder) wire.Holder {
 func waiterOf(w driver.Waiter) wire.Waiter {
 	note, details := wire.Said(w.Note)
 	return wire.Waiter{
-		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: modeName(w.Mode),
+		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: modeName(w.Mode), Weight: w.Weight,
 		Waited: wire.Millis(w.Waited), Note: note, Details: details,
 	}
 }
 
 func stateOf(s driver.State) wire.State {
-	state := wire.State{Name: s.Resource, Token: token(s.Fence), Holders: []wire.Holder{}, Waiters: []wire.Waiter{}}
+	state := wire.State{Name: s.Resource, Token: token(s.Fence), Limit: s.Limit, Holders: []wire.Holder{}, Waiters: []wire.Waiter{}}
 	for _, h := range s.Holders {
+		state.Used += int64(h.Weight)
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {

@@ -377,3 +377,37 @@ func (s *Server) raise(w http.ResponseWriter, r *http.Request, name string, fenc
 	}
 	s.done(w)
 }
+
+func (s *Server) limit(w http.ResponseWriter, r *http.Request) {
+	var c wire.LimitCall
+	if !s.read(w, r, &c) {
+		return
+	}
+	if err := driver.CheckName(c.Name); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	if err := driver.CheckLimit(c.Limit); err != nil {
+		s.invalid(w, err)
+		return
+	}
+	v := about(w, c.Name, "")
+	if v.Reason = fmt.Sprintf("limit %d", c.Limit); !s.may(w, Evict, c.Name) {
+		return
+	}
+	if s.isTooOld(v.came, 0) {
+		s.tooOld(w)
+		return
+	}
+	if !s.features.Limits {
+		s.failed(w, fmt.Errorf("%w: limits of operators", driver.ErrUnsupported))
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
+	defer cancel()
+	if err := s.operator.SetLimit(ctx, c.Name, c.Limit); err != nil {
+		s.failed(w, err)
+		return
+	}
+	s.done(w)
+}

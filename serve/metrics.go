@@ -41,6 +41,7 @@ var counted = map[string][]string{
 	wire.Note:     {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Evict:    {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Fence:    {wire.Done, wire.Lost, wire.Refused, wire.Unknown},
+	wire.Limit:    {wire.Done, wire.Refused, wire.Unknown},
 	wire.Show:     {shown, wire.Refused, wire.Unknown},
 	wire.List:     {shown, wire.Refused, wire.Unknown},
 	wire.Features: {shown, wire.Refused},

@@ -152,7 +152,7 @@ func loneSurrogate(body []byte) bool {
 
 // requestOf checks what calls on claims have in common.
 func (s *Server) requestOf(c *wire.Claim, ttl int64) (driver.Request, error) {
-	req := driver.Request{Resource: c.Name, Owner: c.Owner, Limit: c.Limit, Note: c.Note, TTL: s.roundUp(wire.Duration(ttl))}
+	req := driver.Request{Resource: c.Name, Owner: c.Owner, Limit: c.Limit, Weight: c.Weight, Note: c.Note, TTL: s.roundUp(wire.Duration(ttl))}
 	if err := driver.CheckName(c.Name); err != nil {
 		return req, err
 	}
@@ -168,6 +168,12 @@ func (s *Server) requestOf(c *wire.Claim, ttl int64) (driver.Request, error) {
 		return req, fmt.Errorf("limit is 0 to %d", math.MaxInt32)
 	case c.Limit > 0 && req.Mode != driver.Shared:
 		return req, errors.New("a limit is for the mode shared")
+	case c.Weight < 0, c.Weight > driver.MaxWeight:
+		return req, fmt.Errorf("weight is 1 to %d", driver.MaxWeight)
+	case c.Weight > 0 && req.Mode != driver.Shared:
+		return req, errors.New("a weight is for the mode shared")
+	case c.Weight > 1 && !s.driver.Features().Weights:
+		return req, fmt.Errorf("%w: weights", driver.ErrUnsupported)
 	case c.Call < 0:
 		return req, errors.New("call is negative")
 	case c.Answered < 0, c.Answered > 0 && c.Answered >= c.Call:

@@ -177,7 +177,7 @@ func (s *Server) complete() error {
 func (s *Server) routes() {
 	for path, call := range map[string]http.HandlerFunc{
 		wire.Acquire: s.acquire, wire.Renew: s.renew, wire.Release: s.release,
-		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Rehearse: s.rehearse,
+		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Limit: s.limit, wire.Rehearse: s.rehearse,
 		wire.Reserve: s.reserve, wire.Remove: s.remove, wire.Reset: s.reset,
 	} {
 		s.route(http.MethodPost, path, call)

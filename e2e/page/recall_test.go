@@ -41,19 +41,7 @@ func TestWhatIsKeptBetweenUses(t *testing.T) {
 // The preference of candidates stands in the queue, if any has one.
 func TestCandidatesHavePreferences(t *testing.T) {
 	t.Parallel()
-	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
-		if r.URL.Path != "/v1/lock" {
-			service.ServeHTTP(w, r)
-			return
-		}
-		answer(t, w, service, r, func(state map[string]any) {
-			each(state["waiters"], func(waiter map[string]any) {
-				if details, _ := waiter["details"].(map[string]any); details["program"] == "new" {
-					details["preference"] = 7
-				}
-			})
-		})
-	})
+	s := serve(t, "memory:", "127.0.0.1:0")
 	s.grant("leader", 10*minute, map[string]any{"program": "old"})
 	s.waits("leader", "waiter-1", map[string]any{"program": "other"})
 	p := open(t, s.url+"/#/lock/leader")
@@ -61,7 +49,7 @@ func TestCandidatesHavePreferences(t *testing.T) {
 	if text := p.text("#waiters"); strings.Contains(text, "Preference") {
 		t.Errorf("nobody has a preference, and it reads %q", text)
 	}
-	s.waits("leader", "waiter-2", map[string]any{"program": "new"})
+	s.waits("leader", "waiter-2", map[string]any{"program": "new", "preference": 7})
 	p.reads("#waiters thead", "Preference")
 	p.reads("#waiters tbody tr:has(td:nth-child(5)):last-child", "7")
 }

@@ -57,7 +57,7 @@ func (r *reply) Unwrap() error {
 var errEvicted = fmt.Errorf("%w: %w", driver.ErrLost, driver.ErrEvicted)
 
 var refusals = map[string]error{
-	wire.CodeUnsupported: driver.ErrUnsupported, wire.CodeInvalidName: driver.ErrInvalidName, wire.CodeCorrupt: driver.ErrCorrupt,
+	wire.CodeUnsupported: driver.ErrUnsupported, wire.CodeInvalidName: driver.ErrInvalidName, wire.CodeCorrupt: driver.ErrCorrupt, wire.CodeTooHeavy: driver.ErrTooHeavy,
 	wire.CodeReadOnly: driver.ErrReadOnly, wire.CodeFull: driver.ErrFull,
 	wire.CodeDenied: ErrDenied, wire.CodeUnnamed: ErrDenied, wire.CodeWrongToken: ErrDenied, wire.CodeOrigin: ErrDenied,
 }

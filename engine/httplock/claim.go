@@ -37,7 +37,7 @@ type claim struct {
 // next is what a call says of the claim.
 func (c *claim) next() wire.Claim {
 	c.calls++
-	w := wire.Claim{Name: c.req.Resource, Owner: c.req.Owner, Limit: c.req.Limit, Note: c.req.Note, Call: c.calls, Answered: c.calls - 1, Caller: c.caller}
+	w := wire.Claim{Name: c.req.Resource, Owner: c.req.Owner, Limit: c.req.Limit, Weight: c.req.Weight, Note: c.req.Note, Call: c.calls, Answered: c.calls - 1, Caller: c.caller}
 	if c.unanswered > 0 {
 		w.Answered = c.unanswered - 1
 	}

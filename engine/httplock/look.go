@@ -65,20 +65,31 @@ func (d operator) RaiseFence(ctx context.Context, resource string, fence uint64)
 	return d.post(ctx, d.links.WatchLate, wire.Fence, wire.FenceCall{Claim: wire.Claim{Name: resource}, Token: strconv.FormatUint(fence, 10)}, &done{})
 }
 
+// SetLimit implements driver.Operator.
+func (d operator) SetLimit(ctx context.Context, resource string, limit int) error {
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
+	}
+	if !d.features.Limits {
+		return driver.ErrUnsupported
+	}
+	return d.post(ctx, d.links.WatchLate, wire.Limit, wire.LimitCall{Name: resource, Limit: limit}, &done{})
+}
+
 func stateOf(s wire.State) driver.State {
-	state := driver.State{Resource: s.Name, Fence: fenceOf(s.Token)}
+	state := driver.State{Resource: s.Name, Fence: fenceOf(s.Token), Limit: s.Limit}
 	for _, h := range s.Holders {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Waited: wire.Duration(w.Waited)})
+		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Weight: weightOf(w.Mode, w.Weight), Waited: wire.Duration(w.Waited)})
 	}
 	return state
 }
 
 func holderOf(h wire.Holder) driver.Holder {
 	return driver.Holder{
-		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Fence: fenceOf(h.Token),
+		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Weight: weightOf(h.Mode, h.Weight), Fence: fenceOf(h.Token),
 		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), TTL: wire.Duration(h.TTL), Note: wire.Shown(h.Note, h.Details),
 	}
 }
@@ -88,6 +99,14 @@ func modeOf(name string) driver.Mode {
 		return driver.Shared
 	}
 	return driver.Exclusive
+}
+
+// weightOf is at least 1 for a shared claim: services that know no weights tell none.
+func weightOf(mode string, weight int) int {
+	if modeOf(mode) == driver.Exclusive {
+		return 0
+	}
+	return max(weight, 1)
 }
 
 // fenceOf is 0, which is unknown, for what is no number.
@@ -111,6 +130,3 @@ func (d *service) History(ctx context.Context, query url.Values) (answer []byte,
 	}
 	return text, nil
 }
-
-// SetLimit returns [driver.ErrUnsupported].
-func (operator) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

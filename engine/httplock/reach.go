@@ -134,7 +134,7 @@ func (d *service) promised(a wire.Abilities) {
 	d.features = driver.Features{
 		Engine: "http", Fencing: a.Fencing, Shared: a.Shared, Fair: a.Fair, Wakes: true, Resumes: a.Resumes,
 		Lingers: a.Lingers, Notes: a.Notes, Raises: a.Raises,
-		Tells: a.Tells, Recalls: a.Recalls && a.Inspects && !d.opts.NoEvents, Keeps: a.Keeps,
+		Tells: a.Tells, Recalls: a.Recalls && a.Inspects && !d.opts.NoEvents, Keeps: a.Keeps, Weights: a.Weights, Limits: a.Limits && a.Inspects,
 		MinTTL: wire.Duration(a.MinTTL), Step: max(wire.Duration(a.Step), time.Millisecond), SessionTTL: wire.Duration(a.SessionTTL),
 	}
 	d.inspects, d.bars = a.Inspects, a.Bars

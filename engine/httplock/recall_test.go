@@ -1,10 +1,13 @@
 package httplock_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -228,6 +231,45 @@ func TestARecallBeforeTheAnswerThatGrants(t *testing.T) {
 	}
 	close(pass)
 	if err := <-tried; err != nil {
+		t.Error(err)
+	}
+}
+
+// A service that does not tell, such as an older one, which refuses fields that it does not know, is not asked to.
+func TestAServiceThatDoesNotTellIsNotAsked(t *testing.T) {
+	t.Parallel()
+	target, err := url.Parse(instances(t, memory.NewServer(), 1, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1
+	forward.ModifyResponse = func(r *http.Response) error {
+		if r.Request.URL.Path != wire.Features {
+			return nil
+		}
+		text, err := io.ReadAll(r.Body)
+		text = bytes.ReplaceAll(text, []byte(`"tells":true,"recalls":true,"keeps":true,`), nil)
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		r.Header.Set("Content-Length", strconv.Itoa(len(text)))
+		return err
+	}
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body) // what is missing the service refuses
+		if bytes.Contains(text, []byte("wanted")) || r.URL.Query().Has("kind") {
+			t.Errorf("asked %s %s", r.URL, text)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(text))
+		forward.ServeHTTP(w, r)
+	}))
+	d := open(t, between.URL)
+	t.Cleanup(func() { d.Close(); between.Close() })
+	if f := d.Features(); f.Tells || f.Recalls || f.Keeps {
+		t.Fatalf("features %+v", f)
+	}
+	var wanted atomic.Int64
+	c := held(t, d, &wanted)
+	if _, err := c.Renew(t.Context(), time.Minute); err != nil {
 		t.Error(err)
 	}
 }

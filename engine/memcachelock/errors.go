@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
 // Permanent ones also match driver.ErrUnsupported.
 var (
 	// ErrOutOfMemory: the server is full and does not evict (its option -M).

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
 // Permanent ones also match driver.ErrCorrupt or ErrUnsupported.
 var (
 	// ErrWrongType: the lock key holds a value that is not a lock. Nothing was changed.

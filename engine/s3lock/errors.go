@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock is held, and each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
 var (
 	// ErrNoBucket: the bucket does not exist.
 	ErrNoBucket = errors.New("s3lock: the bucket does not exist, create it")

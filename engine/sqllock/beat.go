@@ -140,6 +140,7 @@ func (w *watcher) beat() {
 type placed struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
+	Seq   int64  `json:"seq"` // the owner may have another place by now
 	over  bool
 	fence int64         // last fence of the resource
 	left  time.Duration // of the owner's lease
@@ -172,7 +173,7 @@ func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []place
 	for _, one := range w.byHash {
 		// It was overdue at the last heartbeat already. If this process was stopped since, its
 		// waiters had no chance to try.
-		if !one.asking && one.ended < w.settled.Add(-overdue) {
+		if !one.asking && !one.leaves && one.ended < w.settled.Add(-overdue) {
 			w.drop(one) // its place now has no waiter
 		}
 	}
@@ -210,11 +211,11 @@ func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []place
 }
 
 // remove removes a place of this driver that is no longer needed.
-func (w *watcher) remove(ctx context.Context, name, owner string) {
+func (w *watcher) remove(ctx context.Context, name, owner string, seq int64) {
 	w.mu.Lock()
 	proc := w.proc
 	w.mu.Unlock()
-	_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(placed{Name: name, Owner: owner}))
+	_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(placed{Name: name, Owner: owner, Seq: seq}))
 }
 
 // extend refuses newcomers that ask by one statement for longer, so that they look at the queue.
@@ -243,7 +244,7 @@ func (d *Driver) placesOf(ctx context.Context, proc string) (all []placed, err e
 		return each(ctx, on, func(rows *sql.Rows) error {
 			var p placed
 			var over, left, crowd int64
-			err := rows.Scan(&p.Name, &p.Owner, &over, &p.fence, &left, &crowd)
+			err := rows.Scan(&p.Name, &p.Owner, &p.Seq, &over, &p.fence, &left, &crowd)
 			p.over, p.left, p.crowd = over != 0, time.Duration(left)*time.Microsecond, time.Duration(crowd)*time.Microsecond
 			all = append(all, p)
 			return err

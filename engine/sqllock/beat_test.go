@@ -46,7 +46,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 				}
 				var all [][]sqldriver.Value
 				for i := range waiters {
-					all = append(all, []sqldriver.Value{"x", string(rune('A' + i)), int64(0), int64(7), int64(0), int64(8_000_000)})
+					all = append(all, []sqldriver.Value{"x", string(rune('A' + i)), int64(i + 1), int64(0), int64(7), int64(0), int64(8_000_000)})
 				}
 				return all, nil
 			case d.texts.state: // by the watcher, as often for one as for many
@@ -249,5 +249,52 @@ func TestPlacesInTheRow(t *testing.T) {
 	}
 	if r.placeOf("b") == nil || r.hides("b") || !r.waitsAt(*r.placeOf("b")) || r.waitsAt(*r.placeOf("a")) {
 		t.Error("the second waits")
+	}
+}
+
+// A heartbeat leaves the place of a waiter that is leaving to its Release, which notifies those behind.
+func TestBeatsLeavePlacesToTheirReleases(t *testing.T) {
+	t.Parallel()
+	const owner = "me"
+	var gone []placed
+	d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text != d.texts.leave {
+			return nil, errors.New("not to be asked")
+		}
+		for range 2 { // overdue at the second one
+			found, _ := d.watch.applyPlaces([]placed{{Name: "x", Owner: owner, Seq: 8, crowd: placeTTL}}, boottime.Now().Add(2*overdue))
+			gone = append(gone, found...)
+		}
+		d.watch.hear(givenMessage + givenTo(&driver.Request{Resource: "x", Owner: owner}) + " 9 3 " + othersWait)
+		return [][]sqldriver.Value{{nil}}, nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: true, Wanted: func() { t.Error("Wanted was called") }})
+	turn := d.watch.arm(&c.req, nil, boottime.Now())
+	_ = c.waits(turn, true, &driver.Busy{Wake: turn.wake}, 7)
+	d.watch.begin(&c.req, boottime.Now())() // its Try has ended
+	if err := c.Release(t.Context(), driver.End{}); err != nil || len(gone) > 0 {
+		t.Errorf("Release: %v; a heartbeat meanwhile removed %d places", err, len(gone))
+	}
+	if gone, _ := d.watch.applyPlaces([]placed{{Name: "x", Owner: owner, Seq: 8}}, boottime.Now()); len(gone) != 1 {
+		t.Errorf("a heartbeat after the Release removed %d places; want 1", len(gone))
+	}
+}
+
+// A place is removed by its number: since it was read, its owner may have taken another.
+func TestBeatsRemovePlacesByNumber(t *testing.T) {
+	t.Parallel()
+	var removed string
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		switch text {
+		case d.texts.mine:
+			return [][]sqldriver.Value{{"x", "me", int64(42), int64(0), int64(7), int64(0), int64(8_000_000)}}, nil
+		case d.texts.remove:
+			removed = args[1].Value.(string)
+		}
+		return nil, nil
+	})
+	d.watch.reconcile(t.Context(), "process")
+	if want := `[{"name":"x","owner":"me","seq":42}]`; removed != want {
+		t.Errorf("removed %s; want %s", removed, want)
 	}
 }

@@ -145,7 +145,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	}
 	c.d.watch.try(c.recall)
 	g, err := c.ask(ctx)
-	c.d.watch.tried(c.recall)
+	c.d.watch.tried(c.recall, c.phase == held || c.phase == queued)
 	c.tell()
 	return g, err
 }
@@ -332,9 +332,9 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 // long takes the resource by the row's record and the first places. placed says that nothing else is to be done, as the
 // claim has a place where it needs one; else a place has a number from after on.
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
-	var number, last int64
+	var number, last, left int64 // left: of the claim's place, if that stays
 	var busy *driver.Busy
-	var barred, heavy, left, lapses, others bool
+	var barred, heavy, lapses, others bool
 	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
 		// A release that comes late is to find another fence than the one it ends.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
@@ -348,7 +348,9 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
 			r.listens(c.req.Owner)
 		}
-		left = a.Granted && place != nil && place.seq > r.encode().served
+		if left = 0; a.Granted && place != nil && place.seq > r.encode().served {
+			left = place.seq
+		}
 		lapses = place != nil && r.crowd < int64(r.now)+record.Micros(placeTTL)/2
 		return changed || was
 	})
@@ -369,8 +371,8 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 			c.d.extend(ctx, c.req.Resource)
 		}
 		return g, placed, after, c.waits(turn, placed, busy, last)
-	case left:
-		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner) // else a later beat does so
+	case left > 0:
+		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner, left) // else a later beat does so
 	}
 	g = c.holds(number, c.req.TTL)
 	c.others = c.others || others
@@ -444,7 +446,8 @@ func (c *claim) Forget() {}
 // Release implements driver.Claim. It gives up the place as well.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
-	c.d.watch.disarm(&c.req)
+	c.d.watch.leaves(&c.req)
+	defer c.d.watch.disarm(&c.req)
 	if c.recall != nil {
 		c.d.watch.ended(c.recall, false)
 	}

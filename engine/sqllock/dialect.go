@@ -96,11 +96,11 @@ type placeTexts struct {
 	insert string // name, owner, process, mode, limit, wants, note, number; changed: takes a place, the last one and after number, unless the owner has one
 	first  string // name, number → number, owner, mode, limit, wants, note, end of the beat: the first places after number; "": state has them
 	leave  string // name, owner; changed: removes the owner's place, if that was not granted meanwhile
-	remove string // process, JSON list of {name, owner}; changed: removes those of its places that are over, or that nobody knows of
+	remove string // process, JSON list of {name, owner, seq}; changed: removes those of its places that are over, or that nobody knows of
 
 	beat   string // process, life, number; changed: keeps the process' places for life
 	unbeat string // process; changed: the process has no places
-	mine   string // process → name, owner, 1 if the place is over, fence, what is left of the lease if it is the owner's, and until when newcomers are refused
+	mine   string // process → name, owner, number, 1 if the place is over, fence, what is left of the lease if it is the owner's, and until when newcomers are refused
 	extend string // name, life; changed: has newcomers be refused for life, unless that is so for half of it or somebody has locked the row
 	dead   string // grace; changed: forgets processes that have kept no place for grace
 	bury   string // changed: removes the places of processes that are forgotten

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lock was acquired, and each says what to
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
 // do.
 var (
 	// ErrNoSchema: the database has no lock tables. Call Driver.Migrate.

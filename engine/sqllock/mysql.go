@@ -167,12 +167,12 @@ func (m *mysql) statements() statements {
 				WHERE p.name = ? AND p.seq > ? AND ` + mysqlLive + ` ORDER BY p.seq LIMIT ` + strconv.Itoa(inView),
 			leave: `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2 AND {now} > 0`,
 			remove: `DELETE p FROM (SELECT * FROM ` + strings.Replace(mysqlList, "?", "?2", 1) + `
-				name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner')) list) r
-				STRAIGHT_JOIN {p}places p FORCE INDEX (owners) ON p.name = CAST(r.name AS BINARY) AND p.owner = CAST(r.owner AS BINARY) WHERE p.proc = ?1 AND {now} > 0`,
+				name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', seq BIGINT PATH '$.seq')) list) r
+				STRAIGHT_JOIN {p}places p FORCE INDEX (owners) ON p.name = CAST(r.name AS BINARY) AND p.owner = CAST(r.owner AS BINARY) AND p.seq = r.seq WHERE p.proc = ?1 AND {now} > 0`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)
 				ON DUPLICATE KEY UPDATE ends = VALUES(ends), number = VALUES(number)`,
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1 AND {now} > 0`,
-			mine: `SELECT p.name, p.owner, p.seq <= COALESCE(l.served, 0), COALESCE(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
+			mine: `SELECT p.name, p.owner, p.seq, p.seq <= COALESCE(l.served, 0), COALESCE(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 				COALESCE(l.crowd, 0) - ({now} + ` + mysqlPrimary + `) FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?`,
 			extend: mysqlAtOnce + `UPDATE (SELECT l.name FROM {p}locks l WHERE l.name = ?1 AND l.crowd < {now} + ?2 DIV 2` + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.crowd = {now} + ?2, l.rev = l.rev + 1`, // whoever has read the row before reads it again

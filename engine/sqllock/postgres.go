@@ -205,12 +205,12 @@ func (p *postgres) statements() statements {
 				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
 				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND EXISTS (SELECT FROM {p}places p WHERE p.name = l.name AND p.owner <> $2::text)
 					THEN pg_notify('{channel}', '')::text END`,
-			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text)
-				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner`,
+			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text, seq bigint)
+				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner AND p.seq = r.seq`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES ($1::text, {floor} + $2::bigint, $3::bigint)
 				ON CONFLICT (proc) DO UPDATE SET ends = excluded.ends, number = excluded.number`,
 			unbeat: `DELETE FROM {p}beats WHERE proc = $1::text`,
-			mine: `SELECT p.name, p.owner, (p.seq <= coalesce(l.served, 0))::int / ` + pgPrimary + `, coalesce(l.fence, 0),
+			mine: `SELECT p.name, p.owner, p.seq, (p.seq <= coalesce(l.served, 0))::int / ` + pgPrimary + `, coalesce(l.fence, 0),
 					CASE l.owner WHEN p.owner THEN l.expires - {floor} ELSE 0 END, coalesce(l.crowd, 0) - {now}
 				FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = $1::text`,
 			extend: `UPDATE {p}locks SET crowd = {now} + $2::bigint

@@ -66,10 +66,13 @@ func (w *watcher) try(one *recall) {
 	one.trying, one.came = true, false
 }
 
-// tried records that a Try has ended.
-func (w *watcher) tried(one *recall) {
+// tried records that a Try has ended. stays: it holds or waits; else the next Try registers it.
+func (w *watcher) tried(one *recall, stays bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !stays {
+		w.unregister(one)
+	}
 	one.trying, one.came = false, false // a grant that comes from now on says who waits
 }
 

@@ -197,7 +197,7 @@ func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
 		turn := d.watch.arm(&c.req, c.recall, boottime.Now())
 		d.watch.hear(comes("x", "other"))
 		_ = c.waits(turn, true, &driver.Busy{Wake: turn.wake}, 7)
-		d.watch.tried(c.recall)
+		d.watch.tried(c.recall, true)
 		d.watch.hear(comes("x", "other"))
 		if calls != 0 {
 			t.Errorf("Wanted was called %d times of a claim that waits", calls)
@@ -220,7 +220,11 @@ func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
 // Claims whose leases end without another call are not kept for ever.
 func TestRecallsAreBounded(t *testing.T) {
 	t.Parallel()
+	silent := false
 	d, _ := listening(t, func(*Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if silent {
+			return nil, errors.New("no answer")
+		}
 		return [][]sqldriver.Value{{int64(7)}}, nil
 	})
 	const keep = 100
@@ -229,7 +233,11 @@ func TestRecallsAreBounded(t *testing.T) {
 		if _, err := c.Try(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if i >= keep {
+		silent = true
+		if _, err := claimed(t, d, driver.Request{Resource: fmt.Sprint("no answer/", i), Owner: "me", TTL: time.Minute, Wanted: func() {}}).Try(t.Context()); err == nil {
+			t.Fatal("no error")
+		}
+		if silent = false; i >= keep {
 			d.watch.mu.Lock()
 			c.recall.ends = boottime.Now() - 1
 			d.watch.mu.Unlock()

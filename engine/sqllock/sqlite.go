@@ -127,11 +127,11 @@ func (*sqlite) statements() statements {
 				SELECT ?1, max({now}, ?8, coalesce((SELECT max(p.seq) + 1 FROM {p}places p WHERE p.name = ?1), 0)), ?2, ?3, ?4, ?5, ?6, ?7 WHERE true
 				ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, seq = CASE WHEN seq >= ?8 THEN seq ELSE excluded.seq END`,
 			leave:  `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2`,
-			remove: `DELETE FROM {p}places WHERE proc = ?1 AND (name, owner) IN (SELECT value ->> 'name', value ->> 'owner' FROM json_each(?2))`,
+			remove: `DELETE FROM {p}places WHERE proc = ?1 AND (name, owner, seq) IN (SELECT value ->> 'name', value ->> 'owner', value ->> 'seq' FROM json_each(?2))`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)
 				ON CONFLICT (proc) DO UPDATE SET ends = excluded.ends, number = excluded.number`,
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1`,
-			mine: `SELECT p.name, p.owner, p.seq <= coalesce(l.served, 0), coalesce(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
+			mine: `SELECT p.name, p.owner, p.seq, p.seq <= coalesce(l.served, 0), coalesce(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 					coalesce(l.crowd, 0) - {now} FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?1`,
 			extend: `UPDATE {p}locks SET crowd = {now} + ?2, rev = rev + 1 WHERE name = ?1 AND crowd < {now} + ?2 / 2`, // whoever has read the row before reads it again
 			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,

@@ -34,6 +34,7 @@ type waiter struct {
 	tried  boottime.Instant // guarded by watcher.mu; when its last Try began
 	ended  boottime.Instant // guarded by watcher.mu; when the last Try ended, or began if it is running
 	asking bool             // guarded by watcher.mu; a Try is running
+	leaves bool             // guarded by watcher.mu; a Release is running
 	seen   boottime.Instant // guarded by watcher.mu; results of earlier queries are outdated
 	after  int64            // guarded by watcher.mu; only grants with greater numbers are new; during a Try, trying
 	during brought          // guarded by watcher.mu; the grant that was reported during a Try
@@ -79,6 +80,7 @@ func (w *watcher) arm(req *driver.Request, to *recall, began boottime.Instant) *
 	if me.woken {
 		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
 	}
+	me.leaves = false
 	me.recall, me.tried, me.ended, me.asking, me.seen, me.after, me.during = to, began, began, true, began, trying, brought{}
 	if w.ctx.Err() != nil {
 		return me // close wakes it
@@ -172,6 +174,8 @@ func (w *watcher) remembered(me *waiter) *driver.Busy {
 // enough. Requires mu; tell must follow.
 func (w *watcher) give(me *waiter, b brought) {
 	switch {
+	case me.leaves:
+		return // whatever there is to give up is found by the Release
 	case me.after == trying:
 		if b.number > me.during.number {
 			me.during = b
@@ -219,6 +223,16 @@ func (w *watcher) waiterOf(resource, owner string) *waiter {
 		return of.waiters[owner]
 	}
 	return nil
+}
+
+// leaves records that the Release of req begins. Until it ends the waiter stays: a heartbeat that
+// found a place without one would remove it, and notify nobody behind.
+func (w *watcher) leaves(req *driver.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if me := w.waiterOf(req.Resource, req.Owner); me != nil {
+		me.leaves = true
+	}
 }
 
 // disarm removes the waiter of req, whose channel need not close any more.

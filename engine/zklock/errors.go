@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None means that a lease is held, and each says what to do.
+// Errors to test for with errors.Is. None of them means that a lease is held. Each says what to do.
 // Permanent ones also match driver.ErrUnsupported or ErrCorrupt.
 var (
 	// ErrUnreachable: no server accepts a connection.

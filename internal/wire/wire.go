@@ -18,6 +18,7 @@ const (
 	Note     = "/v1/note"
 	Evict    = "/v1/evict"
 	Fence    = "/v1/fence"
+	Limit    = "/v1/limit"
 	Show     = "/v1/lock"
 	List     = "/v1/locks"
 	Features = "/v1/features"
@@ -61,6 +62,7 @@ const (
 	CodeUnready     = "not_ready"
 	CodeReadOnly    = "read_only"
 	CodeFull        = "full"
+	CodeTooHeavy    = "too_heavy"
 )
 
 // Modes.
@@ -71,11 +73,12 @@ const (
 
 // A Claim identifies a claim. All calls about it have these fields.
 type Claim struct {
-	Name  string `json:"name"`
-	Owner string `json:"owner,omitempty"`
-	Mode  string `json:"mode,omitempty"`
-	Limit int    `json:"limit,omitempty"`
-	Note  string `json:"note,omitempty"`
+	Name   string `json:"name"`
+	Owner  string `json:"owner,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	Limit  int    `json:"limit,omitempty"`
+	Weight int    `json:"weight,omitempty"` // of a shared claim; 0 counts as 1
+	Note   string `json:"note,omitempty"`
 	// Call counts the calls of one Caller, which has made the owner its own. Answered is the number
 	// of the call up to which every acquire was answered.
 	Call     int64  `json:"call,omitempty"`
@@ -129,6 +132,12 @@ type FenceCall struct {
 	Token string `json:"token"`
 }
 
+// A LimitCall is the body of Limit.
+type LimitCall struct {
+	Name  string `json:"name"`
+	Limit int    `json:"limit"` // 0: none
+}
+
 // A Grant is the answer to Acquire and Renew.
 type Grant struct {
 	Outcome string `json:"outcome"`
@@ -159,6 +168,7 @@ type Holder struct {
 	Handle string `json:"handle"`
 	Mode   string `json:"mode"`
 	Limit  int    `json:"limit,omitempty"`
+	Weight int    `json:"weight,omitempty"` // of a shared holder
 	Token  string `json:"token"`
 	Held   int64  `json:"held_ms,omitempty"`
 	Left   int64  `json:"left_ms,omitempty"`
@@ -174,6 +184,7 @@ type Waiter struct {
 	Owner  string `json:"owner"`
 	Handle string `json:"handle"`
 	Mode   string `json:"mode"`
+	Weight int    `json:"weight,omitempty"` // of a shared waiter
 	Waited int64  `json:"waited_ms,omitempty"`
 	Note   string `json:"note,omitempty"`
 
@@ -184,6 +195,8 @@ type Waiter struct {
 type State struct {
 	Name    string   `json:"name"`
 	Token   string   `json:"token"`
+	Limit   int      `json:"limit,omitempty"` // set by an operator
+	Used    int64    `json:"used,omitempty"`  // the weights of all shared holders
 	Holders []Holder `json:"holders"`
 	Waiters []Waiter `json:"waiters"`
 	Damaged string   `json:"damaged,omitempty"`
@@ -219,6 +232,8 @@ type Abilities struct {
 	Tells      bool  `json:"tells"`
 	Recalls    bool  `json:"recalls"`
 	Keeps      bool  `json:"keeps"`
+	Weights    bool  `json:"weights"`
+	Limits     bool  `json:"limits"`
 	MaxWait    int64 `json:"max_wait_ms"`
 }
 

@@ -55,7 +55,7 @@ var packs = []pack{
 			Old: "now.Sub(h.grant.at) < h.locker.opts.HandOver &&", New: "(now.Sub(h.grant.at) < h.locker.opts.HandOver || $) &&"},
 		{Name: "looksOnce", Undoes: "whoever takes a lease that is handed over looks again",
 			Unseen: "between the hand-over and the taking no message passes; spin finds it in docs/model.md", Rejects: "TestMemory/handover", File: "handover.go",
-			Old: "if !h.canHandOver() {\n\t\th.transition(", New: "if !h.canHandOver() && !$ {\n\t\th.transition("},
+			Old: "if !fit || !h.transition(onTake) {", New: "if !fit && !$ || !h.transition(onTake) {"},
 		{Name: "batchCountsFromAnswer", Undoes: "and that of a renewal in a batch", Rejects: "TestBatches/together", File: "batch.go",
 			Old: "err := h.finishRenewal(ctx, b.sent, now,", New: "if $ {\n\t\tb.sent = now\n\t}\n\terr := h.finishRenewal(ctx, b.sent, now,"},
 		{Name: "lingersForLess", Undoes: "a lease that is released early lingers for the rest", Rejects: "TestMemory/linger", File: "hold.go",
