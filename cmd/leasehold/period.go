@@ -57,6 +57,8 @@ func (r *run) checkPeriod(cmd *cobra.Command) error {
 	case once && cmd.Flags().Changed("also"):
 		return usageErrorf("--once-per and --also exclude each other: %s would be kept for the whole period, too\nHold it inside: %s",
 			shown(r.also[0]), shellLine(append([]string{"leasehold", "run", "--once-per", p.oncePer.String(), r.name, "--", "leasehold", "run", r.also[0], "--"}, r.argv...)...))
+	case once && r.yieldFlag() != "":
+		return usageErrorf("--once-per and %s exclude each other: nobody waits for the end of a period", r.yieldFlag())
 	case once && cmd.Flags().Changed("at-least"):
 		return usageErrorf("--once-per and --at-least exclude each other")
 	}

@@ -25,6 +25,7 @@ type run struct {
 	okIfBusy bool
 
 	metricsFile string
+	yieldName   string
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -53,6 +54,8 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "exit with 0, silently, if NAME is busy")
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` if the lease was lost")
 	flags.StringVar(&r.metricsFile, "metrics-file", "", "write metrics for Prometheus to `FILE`")
+	flags.StringVar(&r.yieldName, "yield", "", "send `SIGNAL` to COMMAND once others wait for NAME")
+	cmd.RegisterFlagCompletionFunc("yield", cobra.FixedCompletions(yieldNames, cobra.ShellCompDirectiveNoFileComp))
 	r.hooks.addFlags(flags)
 	r.period.addFlags(flags)
 	r.child.addFlags(flags)
@@ -88,6 +91,9 @@ func (r *run) checkFlags(cmd *cobra.Command) error {
 	if err := r.checkPeriod(cmd); err != nil {
 		return err
 	}
+	if err := r.checkYield(); err != nil {
+		return err
+	}
 	flag, ttl := r.period.ttl(r.claim.ttl)
 	return r.checkTimes(cmd, flag, ttl)
 }
@@ -102,6 +108,9 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	opts = append(opts, r.period.options()...)
+	if r.yieldFlag() != "" {
+		opts = append(opts, leasehold.Yields())
+	}
 	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
 	}
@@ -158,6 +167,9 @@ func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), e
 func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
 	if r.period.retry && !locks.Features().Resumes {
 		return nil, fmt.Errorf("--retry-on-failure: %w: a lease that outlives its process", leasehold.ErrUnsupported)
+	}
+	if flag := r.yieldFlag(); flag != "" && !locks.Features().Tells {
+		return nil, fmt.Errorf("%s: %w: whether others wait", flag, leasehold.ErrUnsupported)
 	}
 	r.app.sayLocal()
 	waiting, stop := r.endedBySignal(ctx)
