@@ -15,7 +15,7 @@ var all = flag.Bool("all", false, "run the whole suite on every version and size
 const basics = "OneHolder|OneOfManyWins|ExpiresAfterItsTTL|TTLsAreRoundedUp|WakesOnRelease|OrderOfFirstTry|" +
 	"ReleaseTwice|RenewKeepsTheGrant|Resume|LostIsCalledOnce|FenceGrowsAfterEviction|SmallestLimitCounts|" +
 	"QueuedReadersFollowWriter|HolderIsWanted|RenewalTellsOfOthers|InspectShowsWaitersInOrder|LingerHoldsForOthers|" +
-	"NoteIsReplaced|ReplyLostOnTry|Barred"
+	"NoteIsReplaced|ReplyLostOnTry|Barred|WeightsCount|LoweredLimitEndsNobody|InspectShowsTheLimit"
 
 func TestConformance(t *testing.T) { apart.Run(t, suiteOn(servers.EtcdCurrent, 3)) }
 

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/etcdlock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
@@ -52,6 +55,20 @@ func showsOf(t *testing.T, d *etcdlock.Driver, holders, waiters int) {
 	st, err := d.Inspect(t.Context(), "a")
 	if err != nil || len(st.Holders) != holders || len(st.Waiters) != waiters {
 		t.Errorf("Inspect shows %d holders and %d waiters, %v; want %d and %d", len(st.Holders), len(st.Waiters), err, holders, waiters)
+	}
+}
+
+// served waits until the claim is granted, of which its watch may tell a moment late.
+func served(t *testing.T, c driver.Claim) {
+	t.Helper()
+	for end := time.Now().Add(limitTTL); ; time.Sleep(20 * time.Millisecond) {
+		err := within(t, limitTTL, tryOf(c))
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the waiter is not served: %v", err)
+		}
 	}
 }
 
@@ -215,11 +232,7 @@ func TestWaiterWhoseWatchIsCutHearsOfTheLimitFirst(t *testing.T) {
 			}
 		}
 		claimtest.Released(t, holders[1])
-		for end = time.Now().Add(limitTTL); within(t, limitTTL, tryOf(waiter)) != nil; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("cut: %t: the waiter is not served", cut)
-			}
-		}
+		served(t, waiter)
 	}
 }
 
@@ -261,7 +274,7 @@ func TestLimitThatWasHalfLowered(t *testing.T) {
 			claimtest.Refused(t, waiter)
 			claimtest.Released(t, c)
 		}
-		claimtest.Granted(t, waiter)
+		served(t, waiter)
 		limitTo(t, d, 2)
 		showsOf(t, d, 1, 0)
 	}
@@ -424,4 +437,65 @@ func TestDamagedLimitStopsSharedClaims(t *testing.T) {
 		t.Errorf("List shows %d resources, %v; want one, and ErrCorrupt", len(all), err)
 	}
 	claimtest.Released(t, claimOf(t, another, req)) // by its owner alone
+}
+
+// An operator changes the limit all the time, while many come and go by two drivers. Whoever is granted between two changes
+// fits below the limit, with all who hold; and all are served.
+func TestLimitsUnderLoad(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	lockers := []*leasehold.Locker{lockerOn(t, d, leasehold.Options{}), lockerOn(t, driverOn(t, clientOf(t, e), nil), leasehold.Options{})}
+	var changes, limit, used, judged atomic.Int64 // changes is odd while the limit changes
+	var work sync.WaitGroup
+	over := make(chan struct{})
+	for i := range 10 {
+		work.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				weight := int64(1 + rand.N(2))
+				before, most := changes.Load(), limit.Load()
+				lease, err := lockers[i%2].Acquire(t.Context(), "a", leasehold.Shared(), leasehold.Weight(int(weight)), leasehold.TTL(limitTTL))
+				if errors.Is(err, leasehold.ErrTooHeavy) {
+					time.Sleep(time.Millisecond)
+					continue
+				} else if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				now := used.Add(weight)
+				if before%2 == 0 && changes.Load() == before && most > 0 {
+					if judged.Add(1); now > most {
+						t.Errorf("%d of %d are used", now, most)
+					}
+				}
+				time.Sleep(time.Duration(rand.N(4)) * time.Millisecond)
+				used.Add(-weight)
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	for end := time.Now().Add(2 * limitTTL); judged.Load() < 500 && time.Now().Before(end); {
+		most := rand.N(8)
+		changes.Add(1)
+		limitTo(t, d, most)
+		limit.Store(int64(most))
+		changes.Add(1)
+		for was := judged.Load(); most > 0 && judged.Load() < was+10 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if judged.Load() == 0 {
+		t.Error("no grant came between two changes")
+	}
+	changes.Add(1)
+	limitTo(t, d, 0)
+	close(over)
+	work.Wait()
 }

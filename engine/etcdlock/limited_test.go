@@ -182,6 +182,12 @@ func TestLineForgetsWhatWasReadBesideAnotherLimit(t *testing.T) {
 	if l.learn(1, boottime.Now(), read(2, 11)); !next() {
 		t.Error("it is not next behind one of two")
 	}
+	l.watch = 0
+	damaged := read(0, 12)
+	damaged.limit.damaged = true
+	if l.learn(1, boottime.Now(), damaged); next() { // by an exclusive claim, which does not care
+		t.Error("it is next beside a limit that is not known")
+	}
 }
 
 // A waiter that has become too heavy is woken to learn of it, and does not stay unread.
