@@ -48,6 +48,7 @@ type task struct {
 	shell    string
 	grace    span
 	lostCode int
+	yield    syscall.Signal // for when others wait; 0: none
 }
 
 // The terms are the terms of its leases.
@@ -220,6 +221,8 @@ func (c *child) run(held interface {
 	c.freshen(leases)
 	c.app.flush(flushBound) // in front of what the command says
 	env := c.environ(held.Deadline(), leases)
+	wanted, stop := c.listen(env, leases)
+	defer stop()
 	c.hooks.start(c.app, "--on-acquire", c.hooks.acquire, env)
 	path, err := findProgram(c.argv[0])
 	if err != nil {
@@ -230,6 +233,7 @@ func (c *child) run(held interface {
 		Own:     secret.Environ(),
 		Grace:   time.Duration(c.grace), Margin: guardian.Margin(c.ttl),
 		Lease: held, Renewed: c.renewed, Signals: c.signals,
+		Wanted: wanted, Yield: c.yield, Told: c.tellYield,
 		Will:   guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
 		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
 		Silent: c.tellSilent,

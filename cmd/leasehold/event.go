@@ -10,7 +10,7 @@ import (
 // and with --json an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
-	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,ending,exited,released,looked,more,history,error"`
+	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,wanted,ending,exited,released,looked,more,history,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
 	Text  string `json:"text" about:"for people"`
@@ -26,6 +26,7 @@ const (
 	onRecovered     = "recovered" // the store answers again
 	onGrant         = "acquired"
 	onRenewalFailed = "renewal_failed"
+	onWanted        = "wanted" // others wait for what is held
 	onEnding        = "ending" // of the command, or of what it has left running
 	onExit          = "exited"
 	onRelease       = "released"

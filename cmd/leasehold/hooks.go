@@ -14,19 +14,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// hookBound is how long --on-acquire and --on-lost may take.
+// hookBound is how long a hook may take.
 const hookBound = 10 * time.Second
 
 // hooks are commands that notify people of what happens to the leases of a run. They run beside the
 // run, and only the end of this program waits for them.
 type hooks struct {
-	acquire, lost string
-	running       sync.WaitGroup
+	acquire, lost, wanted string
+	running               sync.WaitGroup
 }
 
 func (h *hooks) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&h.acquire, "on-acquire", "", "run `STRING` with the shell once NAME is held")
 	flags.StringVar(&h.lost, "on-lost", "", "run `STRING` with the shell after the lease was lost")
+	flags.StringVar(&h.wanted, "on-wanted", "", "run `STRING` with the shell once others wait for NAME")
 }
 
 // start runs text, if it is not "", with env and more variables.

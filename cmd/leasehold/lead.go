@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -34,6 +35,14 @@ exits sooner than the last pause took. Nothing is held during the pause, and sta
 error says when it ends.
 
 COMMAND has the same environment as under "leasehold run".
+
+# Preference
+With --preference, a leader steps down while a candidate of higher preference waits.
+COMMAND gets SIGTERM and, --grace later, SIGKILL; standard error says why. The other then
+leads, and this machine campaigns again. Without --preference a leader steps down for
+nobody, and as a candidate it has 0. A new version that is rolled out prefers itself if
+N is the number of its build. If a preferred candidate dies while it waits, nobody leads
+until its place in the queue ends, after a few seconds.
 
 # When the store fails
 If the store cannot be reached or refuses at the start, "leasehold lead" fails at once,
@@ -58,6 +67,8 @@ and "leasehold lead" ends when COMMAND has exited; only then another leads.
 type lead struct {
 	child
 	term  span // TTL
+	rank  int  // its preference
+	ranks bool // it has one
 	about detailFlags
 
 	caught chan os.Signal
@@ -91,6 +102,9 @@ func newLeadCommand(a *app) *cobra.Command {
 			if err := l.checkTimes(cmd, "--ttl", time.Duration(l.term)); err != nil {
 				return err
 			}
+			if l.ranks = cmd.Flags().Changed("preference"); max(l.rank, -l.rank) > details.MostPreference {
+				return usageErrorf("--preference %d is beyond %d", l.rank, details.MostPreference)
+			}
 			if err := l.describe(&l.about); err != nil {
 				return err
 			}
@@ -100,6 +114,7 @@ func newLeadCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	l.addFlags(flags)
 	flags.Var(&l.term, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
+	flags.IntVar(&l.rank, "preference", 0, "step down while a candidate of more than `N` waits")
 	l.about.add(flags, "leads")
 	return cmd
 }
@@ -146,9 +161,13 @@ func (l *lead) unreleased(_ context.Context, e leasehold.Event) {
 
 // campaign leads term after term, with pauses in which another may.
 func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
+	var opts []leasehold.Option
+	if l.ranks {
+		opts = append(opts, leasehold.Preference(l.rank))
+	}
 	for {
-		l.wait = l.app.watch(locks, l.name, l.who, 0)
-		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) })
+		l.wait = l.app.watch(locks, l.name, l.who, shares{})
+		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) }, opts...)
 		l.leave()
 		l.wait.ended()
 		switch {
@@ -214,8 +233,10 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	began := time.Now()
 	var result guardian.Result
 	var err error
-	result, l.leave, err = l.child.run(lease, lease)
-	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(lease.Context())})
+	held := outrankable(ctx, lease)
+	defer held.stop()
+	result, l.leave, err = l.child.run(held, lease)
+	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(held.ctx)})
 	l.signalled = campaign.Err() != nil && lease.Context().Err() == nil
 	var start *guardian.StartError
 	switch {
@@ -233,4 +254,24 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	}
 	l.stayAway(time.Since(began))
 	return errExited
+}
+
+// A reign is the lease of a leader while no candidate of higher preference waits.
+type reign struct {
+	*leasehold.Lease
+	ctx  context.Context
+	stop func()
+}
+
+func (r reign) Context() context.Context { return r.ctx }
+
+// outrankable returns the lease of a term. Its context does not end with the campaign, as term does.
+func outrankable(term context.Context, lease *leasehold.Lease) reign {
+	ctx, end := context.WithCancelCause(lease.Context())
+	leave := context.AfterFunc(term, func() {
+		if cause := context.Cause(term); errors.Is(cause, leasehold.ErrOutranked) {
+			end(cause)
+		}
+	})
+	return reign{lease, ctx, func() { leave(); end(nil) }}
 }

@@ -112,7 +112,7 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 	}
 	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a), newReserveCommand(a))
-	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newHistoryCommand(a), newDoctorCommand(a))
+	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newLimitCommand(a), newHistoryCommand(a), newDoctorCommand(a))
 	add(root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, false) })
 	root.SetHelpCommand(newHelpCommand())

@@ -25,6 +25,7 @@ type run struct {
 	okIfBusy bool
 
 	metricsFile string
+	yieldName   string
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -53,6 +54,8 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "exit with 0, silently, if NAME is busy")
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` if the lease was lost")
 	flags.StringVar(&r.metricsFile, "metrics-file", "", "write metrics for Prometheus to `FILE`")
+	flags.StringVar(&r.yieldName, "yield", "", "send `SIGNAL` to COMMAND once others wait for NAME")
+	cmd.RegisterFlagCompletionFunc("yield", cobra.FixedCompletions(yieldNames, cobra.ShellCompDirectiveNoFileComp))
 	r.hooks.addFlags(flags)
 	r.period.addFlags(flags)
 	r.child.addFlags(flags)
@@ -65,6 +68,12 @@ func inherit() { guardian.Inherit(releaseLegacy) }
 func (r *run) parse(cmd *cobra.Command, args []string) error {
 	named := cmd.Flags().Changed("key")
 	r.name = r.key
+	if err := r.claim.shares.parse(); err != nil {
+		return err
+	}
+	if names := r.claim.shares.names(); !named && cmd.ArgsLenAtDash() == 0 && len(names) > 0 {
+		named, r.name = true, names[0]
+	}
 	if err := r.child.parse(cmd, args, named); err != nil {
 		return err
 	}
@@ -88,6 +97,9 @@ func (r *run) checkFlags(cmd *cobra.Command) error {
 	if err := r.checkPeriod(cmd); err != nil {
 		return err
 	}
+	if err := r.checkYield(); err != nil {
+		return err
+	}
 	flag, ttl := r.period.ttl(r.claim.ttl)
 	return r.checkTimes(cmd, flag, ttl)
 }
@@ -102,6 +114,9 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	opts = append(opts, r.period.options()...)
+	if r.yieldFlag() != "" {
+		opts = append(opts, leasehold.Yields())
+	}
 	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
 	}
@@ -112,7 +127,7 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := r.app.watch(locks, r.name, r.who, r.claim.slots)
+	w := r.app.watch(locks, r.name, r.who, r.claim.shares)
 	leases, err := r.acquire(bounded, locks, opts)
 	w.ended()
 	if err != nil {
@@ -159,6 +174,9 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	if r.period.retry && !locks.Features().Resumes {
 		return nil, fmt.Errorf("--retry-on-failure: %w: a lease that outlives its process", leasehold.ErrUnsupported)
 	}
+	if flag := r.yieldFlag(); flag != "" && !locks.Features().Tells {
+		return nil, fmt.Errorf("%s: %w: whether others wait", flag, leasehold.ErrUnsupported)
+	}
 	r.app.sayLocal()
 	waiting, stop := r.endedBySignal(ctx)
 	leases, err := r.tryAcquire(waiting, locks, opts)
@@ -183,7 +201,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 
 func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
 	names := append([]string{r.name}, r.also...)
-	for _, name := range names {
+	for _, name := range append(names, r.claim.shares.names()...) {
 		if err := r.app.refuseNested(ctx, locks, name); err != nil {
 			return nil, err
 		}

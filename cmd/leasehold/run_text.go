@@ -61,13 +61,38 @@ If the store fails during the wait, "leasehold run" says why, keeps waiting, and
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
 for how long it has waited, who holds NAME, and its place in the queue.
 
-The letters of the flags mean the same as for flock(1). If holders give different
-numbers with --slots, the smallest counts, and standard error warns of it.
+The letters of the flags mean the same as for flock(1). Standard error warns of a holder
+that gives another --limit than COMMAND.
+
+# Limits
+With --limit N, those who share NAME use at most N of it together, as a semaphore;
+--slots N is the same. Each uses 1, or W with --weight W, such as the memory of a job.
+If holders give different limits, the smallest counts, as does one that an operator has
+set with "leasehold limit". The first in the queue goes first, even if it is heavy and
+there is room for light ones behind it.
+
+NAME=N gives one name a limit of its own, and NAME=W a weight. Both add that name to
+those that COMMAND needs, all or nothing, and may be repeated. NAME itself may then be
+missing:
+  leasehold run --limit tenant/7=2 --limit total=100 --weight total=3 -- ./job
 
 # Several locks
 With --also, COMMAND runs when NAME and all the others are held: all or nothing, in an
 order that never deadlocks. COMMAND is ended when any of them is lost. --at-least keeps
 all of them held, not only NAME.
+
+# Giving way
+With --yield, COMMAND gets SIGNAL once when others wait for NAME, or for one of the other
+names. It finishes its step and exits by itself; the lock is then released, and the first
+in the queue gets it. COMMAND is not ended if it goes on. Nobody who asks with -n makes it
+yield. --on-wanted runs a hook at the same moment. docs/yield.md has an example.
+
+Only COMMAND itself gets SIGNAL, not what it has started. On Linux it gets SIGNAL once it
+catches it, so that a COMMAND that has just been started does not die of it; standard
+error says so if that takes more than 5 s. On other systems it gets SIGNAL at once.
+
+Most stores say at once that others wait; all others with the next renewal, a third of
+the TTL later at most. Redlock and memcached cannot tell, so they refuse both flags.
 
 # Once per period
 With --once-per, COMMAND runs at most once in each PERIOD, however many servers start
@@ -128,10 +153,11 @@ Ctrl-Z suspends COMMAND and "leasehold run" together. The lease is then not rene
 so COMMAND is ended unless it is resumed within the TTL.
 
 # Hooks
---on-acquire and --on-lost notify you. $SHELL, or /bin/sh, runs STRING with the
+--on-acquire, --on-lost and --on-wanted notify you. $SHELL, or /bin/sh, runs STRING with the
 environment of COMMAND. It reads nothing and writes to standard error. After 10 s it is
-killed with its process group. The first runs beside COMMAND; the second runs after the
-lease was lost and COMMAND is gone, with the reason in LEASEHOLD_LOST.
+killed with its process group. --on-acquire runs beside COMMAND. --on-lost runs after the
+lease was lost and COMMAND is gone, with the reason in LEASEHOLD_LOST. --on-wanted runs
+beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that they wait for.
 
 Renewals, the end of COMMAND and the release do not wait for hooks. Only "leasehold run"
 waits for them, before it exits. Hooks do not change its exit code; if one fails,
@@ -154,10 +180,10 @@ once, and COMMAND runs all the same.
 object on standard error, and so is each warning during a wait (warning, recovered).
 
 With -v each line has the time. There are lines for the store and what is wrong with it,
-the wait and who holds NAME, the grant, failed renewals, what COMMAND has left running,
-and the release. With -v and --json each line is an object with "time", "event" and
-"text"; events are store, warning, waiting, recovered, acquired, renewal_failed, ending,
-exited, released and error.`
+the wait and who holds NAME, the grant, failed renewals, others who wait, --yield, what
+COMMAND has left running, and the release. With -v and --json each line is an object with "time", "event" and
+"text"; events are store, warning, waiting, recovered, acquired, renewal_failed, wanted,
+ending, exited, released and error.`
 
 const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run -n --ok-if-busy report -- make report      # for cron
@@ -165,6 +191,6 @@ const runExample = `  leasehold run backup -- ./backup.sh
   leasehold --store redis://host/0 run --once-per 24h --key report -- ./report`
 
 const runFlags = `Waiting: no-wait wait ok-if-busy busy-exit-code
-Lock: key also shared slots ttl at-least
+Lock: key also shared limit ttl at-least
 Once per period: once-per at-most retry-on-failure
-Command: command grace on-acquire on-lost metrics-file`
+Command: command grace yield on-lost`

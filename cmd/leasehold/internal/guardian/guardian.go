@@ -36,6 +36,7 @@ type guardian struct {
 	deadline deadline
 	ward
 	finish
+	yield
 }
 
 // A ward is the child, as its guardian knows it.
@@ -52,6 +53,13 @@ type finish struct {
 	endedAt instant // when; set while ending
 	cut     bool    // the child was ended, rather than left over descendants
 	retry   time.Duration
+}
+
+// A yield is a signal that the child gets once it catches it.
+type yield struct {
+	signal syscall.Signal // 0: none is left to send
+	since  instant        // when the holder asked for it
+	deaf   bool           // the holder knows that the child does not catch it
 }
 
 // An estate is what a guardian must release in place of a dead holder: the leases that legacy
@@ -238,7 +246,7 @@ func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
 		if g.exited && g.childless {
 			return
 		}
-		timer.Reset(g.enforce())
+		timer.Reset(min(g.enforce(), g.tell()))
 		select {
 		case m, ok := <-messages:
 			if !ok {
@@ -274,12 +282,38 @@ func (g *guardian) enforce() time.Duration {
 	return g.retry
 }
 
+// A child that has just started may not catch its signals yet, and would die of them. It is looked at
+// every tellAgain. The holder hears of a child that does not catch the signal for deafAfter.
+const (
+	tellAgain = 50 * time.Millisecond
+	deafAfter = 5 * time.Second
+)
+
+// tell sends the signal of yield if the child catches it, and returns when to call it again.
+func (g *guardian) tell() time.Duration {
+	switch {
+	case g.yield.signal == 0, g.exited, g.ending:
+		return time.Hour
+	case catches(g.child, g.yield.signal):
+		syscall.Kill(g.child, g.yield.signal)
+		g.yield.signal = 0
+		g.conn.send(message{Verb: gotTold})
+		return time.Hour
+	case !g.deaf && now().sub(g.since) > deafAfter:
+		g.deaf = true
+		g.conn.send(message{Verb: gotDeaf})
+	}
+	return tellAgain
+}
+
 func (g *guardian) obey(m message) {
 	switch m.Verb {
 	case toPing:
 		g.conn.send(message{Verb: gotPong})
 	case toSignal:
 		g.signalGroup(syscall.Signal(m.N))
+	case toYield:
+		g.yield = yield{signal: syscall.Signal(m.N), since: now()}
 	case toStop:
 		g.endChild()
 	case toResume:

@@ -51,6 +51,13 @@ type Plan struct {
 	Renewed <-chan struct{}  // tells that Deadline has moved
 	Signals <-chan os.Signal // for the command
 
+	Wanted <-chan struct{} // closes when others wait for the lease; nil: never
+	Yield  syscall.Signal  // for the command alone after Wanted, once it catches it; 0: none
+
+	// Told is called when the command got Yield, and before that if it does not catch Yield for a
+	// while. It must not block.
+	Told func(got bool)
+
 	// Ending is called when the guardian ends the command. If cut is false, it ends only the
 	// processes that the command has left running; left names some of them. It must not block.
 	Ending func(cut bool, left string)
@@ -218,7 +225,7 @@ func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline)
 // wait keeps the guardian up to date until it reports the end.
 func (h *holder) wait() (Result, error) {
 	messages := h.conn.receive()
-	lost := h.plan.Lease.Context().Done()
+	lost, wanted := h.plan.Lease.Context().Done(), h.plan.Wanted
 	backup := time.NewTimer(h.backupIn())
 	defer backup.Stop()
 	pulse := time.NewTicker(pulse)
@@ -234,6 +241,11 @@ func (h *holder) wait() (Result, error) {
 			lost = nil
 			h.urge(message{Verb: toStop})
 			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
+		case <-wanted:
+			wanted = nil
+			if h.plan.Yield != 0 {
+				h.urge(message{Verb: toYield, N: int64(h.plan.Yield)})
+			}
 		case sig := <-h.plan.Signals:
 			h.interrupted = h.interrupted || sig == syscall.SIGINT
 			h.pass(sig.(syscall.Signal))
@@ -256,6 +268,10 @@ func (h *holder) wait() (Result, error) {
 				h.child.cut = m.Cut
 			case gotStopped:
 				h.suspend()
+			case gotTold, gotDeaf:
+				if h.plan.Told != nil {
+					h.plan.Told(m.Verb == gotTold)
+				}
 			case gotEnding:
 				h.child.cut = m.Cut
 				if h.plan.Ending != nil {

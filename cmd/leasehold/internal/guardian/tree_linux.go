@@ -92,6 +92,18 @@ func running(pid int) bool {
 	return ok && !p.dead
 }
 
+// catches reports whether a process has a handler for sig. proc(5) describes the mask.
+func catches(pid int, sig syscall.Signal) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(status), "\nSigCgt:")
+	mask, _, _ := strings.Cut(rest, "\n")
+	caught, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+	return err == nil && caught>>(sig-1)&1 == 1
+}
+
 // processes reads the process table. The dead who were not waited for are in it.
 func processes() []process {
 	proc, err := os.Open("/proc")

@@ -17,6 +17,7 @@ type verb string
 const (
 	toStart  verb = "start"  // Start; the first message
 	toSignal verb = "signal" // N: for the child's process group
+	toYield  verb = "yield"  // N: signal for the child alone, once it catches it
 	toStop   verb = "stop"   // the lease is lost: end the child
 	toResume verb = "resume" // the holder runs again after a suspension
 	toPing   verb = "ping"   // answer with pong
@@ -28,6 +29,8 @@ const (
 	gotStarted  verb = "started"  // N: pid
 	gotStopped  verb = "stopped"  // the terminal suspended the child
 	gotPong     verb = "pong"     // the answer to a ping
+	gotTold     verb = "told"     // the child got the signal of yield
+	gotDeaf     verb = "deaf"     // the child does not catch the signal of yield, so far
 	gotEnded    verb = "ended"    // N, Cut: as of exit; what the child has left running is still to end
 	gotEnding   verb = "ending"   // the guardian begins to end: Cut: the child; Text: what it has left running
 	gotExit     verb = "exit"     // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
