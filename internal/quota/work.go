@@ -86,7 +86,7 @@ func Poll(pause time.Duration, try func(ctx context.Context, key string) (bool, 
 }
 
 // Work is the main function of a process: its workers take turns until the end of its standard
-// input. It prints their errors.
+// input. It prints errors.
 func Work(open func(ctx context.Context, o Order) (Admission, error)) error {
 	var o Order
 	in := json.NewDecoder(os.Stdin)
@@ -127,7 +127,7 @@ func Work(open func(ctx context.Context, o Order) (Admission, error)) error {
 	return err
 }
 
-// CounterScript counts by hand, as most users of Redis write it: KEYS are the counters, ARGV their
+// CounterScript counts by hand, as many programs on Redis do: KEYS are the counters, ARGV their
 // limits. It returns 1 if there was room in all of them, and has then counted one more in each.
 const CounterScript = `
 for i, key in ipairs(KEYS) do
