@@ -153,7 +153,7 @@ func (f *Fleet) workersOf(process int, do func(worker int)) {
 	}
 }
 
-// Killed reports whether a lease's note is that of a process that KillHalf kills.
+// Killed reports whether a lease's note names a process that KillHalf kills.
 func (f *Fleet) Killed(note string) bool {
 	process, err := strconv.Atoi(note)
 	return err == nil && process < len(f.members)/2
