@@ -246,7 +246,7 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	}
 	h.grant.fence, h.grant.at = g.Fence, now
 	if h.keep != nil {
-		h.keep.word = a.word
+		h.keep.word = a.sent // a message with the grant may have been on its way since
 	}
 	h.deadline.span = g.TTL
 	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)

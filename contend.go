@@ -18,7 +18,6 @@ const callBound = 5 * time.Second
 // contending is the state of an acquisition between its calls to the engine.
 type contending struct {
 	sent      boottime.Instant // when the last call was sent
-	word      boottime.Instant // since when the engine is known to have granted
 	grant     driver.Grant     // by the last call
 	pace      waiting.Pace
 	waitState waitState
@@ -41,7 +40,6 @@ func (a *acquisition) contend() (err error) {
 		busy, isBusy := errors.AsType[*driver.Busy](err)
 		switch {
 		case err == nil && l.inTime(a.sent, a.grant):
-			a.word = a.sent
 			return nil
 		case err == nil: // too late to be used: ask for a fresh TTL, once
 			if a.late {
@@ -83,7 +81,6 @@ func (a *acquisition) contend() (err error) {
 func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 	select {
 	case a.grant = <-busy.Granted:
-		a.word = a.locker.clock.Now()
 		return a.locker.inTime(a.sent, a.grant) && !a.noRenew && !a.locker.calls.isClosing()
 	default:
 		return false
@@ -102,7 +99,7 @@ func (a *acquisition) lengthen() error {
 		case l.calls.isClosing():
 			err = ErrClosed
 		case err == nil && longer.Fence == a.grant.Fence && l.inTime(sent, longer):
-			a.sent, a.word, a.grant = sent, sent, longer
+			a.sent, a.grant = sent, longer
 			return nil
 		case err == nil || errors.Is(err, ErrLost) || l.clock.Now() >= end:
 			err = errTooLate(a.hold.req.TTL)

@@ -99,7 +99,8 @@ func (l *Locker) Acquire(ctx context.Context, name string, opts ...Option) (*Lea
 
 // TryAcquire is Acquire without waiting for other holders. If name is held, it returns [ErrBusy]
 // at once, as a [*BusyError] with the holder if the engine names it. It leaves no place in a
-// queue.
+// queue. If another process may merely keep the lease, it first waits for about two round trips,
+// see [Options.Keep].
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, false, opts)
 	return lease, wrap("acquire", name, err)

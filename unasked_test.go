@@ -22,7 +22,7 @@ type unasked struct {
 }
 
 func (u *unasked) Features() driver.Features {
-	return driver.Features{Fencing: true, Wakes: true, MinTTL: time.Millisecond}
+	return driver.Features{Fencing: true, Wakes: true, Tells: true, Keeps: true, MinTTL: time.Millisecond}
 }
 func (u *unasked) Close() error { return nil }
 func (u *unasked) Claim(req driver.Request) (driver.Claim, error) {
@@ -134,6 +134,23 @@ func TestUnaskedGrantToAWaiterWhoGivesUp(t *testing.T) {
 			}
 			if _, _, releases := engine.counts(); releases != 1 {
 				t.Errorf("wait %v: %d releases: %v", wait, releases, err)
+			}
+		})
+	}
+}
+
+// The message with a grant may have been on its way for as long as the call has waited. Keep counts
+// that time.
+func TestUnaskedGrantIsKeptFromTheTry(t *testing.T) {
+	for keep, want := range map[time.Duration]int{500 * time.Millisecond: 1, 1400 * time.Millisecond: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := &unasked{after: time.Second, ttl: 10 * time.Second}
+			locks := newLocker(t, engine, &leasehold.Options{TTL: 10 * time.Second, Keep: keep})
+			if err := acquire(t, locks, "a").Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, releases := engine.counts(); releases != want {
+				t.Errorf("Keep %v: %d releases, want %d", keep, releases, want)
 			}
 		})
 	}
