@@ -24,7 +24,7 @@ type Details struct {
 	Text    string            // a line of free text, see [Note]
 	Kind    string            // "", or one of the constants below
 
-	// Preference is that of a candidate for leadership, see the option of the same name. Most
+	// Preference is a candidate's preference for leadership, see the option of the same name. Most
 	// candidates have 0.
 	Preference int
 }

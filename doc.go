@@ -20,7 +20,8 @@
 //
 // Release reports what is known: released, lost before ([ErrLost]), or unknown (any other
 // error). Within [Options.HandOver] of a grant it may hand the lease to a waiter in the same
-// process. It then reports released without asking the engine.
+// process. Within [Options.Keep] of the engine's last word it may keep the lease for the next call.
+// It then reports released without asking the engine.
 //
 // A call that fails leaves neither a lock nor a place in a queue; if it cannot clean up, what is
 // left ends with its TTL. A call whose first answer was lost finds its own grant, and does not wait

@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -64,4 +65,35 @@ func ExampleFor() {
 	}
 	fmt.Printf("%v: %d of %d used\n", leases.Names(), total.Used(), total.Holders[0].Limit)
 	// Output: [tenant/7 total]: 3 of 100 used
+}
+
+// An operator lowers the limit of a tenant while its jobs run, and later ends the exception.
+func ExampleLocker_SetLimit() {
+	ctx := context.Background()
+	locks, err := leasehold.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	two := func() error {
+		for range 2 {
+			lease, err := locks.Acquire(ctx, "tenant/7", leasehold.Limit(5), leasehold.Wait(0))
+			if err != nil {
+				return err
+			}
+			defer lease.Release(ctx)
+		}
+		return nil
+	}
+	if err := locks.SetLimit(ctx, "tenant/7", 1); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("with a limit of 1, busy:", errors.Is(two(), leasehold.ErrBusy))
+	if err := locks.SetLimit(ctx, "tenant/7", 0); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("without:", two())
+	// Output:
+	// with a limit of 1, busy: true
+	// without: <nil>
 }

@@ -30,7 +30,7 @@ func (h *hold) canHandOver() bool {
 	return h.holders.hasTurn && !h.over() && !h.renewals.never && h.holders.keepUntil == 0 &&
 		h.grant.handOvers < maxHandOvers &&
 		now.Sub(h.grant.at) < h.locker.opts.HandOver &&
-		h.deadline.at.Sub(now) > h.halfLength()
+		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
 // fixed is what the engine shows of the hold as long as that lasts; nil: it can be changed. Requires h.mu.

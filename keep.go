@@ -43,19 +43,16 @@ func (r *request) keepable() bool {
 	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads
 }
 
-// window returns how long after the engine's last word the hold may be taken. Requires h.mu.
+// window returns how long after the engine's last word the hold may be taken: half of its length
+// must be left. Requires h.mu.
 func (h *hold) window() time.Duration { return min(h.locker.opts.Keep, h.deadline.span/2) }
 
 // isFresh reports whether the hold may be kept, or be taken by another call. Requires h.mu.
 func (h *hold) isFresh(now boottime.Instant) bool {
 	return h.keep != nil && h.keep.able && !h.recalled && !h.over() && h.holders.hasTurn &&
 		h.grant.handOvers < maxHandOvers &&
-		now.Sub(h.keep.word) < h.window() &&
-		h.deadline.at.Sub(now) > h.halfLength()
+		now.Sub(h.keep.word) < h.window()
 }
-
-// halfLength is what must be left of a hold that is passed on. Requires h.mu.
-func (h *hold) halfLength() time.Duration { return min(h.renewals.ttl, h.deadline.span) / 2 }
 
 // suits reports whether the hold is what a would be granted. Requires h.mu.
 func (h *hold) suits(a *acquisition) bool {

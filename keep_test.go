@@ -180,6 +180,25 @@ func TestLongSectionsAreNotConfirmed(t *testing.T) {
 	})
 }
 
+// However long the window is, half of the lease is left of what is taken.
+func TestKeptLeaseHasHalfOfItsLengthLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), &leasehold.Options{Keep: time.Hour})
+		for _, wait := range []time.Duration{ttl/2 - time.Second, ttl/2 + time.Second} {
+			first := acquire(t, locks, "a")
+			first.Release(t.Context())
+			time.Sleep(wait)
+			second := acquire(t, locks, "a")
+			if wait < ttl/2 && second.Token() != first.Token()+1 {
+				t.Errorf("token %d after %d", second.Token(), first.Token())
+			}
+			wantDuration(t, "left", time.Until(second.Deadline()), ttl/2, ttl)
+			second.Release(t.Context())
+			time.Sleep(ttl)
+		}
+	})
+}
+
 func TestKeepStopsWhereTokensWouldOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
@@ -635,8 +654,13 @@ func TestTryElsewhereEndsKeeping(t *testing.T) {
 		other.Release(t.Context())
 		lease := acquire(t, k.locks, "a")
 		start = time.Now()
-		_, err = k.others.TryAcquire(t.Context(), "a")
+		var told events
+		traced := newLocker(t, k.server.Connect(), &leasehold.Options{Trace: told.trace})
+		_, err = traced.TryAcquire(t.Context(), "a")
 		wantErr(t, err, leasehold.ErrBusy)
+		if steps := told.of(leasehold.KindWait); steps[len(steps)-1] != "refused" {
+			t.Errorf("its wait: %q", steps)
+		}
 		wantDuration(t, "waited for what is in use", time.Since(start), 0, 10*time.Millisecond)
 		if busy, _ := errors.AsType[*leasehold.BusyError](err); busy == nil || busy.Holder.Token != lease.Token() {
 			t.Errorf("%v does not tell the holder", err)
@@ -746,9 +770,8 @@ func TestCloseGivesBackWhatIsKept(t *testing.T) {
 		held := acquire(t, k.locks, "held")
 		k.locks.Close()
 		wantFree(t, k.others, "a", "b", "c")
-		_, err := k.others.TryAcquire(t.Context(), "held")
-		wantErr(t, err, leasehold.ErrBusy)
-		if held.Context().Err() != nil {
+		state, err := k.others.Inspect(t.Context(), "held") // recalls nothing
+		if err != nil || len(state.Holders) != 1 || held.Context().Err() != nil {
 			t.Error("Close ended a lease that is held")
 		}
 		k.release(held)

@@ -14,7 +14,7 @@ import (
 
 // Causes of a term's context.
 var (
-	// ErrResigned: by [Locker.Resign].
+	// ErrResigned: [Locker.Resign] ended the term.
 	ErrResigned = errors.New("resigned from leading")
 	// ErrOutranked: a candidate of a higher [Preference] waits.
 	ErrOutranked = errors.New("a candidate of higher preference waits")

@@ -163,12 +163,13 @@ func (le *Lease) live() error {
 // Release releases the lease and ends its context. It works even if ctx has ended: the call to
 // the engine is limited by the TTL and by 5 seconds.
 //
-// Release returns nil if the lease was released, or handed over or kept inside the process. A
-// hand-over does not ask the engine, which granted the lease no longer ago than
-// [Options.HandOver]. Nor does keeping it, within [Options.Keep] of the engine's last word. It
-// returns [ErrLost] if the lease had ended before, so that another may have held the resource
-// meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After any
-// other error the outcome is unknown: the resource is free no later than a TTL from now, and
+// Release returns nil if the lease was released, or handed over or kept inside the process, for
+// which the engine is not asked. The engine granted a lease that is handed over no longer ago than
+// [Options.HandOver]. It confirmed a lease that is kept no longer ago than [Options.Keep].
+//
+// Release returns [ErrLost] if the lease had ended before, so that another may have held the
+// resource meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After
+// any other error the outcome is unknown: the resource is free no later than a TTL from now, and
 // Release may be called again.
 func (le *Lease) Release(ctx context.Context) error {
 	return le.wrap("release", le.release(ctx))

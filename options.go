@@ -46,23 +46,23 @@ type Options struct {
 	// Until then the engine shows the note and the details of the goroutine that had the lease
 	// before. On an engine that cannot change them, a lease is handed over only to the same note.
 	HandOver time.Duration
-	// Keep is how long a released lease may be kept for the next call of this Locker. It is off by
-	// default, and at least 10 ms. An exclusive lease that is released is kept if no other process
-	// waits for it, and the next Acquire or TryAcquire takes it without a call to the engine, with
-	// the next token. Keep therefore makes it cheap to lock the same name again and again.
+	// Keep is how long a released lease may be kept for the next call of this Locker. Zero, the
+	// default, turns it off; the least value is 10 ms. A released exclusive lease is kept if no
+	// other process waits for it. The next Acquire or TryAcquire takes it without a call to the
+	// engine, with the next token. So it is cheap to lock the same name again and again.
 	//
-	// A lease is kept, and what is kept is taken, no later than Keep after the engine's last word.
-	// While it is used, the engine is asked twice in that time, in the background. What is not used
-	// is given back. So is what another process waits for: at once on engines with Recalls in their
-	// [driver.Features], else within Keep. After that its grant is not kept again. A TryAcquire of
-	// another process waits for about two round trips until it is given back. If this process
-	// ends without Close, others wait for the rest of the TTL.
+	// A lease is kept, and a kept lease is taken, no later than Keep after the engine last confirmed
+	// it. While it is used, the engine is asked twice in that time, in the background. A kept lease
+	// that is not used is given back. So is one that another process waits for: at once on engines
+	// with Recalls in their [driver.Features], else within Keep. Its grant is then not kept again.
+	// A TryAcquire of another process waits for that, about two round trips. If this process ends
+	// without Close, others wait for the rest of the TTL.
 	//
 	// If the engine loses the grant meanwhile, this process does not notice at once: see HandOver,
 	// which must not be negative. Leases with NoRenew, AtLeast, MaxHold, Yields or a Details.Kind
-	// are not kept, nor those of Lead and Resume, nor one whose Owner was read or whose TTL or note
-	// was changed. A call for a lease of another kind or TTL first gives back what is kept. New
-	// returns ErrUnsupported for engines without Keeps in their Features.
+	// are not kept, nor are leases of Lead and Resume. Neither is a lease whose Owner was read, or
+	// whose TTL or note was changed. A call for a lease of another kind or TTL first gives the kept
+	// one back. New returns ErrUnsupported for engines without Keeps in their Features.
 	Keep time.Duration
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool

@@ -169,6 +169,64 @@ func TestNothingIsKeptWhileACallBegins(t *testing.T) {
 	})
 }
 
+// Whatever happens between a Release and its offer, nobody is left with a hold that is over or
+// recalled.
+func TestHoldChangesBeforeItIsOffered(t *testing.T) {
+	for what, change := range map[string]func(s *stage){
+		"recalled": func(s *stage) { s.h.recall() },
+		"lost":     func(s *stage) { s.h.lose(ErrLost) },
+		"known":    func(s *stage) { s.h.neverKeep() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stageIn(t, &agreeing{}, held, &Options{Keep: time.Hour})
+				s.h.mu.Lock()
+				s.h.drop(s.lease)
+				s.h.mu.Unlock()
+				change(s)
+				if err := s.h.offer(s.lease); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if !s.h.over() || s.locks.queue.turns["a"] != nil {
+					t.Errorf("phase %s, and the turn is left: %v", phaseNames[s.h.phase], s.locks.queue.turns["a"] != nil)
+				}
+				s.locks.Close()
+			})
+		})
+	}
+}
+
+// Whatever happens between the call that finds a hold kept and its take, that call has the turn.
+func TestHoldChangesBeforeItIsTaken(t *testing.T) {
+	for what, change := range map[string]func(s *stage){
+		"recalled": func(s *stage) { s.h.recall() },
+		"lost":     func(s *stage) { s.h.lose(ErrLost) },
+		"known":    func(s *stage) { s.h.neverKeep() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stageIn(t, &agreeing{}, kept, &Options{Keep: time.Hour})
+				s.locks.queue.take("a")
+				change(s)
+				synctest.Wait()
+				if s.locks.queue.turns["a"] == nil {
+					t.Fatal("the turn is gone")
+				}
+				lease, err := s.a.take(s.h, StepTaken)
+				if lease != nil || err != nil || !s.a.hasTurn || s.h.holders.hasTurn {
+					t.Errorf("%v, %v; has the turn: %v, %v", lease, err, s.a.hasTurn, s.h.holders.hasTurn)
+				}
+				s.locks.queue.pass("a")
+				if !s.h.over() || s.locks.queue.turns["a"] != nil {
+					t.Errorf("phase %s, and the turn is left: %v", phaseNames[s.h.phase], s.locks.queue.turns["a"] != nil)
+				}
+				s.locks.Close()
+			})
+		})
+	}
+}
+
 // telling is an engine that tells of waiters.
 type telling struct{ *agreeing }
 

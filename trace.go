@@ -87,7 +87,7 @@ const (
 	// call has one.
 	StepRetrying
 	// StepRecalled: a hold or a keep continues, and another process waits for it. Only leases
-	// with Yields and those that may be kept hear of that.
+	// with Yields, and leases that may be kept, are notified.
 	StepRecalled
 	// StepOutranked: a hold continues, and the leader is about to step down for a candidate of
 	// higher Preference.
@@ -95,7 +95,7 @@ const (
 
 	StepGranted    // a wait has ended: the engine granted a lease
 	StepHandedOver // a wait has ended: a lease of this process was handed over
-	StepTaken      // a wait or a keep has ended: a lease that was kept was taken
+	StepTaken      // a wait or a keep has ended: a kept lease was taken
 	StepNested     // a wait has ended: a nested lease
 	StepResumed    // a wait has ended: Resume found the lease alive
 	StepRefused    // a wait has ended: the resource is held, and the call does not wait
@@ -108,12 +108,12 @@ const (
 	// StepReleased: a hold has ended by Release, at the engine, by a hand-over, because it is kept,
 	// or because other leases of the same hold are left.
 	StepReleased
-	// StepLost: a hold has ended before its Release, see ErrLost, or a keep by a loss.
+	// StepLost: a hold has ended before its Release, or a keep by a loss; see ErrLost.
 	StepLost
 	// StepEvicted: a hold or a keep has ended because somebody evicted it, and the engine said so.
 	StepEvicted
-	// StepUnknown: a hold has ended by a Release whose outcome is unknown. Further attempts have
-	// no events. Or a keep has ended in this way.
+	// StepUnknown: a hold or a keep has ended by a release whose outcome is unknown. Further
+	// attempts have no events.
 	StepUnknown
 	StepGivenBack // a keep has ended: the engine has the lease back
 

@@ -56,6 +56,7 @@ var mutations = []struct {
 	{"leavesTooEarly", "NobodyElseLeadsBeforeTheReturn", "lead.go", "t.led, t.resign = true, end\n",
 		"t.led, t.resign = true, end\n\tif $ {\n\t\tt.resign = func(err error) { end(err); lease.Release(ctx) }\n\t}\n"},
 	{"keepsTurn", storms, "hold.go", "passes := h.holders.hasTurn && was != handing", "passes := h.holders.hasTurn && was != handing && !$"},
+	{"keepsGiven", storms, "localqueue.go", "\tt.kept = false\n\treturn true", "\tt.kept = $\n\treturn true"},
 	{"keepsForgetful", "KeptLeaseHasTheNextToken", "keep.go", "h.grant.handOvers < maxHandOvers", "(h.grant.handOvers < maxHandOvers || $)"},
 	{"keepsDeaf", "KeptLeaseIsRecalled", "wanted.go", "gone = h.phase == kept && h.reclaim()", "gone = h.phase == kept && !$ && h.reclaim()"},
 	{"keepsUnused", "KeptLeaseIsGivenBack", "keep.go", "now >= end && (!used", "now >= end && !$ && (!used"},

@@ -39,7 +39,7 @@ var brokenFaults = []breakage{
 	}},
 	{name: "leases outlive a pause for ever", rejects: []string{"HolderEndsWhileTheEngineIsPaused"}, harness: (*warp).remotely,
 		warp: scaled(func(time.Duration) time.Duration { return time.Hour })},
-	{name: "a restart loses the state", rejects: []string{"RestartKeepsLeases"}, harness: func(p *warp, t testing.TB) locktest.Harness {
+	{name: "a restart loses the state", rejects: []string{"RestartKeepsLeases", "LimitAfterRestart"}, harness: func(p *warp, t testing.TB) locktest.Harness {
 		h := p.harness(t)
 		h.Restart = h.FlushState
 		return h

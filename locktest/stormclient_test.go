@@ -149,8 +149,9 @@ func (c *stormClient) evict() {
 		if err != nil || len(state.Holders) == 0 {
 			continue
 		}
-		owner := state.Holders[c.rng.IntN(len(state.Holders))].Owner.Reveal()
-		c.storm.evicting(owner)
+		holder := state.Holders[c.rng.IntN(len(state.Holders))]
+		owner := holder.Owner.Reveal()
+		c.storm.evicting(grantOf(stormNames[0], holder.Token))
 		err = c.locker.Evict(c.storm.ctx, stormNames[0], owner, "storm")
 		c.storm.tell("%s evicts %s: %v", c.name, driver.ShortOwner(owner), err)
 	}

@@ -31,6 +31,8 @@ export interface Holder {
   handle: string
   mode: Mode
   limit?: number
+  /** Of a shared holder, if above 1. */
+  weight?: number
   token: string
   held_ms?: number
   left_ms?: number
@@ -45,6 +47,7 @@ export interface Waiter {
   owner: string
   handle: string
   mode: Mode
+  weight?: number
   waited_ms?: number
   note?: string
   details?: Details
@@ -57,6 +60,10 @@ export interface Lock {
   holders: Holder[]
   waiters: Waiter[]
   damaged?: string
+  /** That an operator has set. */
+  limit?: number
+  /** The weights of all shared holders. */
+  used?: number
 }
 
 /** What the server's store promises. */
@@ -79,6 +86,8 @@ export interface Features {
   tells?: boolean
   recalls?: boolean
   keeps?: boolean
+  weights?: boolean
+  limits?: boolean
   max_wait_ms?: number
 }
 
@@ -95,8 +104,10 @@ export interface AcquireOptions {
   /** How long to wait for other holders: Infinity, as long as it takes, if it is left out; 0 tries once. */
   wait?: number
   mode?: Mode
-  /** The most holders of a shared lock; 0: any number. */
+  /** The weights of all holders of a shared lock are at most this together; 0: no limit. */
   limit?: number
+  /** How much of the limit a shared lease takes: 1. More needs a store with weights, see features. */
+  weight?: number
   /** Tells people who holds the lock, and what for: the host, the program and its process id. */
   note?: string
   /** The same in fields. What they leave out is filled with the host, user, program and process id. */
@@ -121,8 +132,9 @@ export class Client {
   /**
    * Takes the lock. The lease is renewed until it is released.
    *
-   * Rejects with Busy if the wait was not long enough, with Unknown if no server answers within ttl, or
-   * within wait if that is shorter, and with the signal's reason. Nothing stays taken then.
+   * Rejects with Busy if the wait was not long enough, with TooHeavy if weight exceeds limit, or the limit
+   * that an operator has set, with Unknown if no server answers within ttl, or within wait if that is
+   * shorter, and with the signal's reason. Nothing stays taken then.
    */
   acquire (name: string, options?: AcquireOptions): Promise<Lease>
 
@@ -215,6 +227,9 @@ export class Refused extends LeaseholdError {
   /** HTTP's. */
   status: number
 }
+
+/** The weight exceeds the limit of the call, or the operator's. No release makes room for it. */
+export class TooHeavy extends Refused {}
 
 /** The server does not know the token, or the client may not do this. */
 export class Unauthorized extends Refused {}

@@ -54,6 +54,7 @@ export class Lost extends LeaseholdError {}
 export class Released extends LeaseholdError {}
 export class Unknown extends LeaseholdError {}
 export class Refused extends LeaseholdError {}
+export class TooHeavy extends Refused {}
 export class Unauthorized extends Refused {}
 
 /**
@@ -108,12 +109,13 @@ export class Client {
     this.#timeout = milliseconds(timeout)
   }
 
-  async acquire (name, { ttl = 30, wait = Infinity, mode, limit, note, details, atLeast = 0, signal, yields = false, onWanted } = {}) {
+  async acquire (name, { ttl = 30, wait = Infinity, mode, limit, weight = 1, note, details, atLeast = 0, signal, yields = false, onWanted } = {}) {
     if (!(ttl > 0 && ttl < Infinity) || typeof wait !== 'number' || !(wait >= 0)) {
       throw new TypeError('ttl must be above 0 seconds, and wait not below 0')
     }
     if (!(atLeast >= 0 && atLeast < Infinity)) throw new TypeError('atLeast must not be below 0 seconds')
-    const claim = new Claim(this, { name, mode, limit, note, details, atLeast, yields: yields || onWanted !== undefined })
+    if (!Number.isInteger(weight) || weight < 1) throw new TypeError('weight must be a whole number above 0')
+    const claim = new Claim(this, { name, mode, limit, weight, note, details, atLeast, yields: yields || onWanted !== undefined })
     try {
       const lease = new Lease(claim, await claim.acquire(milliseconds(ttl), wait * 1000, signal), onWanted)
       lease.check() // the process may have stood still
@@ -235,7 +237,7 @@ function judge (status, answer, yes) {
   }
   if (status === 410) throw Object.assign(new Lost(text), { code: answer.code })
   if (answer.outcome === 'refused') {
-    const Kind = status === 401 || status === 403 ? Unauthorized : Refused
+    const Kind = status === 401 || status === 403 ? Unauthorized : answer.code === 'too_heavy' ? TooHeavy : Refused
     throw Object.assign(new Kind(text), { status, code: answer.code })
   }
   throw new Unknown(text) // of this service or of what stands before it
@@ -274,10 +276,10 @@ class Claim {
   #silent = 0 // the first acquire without an answer, which may be served late
   #shortest = Infinity // the shortest TTL of a call without an answer: served late, it restarts the lease with it
 
-  constructor (client, { name, mode, limit, note, details, atLeast, yields }) {
+  constructor (client, { name, mode, limit, weight, note, details, atLeast, yields }) {
     const said = described(details, note)
     this.#client = client
-    this.#same = { name, owner: randomBytes(20).toString('hex'), mode, limit, note: said.note }
+    this.#same = { name, owner: randomBytes(20).toString('hex'), mode, limit, weight: weight > 1 ? weight : 0, note: said.note }
     this.#details = said.details
     this.yields = yields
     this.#atLeast = milliseconds(atLeast)

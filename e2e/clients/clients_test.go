@@ -157,7 +157,7 @@ func TestPageRuns(t *testing.T) {
 		command         []string
 		want            []string // what each block prints
 	}{
-		{"python", ".py", "", []string{"/usr/bin/python3", "-B"}, []string{holding, holding}},
+		{"python", ".py", "", []string{"/usr/bin/python3", "-B"}, []string{holding}},
 		{"js", ".mjs", "", []string{"node"}, []string{holding}},
 		{"sh", ".sh", "", []string{"dash"}, []string{curl, "it is mine"}},
 		{"sh", ".sh", "", []string{"bash"}, []string{curl, "it is mine"}},
@@ -181,6 +181,21 @@ func TestPageRuns(t *testing.T) {
 	}
 	if left := ask(t, "GET", server.url+"/v1/locks", ""); strings.Contains(left, "nightly-report") || strings.Contains(left, "deploy") {
 		t.Errorf("left: %s", left)
+	}
+}
+
+// The call on docs/limits.md sets a limit that a claim then keeps.
+func TestLimitsPageRuns(t *testing.T) {
+	t.Parallel()
+	server := serve(t, redis(t))
+	for _, text := range blocks(t, "docs/limits.md", "sh") {
+		text = strings.ReplaceAll(text, "http://127.0.0.1:7400", server.url)
+		if out, code := run(t, nil, t.TempDir(), "sh", "-c", text); code != 0 {
+			t.Fatalf("exit code %d, %s", code, out)
+		}
+	}
+	if lock := ask(t, "GET", server.url+"/v1/lock?name=tenant/7", ""); !strings.Contains(lock, `"limit":3`) {
+		t.Errorf("the limit is not 3: %s", lock)
 	}
 }
 

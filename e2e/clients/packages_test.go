@@ -73,7 +73,7 @@ func TestPythonPackageInstalls(t *testing.T) {
 			t.Errorf("%s: it is %q, want version %s", pattern, where, version(t))
 		}
 		only(t, dir, "site/leasehold/py.typed")
-		wants := []string{"holding nightly-report with token", "holding nightly-report with token", "done"}
+		wants := []string{"holding nightly-report with token", "holding nightly-report with token", "done", "8 of 24 GB"}
 		all := blocks(t, "clients/python/README.md", "python")
 		if len(all) != len(wants) {
 			t.Fatalf("%d blocks in the README, want %d", len(all), len(wants))
@@ -105,7 +105,7 @@ func TestNodePackageInstalls(t *testing.T) {
 	if len(listed.Dependencies) != 1 || listed.Dependencies["leasehold"].Version != version(t) {
 		t.Errorf("installed: %v, want leasehold %s alone", listed.Dependencies, version(t))
 	}
-	for i, want := range []string{"holding nightly-report with token", "", "done"} {
+	for i, want := range []string{"holding nightly-report with token", "", "done", "8 of 24 GB"} {
 		text := blocks(t, "clients/node/README.md", "js")[i]
 		program := write(t, dir, "a.mjs", strings.ReplaceAll(text, "http://127.0.0.1:7400", server.url))
 		if out := must(t, nil, dir, "node", program); !strings.Contains(out, want) || strings.Contains(out, "somebody") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 const (
@@ -47,6 +49,9 @@ var errAgain = errors.New("etcdlock: begin again")
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	if err := c.d.usable(ctx); err != nil {
 		return g, err
+	}
+	if c.rule().TooHeavy() {
+		return g, driver.ErrTooHeavy
 	}
 	if c.req.Queue {
 		asking, none := c.d.lanes.Begin(ctx, c.req.Resource)
@@ -123,46 +128,108 @@ func (d *Driver) drop(p *place, err error) error {
 // decide acts on what the resource's keys were: a grant, a refusal, or more to do.
 func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse, started boottime.Instant) (driver.Grant, error) {
 	for range maxReads {
-		queue, own := p.readQueue(resp)
-		before := queue[:max(own, 0)]
-		if own < 0 {
-			before = queue
+		all, own := p.readQueue(resp)
+		before, rev := all, int64(math.MaxInt64)
+		if own >= 0 {
+			before, rev = all[:own], all[own].rev
 		}
 		if other := slices.IndexFunc(before, c.isOurs); other >= 0 {
 			return driver.Grant{}, c.adopt(ctx, p, before[other])
 		}
-		free := p.holdsBehind(before)
-		var err error
+		limit, err := c.limitIn(resp)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		free := c.holdsBehind(before, limit, rev)
 		switch {
+		case !free && limit.doubts(rev):
+			if _, err = c.d.settle(ctx, c.dir, limit); err == nil {
+				resp, err = p.readLine(ctx)
+			}
+		case limit.decided(c.rule(), rev).TooHeavy():
+			return driver.Grant{}, c.tooHeavy(ctx, p)
 		case own >= 0 && free:
-			if queue[own].lease != p.lease(c.req.TTL) {
+			if all[own].lease != p.lease(c.req.TTL) {
 				err = p.keep(ctx, c.req.TTL)
 			}
 			if err == nil {
 				return c.granted(p, started)
 			}
 		case own >= 0:
-			return driver.Grant{}, c.wait(p, queue, own, resp.Header.Revision, started)
+			return driver.Grant{}, c.wait(p, look{all, limit, resp.Header.Revision}, own, started)
 		case p.rev != 0:
 			return driver.Grant{}, errGone
-		case slices.ContainsFunc(queue, func(e entry) bool { return e.key == p.key }):
+		case slices.ContainsFunc(all, func(e entry) bool { return e.key == p.key }):
 			return driver.Grant{}, c.avoid(ctx, p)
 		case free: // it would hold, if nobody has come since
-			same := clientv3.Compare(clientv3.ModRevision(c.dir).WithPrefix(), "<", resp.Header.Revision+1)
-			resp, err = p.put(ctx, p.in, false, same)
+			resp, err = p.put(ctx, p.in, false, c.unchanged(resp.Header.Revision)...)
 		case c.req.Queue:
 			var s *session // short enough to wait in
 			if s, err = c.d.session(ctx, min(c.req.TTL, waitTTL)); err == nil {
 				resp, err = p.put(ctx, s, true)
 			}
 		default:
-			return driver.Grant{}, c.refuse(p, queue)
+			return driver.Grant{}, c.refuse(p, all)
 		}
 		if err != nil {
 			return driver.Grant{}, err
 		}
 	}
 	return driver.Grant{}, c.avoid(ctx, p) // the key is kept out for another reason
+}
+
+// unchanged compares that nobody has come to the resource, or lowered its limit, since that revision.
+func (c *claim) unchanged(rev int64) []clientv3.Cmp {
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.dir).WithPrefix(), "<", rev+1)}
+	if c.req.Mode == driver.Shared {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(c.d.limitDir(c.dir)).WithPrefix(), "<", rev+1))
+	}
+	return cmps
+}
+
+// rule is what the rule of the queue has to know of the claim.
+func (c *claim) rule() queue.Claim {
+	return queue.Claim{Mode: c.req.Mode, Limit: c.req.Limit, Weight: c.req.Weight}
+}
+
+// limitIn is the operator's limit that resp has read; none if it does not matter to the claim.
+func (c *claim) limitIn(resp *clientv3.TxnResponse) (limit, error) {
+	l, err := c.d.limitIn(c.dir, resp)
+	if c.req.Mode == driver.Exclusive {
+		return l, nil
+	}
+	return l, err
+}
+
+// holdsBehind reports whether the claim, whose key was created at that revision, holds with all of before ahead. It goes on
+// doing so: others come behind, those ahead only go, and a limit that is lowered counts for later keys.
+func (c *claim) holdsBehind(before []entry, l limit, rev int64) bool {
+	ahead := queue.Behind(before, len(before), entry.claim)
+	return ahead.Admits(l.decided(c.rule(), rev))
+}
+
+// tooHeavy is the refusal of a claim that is heavier than its limit: it leaves nothing.
+func (c *claim) tooHeavy(ctx context.Context, p *place) error {
+	d := c.d
+	d.mu.Lock()
+	if p.phase == held { // meanwhile, by another claim of its owner
+		d.mu.Unlock()
+		return errAgain
+	}
+	p.on(release, errReleased)
+	isOver := p.phase == over
+	d.mu.Unlock()
+	if !isOver {
+		if _, err := p.delete(ctx); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.place == p {
+		c.leave()
+	}
+	return driver.ErrTooHeavy
 }
 
 // granted makes p held by a call that started then.
@@ -208,16 +275,16 @@ func (c *claim) avoid(ctx context.Context, p *place) error {
 }
 
 // refuse is the refusal of a claim that does not queue: it leaves nothing.
-func (c *claim) refuse(p *place, queue []entry) error {
+func (c *claim) refuse(p *place, all []entry) error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	p.on(no, errDeleted) // an earlier attempt may still come
-	return &driver.Busy{Retry: lookAgain, Holder: queue[0].holder()}
+	return &driver.Busy{Retry: lookAgain, Holder: all[0].holder()}
 }
 
 // wait is the refusal of a claim that has its place, by a read. It does not wait for the watch: who
 // is refused before the watch hears is woken when it does, to read again.
-func (c *claim) wait(p *place, queue []entry, own int, rev int64, started boottime.Instant) error {
+func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) error {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,8 +295,8 @@ func (c *claim) wait(p *place, queue []entry, own int, rev int64, started bootti
 		return errAgain
 	}
 	d.watch.want()
-	busy := p.busy(queue[:own])
-	busy.Wake = p.waitFor(queue, rev, started)
+	busy := p.busy(seen.queue[:own])
+	busy.Wake = p.waitFor(seen, started)
 	p.lasts(d.clock.Now().Add(p.ttl()))
 	return busy
 }

@@ -45,7 +45,7 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		d, p := placeIn(t, queued, driver.Request{TTL: ttl})
 		p.in.sent = now
 		d.watch.live = true
-		p.line.learn(d.watch.begun, now, p.rev, []entry{{key: p.key, rev: p.rev, lease: p.in.id}})
+		p.line.learn(d.watch.begun, now, look{rev: p.rev, queue: []entry{{key: p.key, rev: p.rev, lease: p.in.id}}})
 		c.change(d, p)
 		if next, sure := p.isNext(ttl, now); next != c.next || sure != c.sure {
 			t.Errorf("%s: next %t, sure %t; want %t, %t", c.what, next, sure, c.next, c.sure)
@@ -114,6 +114,7 @@ func TestQueueOfOneIsNotDecoded(t *testing.T) {
 		read := append(c.others, kv(p.key, 7))
 		queue, _ := p.readQueue(&clientv3.TxnResponse{Succeeded: true, Header: &pb.ResponseHeader{Revision: c.made}, Responses: []*pb.ResponseOp{
 			{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},
+			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{}}}, // no limit
 			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: read}}},
 		}})
 		if got := queue[len(queue)-1].Owner == ""; got != c.decoded { // there is no value

@@ -37,6 +37,7 @@
 //	sweep, strays       places that nobody renews; keys that a restored cluster has again
 //	call, batch         transactions, repeated and batched
 //	read, put, change   operations on keys: a change is a move, a new value or a deletion
+//	limit               limits of operators
 //	keys, errors        names and values of keys; errors
 //	inspect, check      inspection and checks for operators
 //	links, shown        connections; printing without owners

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
-// TestMain also runs the child processes of the conformance suite, and of TestStoppedWhileWanted. Tests wait more than
+// TestMain also runs the child processes of the conformance suite, and of two tests of its own. Tests wait more than
 // they compute, so that more of them run at once than there are processors.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "3"); err != nil {
@@ -25,6 +25,12 @@ func TestMain(m *testing.M) {
 	}
 	if address := os.Getenv(recalledEnv); address != "" {
 		if err := holdRecalled(address); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if address := os.Getenv(limitedEnv); address != "" {
+		if err := waitLimited(address); err != nil {
 			log.Fatal(err)
 		}
 		return

@@ -95,7 +95,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 // Features implements [driver.Driver]. TTLs are whole seconds.
 func (d *Driver) Features() driver.Features {
 	return driver.Features{
-		Engine: "etcd", Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true,
+		Engine: "etcd", Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Tells: true, Recalls: true, Keeps: true,
 		MinTTL: minTTL, Step: step,
 	}

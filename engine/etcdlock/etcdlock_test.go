@@ -84,7 +84,7 @@ func FuzzEntries(f *testing.F) {
 				t.Errorf("nobody is behind %q", key)
 			}
 		}
-		if n := len(holders(queue)); len(queue) > 0 && n < 1 {
+		if n := len(limit{}.holders(queue)); len(queue) > 0 && n < 1 {
 			t.Errorf("none of %d holds", len(queue))
 		}
 	})
@@ -93,10 +93,10 @@ func FuzzEntries(f *testing.F) {
 func TestHoldersAreThoseTheirContentsAllow(t *testing.T) {
 	writer, reader := entry{}, entry{content: content{Shared: true}}
 	limited := entry{content: content{Shared: true, Limit: 2}}
-	if n := len(holders([]entry{limited, reader, reader, writer})); n != 2 {
+	if n := len(limit{}.holders([]entry{limited, reader, reader, writer})); n != 2 {
 		t.Errorf("%d hold, want 2", n)
 	}
-	if n := len(holders([]entry{writer, reader})); n != 1 {
+	if n := len(limit{}.holders([]entry{writer, reader})); n != 1 {
 		t.Errorf("%d hold, want 1", n)
 	}
 }

@@ -96,17 +96,17 @@ func (c *claim) find(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	queue, err := d.list(ctx, c.dir)
+	seen, err := d.list(ctx, c.dir)
 	if err != nil {
 		return err
 	}
-	own := slices.IndexFunc(queue, c.isOurs)
+	own := slices.IndexFunc(seen.queue, c.isOurs)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if own < 0 || c.current() != nil {
 		return nil
 	}
-	if p := d.adopted(c, queue[own]); own < len(holders(queue)) {
+	if p := d.adopted(c, seen.queue[own]); own < len(seen.holders()) {
 		p.on(yes, nil)
 	}
 	return nil

@@ -26,18 +26,17 @@ const (
 // Inspect implements [driver.Operator]. It shows a lease that is no longer renewed until etcd
 // ends it, up to a second late.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	queue, err := d.queue(ctx, name)
-	if err != nil {
+	seen, err := d.listKept(ctx, name)
+	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return driver.State{}, err
 	}
-	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
-	return left.state(ctx, name, queue), nil
+	return d.newLeaseTimes().state(ctx, name, seen), err
 }
 
-// queue reads the keys of a resource, without what this driver knows to have expired.
-func (d *Driver) queue(ctx context.Context, name string) ([]entry, error) {
+// listKept is list without what this driver knows to have expired.
+func (d *Driver) listKept(ctx context.Context, name string) (look, error) {
 	if err := d.usable(ctx); err != nil {
-		return nil, err
+		return look{}, err
 	}
 	d.sweep(ctx)
 	return d.list(ctx, d.dir(name))
@@ -58,16 +57,17 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	if after != "" {
 		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
 	}
-	left := leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
 	var name string // of the keys in queue
 	var queue []entry
+	var all []used
 	done := func() {
 		if len(queue) > 0 {
 			slices.SortFunc(queue, byRevision)
-			states = append(states, left.state(ctx, name, queue))
+			all = append(all, used{name, queue})
 		}
 	}
-	for rev, more := int64(0), true; more; {
+	rev := int64(0)
+	for more := true; more; {
 		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(min(int64(limit)+1, page)), clientv3.WithRev(rev)))
 		if err != nil {
 			return nil, "", err
@@ -83,8 +83,9 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 				continue
 			}
 			if of != name {
-				if done(); len(states) == limit {
-					return byName(states), name, nil
+				if done(); len(all) == limit {
+					states, err = d.states(ctx, all, rev)
+					return states, name, err
 				}
 				name, queue = of, nil
 			}
@@ -93,12 +94,62 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		more = r.More
 	}
 	done()
-	return byName(states), "", nil
+	states, err = d.states(ctx, all, rev)
+	return states, "", err
 }
 
-func byName(states []driver.State) []driver.State {
+// used is a resource that has keys.
+type used struct {
+	name  string
+	queue []entry
+}
+
+// states are those of all, which are in the order of keys, by name. Their limits are read as they were at that
+// revision. One that is damaged hides none.
+func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []driver.State, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	limits, failed := d.limits(ctx, d.dir(all[0].name), d.dir(all[len(all)-1].name), rev)
+	if failed != nil && !errors.Is(failed, driver.ErrCorrupt) {
+		return nil, failed
+	}
+	left := d.newLeaseTimes()
+	for _, one := range all {
+		dir := d.dir(one.name)
+		l, err := d.settled(ctx, dir, limits[dir])
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, left.state(ctx, one.name, look{one.queue, l, rev}))
+	}
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
-	return states
+	return states, failed
+}
+
+// limits reads, by dir, the limits of the resources from that at first to that at last.
+func (d *Driver) limits(ctx context.Context, first, last string, rev int64) (of map[string]limit, damaged error) {
+	of = make(map[string]limit)
+	from, end := d.limitDir(first), clientv3.GetPrefixRangeEnd(d.limitDir(last))
+	for more := true; more; {
+		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(rev)))
+		if err != nil {
+			return nil, err
+		}
+		r := resp.Responses[0].GetResponseRange()
+		for _, kv := range r.Kvs {
+			from = string(kv.Key) + "\x00"
+			l, err := newLimit(kv)
+			if err != nil {
+				damaged = err
+			}
+			if dir, ok := d.limitedBy(string(kv.Key)); ok {
+				of[dir] = l
+			}
+		}
+		more = r.More
+	}
+	return of, damaged
 }
 
 // nameOf is the resource that a key belongs to.
@@ -117,6 +168,10 @@ type leaseTimes struct {
 // A leaseTime is what etcd tells of a lease; zero: unknown.
 type leaseTime struct{ left, ttl time.Duration }
 
+func (d *Driver) newLeaseTimes() *leaseTimes {
+	return &leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
+}
+
 func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
 	told, ok := l.known[id]
 	if !ok && len(l.known) < maxAsked {
@@ -129,9 +184,9 @@ func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
 	return told
 }
 
-func (l *leaseTimes) state(ctx context.Context, name string, queue []entry) driver.State {
-	st := driver.State{Resource: name}
-	holds := holders(queue)
+func (l *leaseTimes) state(ctx context.Context, name string, seen look) driver.State {
+	st := driver.State{Resource: name, Limit: seen.limit.Most}
+	holds := seen.holders()
 	for _, e := range holds {
 		h := e.holder()
 		told := l.of(ctx, e.lease)
@@ -139,21 +194,29 @@ func (l *leaseTimes) state(ctx context.Context, name string, queue []entry) driv
 		st.Holders = append(st.Holders, h)
 		st.Fence = max(st.Fence, h.Fence)
 	}
-	for _, e := range queue[len(holds):] {
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Note: e.Note})
+	for _, e := range seen.queue[len(holds):] {
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Weight: e.uses(), Note: e.Note})
 	}
 	return st
 }
 
 func (e *entry) mode() driver.Mode {
-	if e.Shared {
+	if e.Shared || e.weight > 0 {
 		return driver.Shared
 	}
 	return driver.Exclusive
 }
 
+// uses is how much of a limit its claim uses.
+func (e *entry) uses() int {
+	if e.mode() == driver.Exclusive {
+		return 0
+	}
+	return max(e.weight, 1)
+}
+
 func (e *entry) holder() driver.Holder {
-	return driver.Holder{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Limit: e.Limit, Fence: driver.FenceOf(e.rev), Note: e.Note}
+	return driver.Holder{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Limit: e.Limit, Weight: e.uses(), Fence: driver.FenceOf(e.rev), Note: e.Note}
 }
 
 // RaiseFence returns ErrUnsupported, because etcd counts its revisions itself.
@@ -164,11 +227,11 @@ func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver
 // hold that lingers ends without notice.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	for range evictRounds {
-		queue, err := d.queue(ctx, name)
+		seen, err := d.listKept(ctx, name)
 		if err != nil {
 			return err
 		}
-		holds := holders(queue)
+		holds := seen.holders()
 		i := slices.IndexFunc(holds, func(e entry) bool { return e.name() == owner })
 		if i < 0 {
 			return fmt.Errorf("%w: its owner does not hold it", driver.ErrLost)
@@ -197,6 +260,3 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	}
 	return done, err
 }
-
-// SetLimit returns [driver.ErrUnsupported].
-func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -52,7 +53,35 @@ type content struct {
 }
 
 func encode(req *driver.Request) string {
-	return content{Owner: req.Owner, Shared: req.Mode == driver.Shared, Limit: req.Limit, Note: req.Note}.encode()
+	shared := req.Mode == driver.Shared && weightOf(req) == 0
+	return content{Owner: req.Owner, Shared: shared, Limit: req.Limit, Note: req.Note}.encode()
+}
+
+// weightOf is the weight that stands in the key of a claim; 0: none, as it is 1 or the claim is exclusive.
+func weightOf(req *driver.Request) int {
+	if req.Mode != driver.Shared || req.Weight <= 1 {
+		return 0
+	}
+	return req.Weight
+}
+
+// weigh ends a key by the weight of its claim, which is not shared by its value: processes that know no weights take it for
+// exclusive, and do not erase the weight when they write the value.
+func weigh(key string, weight int) string {
+	if weight == 0 {
+		return key
+	}
+	return fmt.Sprint(key, "w", weight)
+}
+
+// weightIn is the weight that a key ends by; 0: none. What other clients put has none.
+func weightIn(key string) int {
+	_, end, _ := strings.Cut(lastPart(key), "w")
+	weight, err := strconv.Atoi(end)
+	if err != nil || weight <= 1 || weight > driver.MaxWeight || end != strconv.Itoa(weight) {
+		return 0
+	}
+	return weight
 }
 
 func (c content) encode() string {
@@ -70,10 +99,11 @@ func decode(value []byte) (c content) {
 // An entry is one key of a resource, as it was read.
 type entry struct {
 	content
-	key   string
-	rev   int64 // create revision: its place in the order, and its fence
-	mod   int64
-	lease clientv3.LeaseID
+	key    string
+	weight int   // 0: that of others
+	rev    int64 // create revision: its place in the order, and its fence
+	mod    int64
+	lease  clientv3.LeaseID
 }
 
 // name is what an operator calls the owner: for another client the end of its key, nothing
@@ -99,16 +129,22 @@ func entries(dir string, kvs []*mvccpb.KeyValue) []entry {
 }
 
 func newEntry(kv *mvccpb.KeyValue) entry {
-	return entry{
+	e := entry{
 		content: decode(kv.Value), key: string(kv.Key),
 		rev: kv.CreateRevision, mod: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease),
 	}
+	if !e.Shared && (e.Owner != "" || e.Lingers) {
+		e.weight = weightIn(e.key)
+	}
+	if e.claim().TooHeavy() { // which nobody puts
+		e.content, e.weight = content{}, 0
+	}
+	return e
 }
 
 func byRevision(a, b entry) int { return cmp.Compare(a.rev, b.rev) }
 
-// holders are those of all, which are in order, that hold.
-func holders(all []entry) []entry { return all[:queue.Holding(all, entry.claim)] }
-
 // claim is what the rule of the queue has to know of the entry's claim.
-func (e entry) claim() queue.Claim { return queue.Claim{Mode: e.mode(), Limit: e.Limit} }
+func (e entry) claim() queue.Claim {
+	return queue.Claim{Mode: e.mode(), Limit: e.Limit, Weight: e.weight}
+}

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"context"
 	"slices"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -16,13 +17,14 @@ type line struct {
 
 	watch int              // which watch hears since before the read; 0: none
 	from  boottime.Instant // when the read began
-	rev   int64            // as of which the keys were read
-	queue []entry          // those that are left, in order
+	look                   // what was read; of the queue, those that are left
 
-	asked boottime.Instant // when the last read was sent from which it may learn
-	reads int              // places that want what is deleted while they read
-	heard []deletion       // since the first of them began
-	freed int64            // the last revision at which a key was deleted
+	asked   boottime.Instant // when the last read was sent from which it may learn
+	reads   int              // that want what is deleted meanwhile
+	heard   []deletion       // since the first of them began
+	missed  int              // how often that was too much
+	freed   int64            // the last revision at which a key was deleted
+	limited int64            // the last one at which the present watch has told of another limit
 
 	came  map[string]int64 // keys that came since the watch of changes began, and are there; with their create revisions
 	nests bool             // "etcdctl lock" has keys below it, which belong to other resources
@@ -38,10 +40,10 @@ type deletion struct {
 
 // learn takes over what a read told that began at from, of which the watch hears since. It wakes those who are next.
 // Requires Driver.mu.
-func (l *line) learn(watch int, from boottime.Instant, rev int64, queue []entry) {
-	if l.watch != watch || rev >= l.rev { // else it was overtaken
-		l.watch, l.from, l.rev, l.queue = watch, from, rev, queue
-		l.heard = slices.DeleteFunc(l.heard, func(gone deletion) bool { return gone.rev <= rev })
+func (l *line) learn(watch int, from boottime.Instant, seen look) {
+	if !seen.limit.damaged && seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // else it was overtaken
+		l.watch, l.from, l.look = watch, from, seen
+		l.heard = slices.DeleteFunc(l.heard, func(gone deletion) bool { return gone.rev <= seen.rev })
 		for _, gone := range l.heard {
 			l.leaves(gone)
 		}
@@ -58,6 +60,7 @@ func (l *line) hear(gone deletion) {
 	}
 	if len(l.heard) > maxHeard {
 		l.heard = nil
+		l.missed++
 		for _, p := range l.places {
 			p.wait.watch = 0 // who reads now is to read again
 		}
@@ -84,11 +87,66 @@ func (l *line) leaves(gone deletion) bool {
 	return true
 }
 
-// wakeNext wakes those who wait, and for whom nobody is in the way any more. Requires Driver.mu.
+// wakeNext wakes those who wait, and for whom nobody is in the way any more; and those who are too heavy now, to learn of it.
+// Requires Driver.mu.
 func (l *line) wakeNext() {
-	for _, e := range holders(l.queue) {
-		if p := l.d.at(e.key); p != nil && p.rev == e.rev && p.phase == queued {
+	for _, e := range l.holders() {
+		l.wake(e)
+	}
+	if l.limit.Most == 0 {
+		return
+	}
+	for _, e := range l.queue {
+		if l.tooHeavy(e) {
+			l.wake(e)
+		}
+	}
+}
+
+func (l *line) wake(e entry) {
+	if p := l.d.at(e.key); p != nil && p.rev == e.rev && p.phase == queued {
+		p.wakeUp()
+	}
+}
+
+// tooHeavy reports whether e is heavier than its limit. Requires Driver.mu.
+func (l *line) tooHeavy(e entry) bool {
+	return !l.limit.doubts(e.rev) && l.limit.decided(e.claim(), e.rev).TooHeavy()
+}
+
+// limits is told that an operator has changed the limit of the resource at dir. What was read before counts no more, so
+// that nobody is let in by what is deleted after that. It is read again, once for all who wait. Requires Driver.mu.
+func (l *line) limits(dir string, rev int64) {
+	l.limited = rev
+	if l.watch != 0 && l.rev >= rev {
+		return // that was read with it
+	}
+	l.watch = 0
+	if slices.ContainsFunc(l.places, func(p *place) bool { return p.phase < held }) {
+		l.d.start(func() { l.readAgain(dir) })
+	}
+}
+
+// readAgain learns what the queue and the limit are. If it cannot, all who wait look for themselves.
+func (l *line) readAgain(dir string) {
+	d := l.d
+	ctx, cancel := context.WithTimeout(d.life, grantWithin)
+	defer cancel()
+	d.mu.Lock()
+	watch, missed, from := d.watch.begun, l.missed, d.clock.Now()
+	l.reads++
+	d.mu.Unlock()
+	seen, err := d.list(ctx, dir)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil && d.watch.hears(watch) && l.missed == missed {
+		l.learn(watch, from, seen)
+	} else {
+		for _, p := range l.places {
 			p.wakeUp()
 		}
+	}
+	if l.reads--; l.reads == 0 {
+		l.heard = nil
 	}
 }

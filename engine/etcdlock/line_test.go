@@ -37,7 +37,7 @@ func crowdOf(t *testing.T, others, places int) (d *Driver, l *line, wakes []<-ch
 		p.exists(int64(10 + others + i))
 		p.listen()
 		queue = append(queue, entry{key: p.key, rev: p.rev, lease: p.in.id})
-		wakes = append(wakes, p.waitFor(slices.Clone(queue), p.rev, boottime.Now()))
+		wakes = append(wakes, p.waitFor(look{queue: slices.Clone(queue), rev: p.rev}, boottime.Now()))
 		p.deaf()
 	}
 	return d, l, wakes
@@ -93,12 +93,12 @@ func TestLineKeepsNewerNews(t *testing.T) {
 	defer d.mu.Unlock()
 	p, before := l.places[0], slices.Clone(l.queue)
 	p.listen()
-	l.learn(1, boottime.Now(), 200, before[1:])
+	l.learn(1, boottime.Now(), look{queue: before[1:], rev: 200})
 	l.hear(deletion{otherKey(1), 201})
 	if !isWoken(wakes[0]) {
 		t.Error("the next was not woken")
 	}
-	if wake := p.waitFor(before, 199, boottime.Now()); !isWoken(wake) {
+	if wake := p.waitFor(look{queue: before, rev: 199}, boottime.Now()); !isWoken(wake) {
 		t.Error("the next, which waits by an answer that came late, is not woken")
 	}
 	if l.rev != 200 || len(l.queue) != 2 || l.queue[0].key != p.key {
@@ -117,13 +117,13 @@ func TestLineHearsWhileItIsRead(t *testing.T) {
 	l.hear(deletion{otherKey(1), 151}) // and made again
 	read[1].rev = 152
 	slices.SortFunc(read, byRevision)
-	p.waitFor(read, 152, boottime.Now())
+	p.waitFor(look{queue: read, rev: 152}, boottime.Now())
 	if at := slices.IndexFunc(l.queue, func(e entry) bool { return e.key == otherKey(1) }); at != len(l.queue)-1 {
 		t.Errorf("a key that was used before and after is number %d of %v", at, l.queue)
 	}
 	p.listen()
 	l.hear(deletion{otherKey(0), 153})
-	p.waitFor(read, 152, boottime.Now())
+	p.waitFor(look{queue: read, rev: 152}, boottime.Now())
 	if l.queue[0].key == otherKey(0) || !isWoken(wakes[0]) {
 		t.Errorf("the line has whoever left while it was read: %v", l.queue)
 	}
@@ -144,7 +144,7 @@ func TestLineForgetsAnotherWatch(t *testing.T) {
 		t.Error("a place trusts a line of another watch")
 	}
 	p.listen()
-	p.waitFor(read, 20, boottime.Now())
+	p.waitFor(look{queue: read, rev: 20}, boottime.Now())
 	if n := p.ahead(); n != 1 {
 		t.Errorf("%d are ahead; want 1, who is there again", n)
 	}
@@ -197,7 +197,7 @@ func TestLineIsReadAgain(t *testing.T) {
 			started := clock.Now()
 			reader.listen()
 			if taught {
-				reader.waitFor(slices.Clone(queue), l.rev, started)
+				reader.waitFor(look{queue: slices.Clone(queue), rev: l.rev}, started)
 			}
 			reader.deaf()
 		}

@@ -26,7 +26,7 @@ func TestTheTableIsWhatHappens(t *testing.T) {
 				d.mu.Lock()
 				var wake <-chan struct{}
 				if from == queued {
-					wake = p.waitFor([]entry{{key: p.key, rev: p.rev}}, 7, boottime.Now())
+					wake = p.waitFor(look{queue: []entry{{key: p.key, rev: p.rev}}, rev: 7}, boottime.Now())
 				}
 				s, want := p.in, to
 				switch {

@@ -67,7 +67,7 @@ func (l *places) remove(p *place) {
 
 // newPlace gives c a place with a new key, to be put into s. Requires d.mu.
 func (d *Driver) newPlace(c *claim, s *session) *place {
-	p := &place{key: d.freeKey(s, c.dir), named: s}
+	p := &place{key: d.freeKey(s, c.dir, weightOf(&c.req)), named: s}
 	p.moveTo(s)
 	return d.add(c, p)
 }
@@ -109,14 +109,14 @@ func (c *claim) leave() error {
 	return p.cause
 }
 
-// freeKey is a key for one more place in s. Keys are used again, because the server's
+// freeKey is a key for one more place in s, of that weight. Keys are used again, because the server's
 // index keeps those that were deleted until it is compacted, and a read of the resource
 // goes over them. Requires d.mu.
-func (d *Driver) freeKey(s *session, dir string) string {
+func (d *Driver) freeKey(s *session, dir string, weight int) string {
 	first := dir + strconv.FormatInt(int64(s.id), 16)
-	key := first
+	key := weigh(first, weight)
 	for n := 1; d.at(key) != nil || s.spent[key]; n++ {
-		key = fmt.Sprintf("%s-%d", first, n)
+		key = weigh(fmt.Sprintf("%s-%d", first, n), weight)
 	}
 	return key
 }

@@ -72,15 +72,18 @@ func (p *place) regressed(floor int64) error {
 // putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, the mark of its
 // owner, or that the session's lease is gone. Refused, it reads whether there are marks, and the queue.
 func (p *place) putOf(s *session, queue bool, cmps []clientv3.Cmp) *write {
-	marks, read := p.d.markDir(p.claim.dir, p.claim.req.Owner), clientv3.OpGet(p.claim.dir, clientv3.WithPrefix())
+	marks, reads := p.d.markDir(p.claim.dir, p.claim.req.Owner), p.d.readsOf(p.claim.dir)
 	w := &write{
 		dir: p.claim.dir, wantsFree: !queue,
 		cmps:      append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
 		then:      []clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))},
-		otherwise: []clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly()), read},
+		otherwise: append([]clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly())}, reads...),
 	}
-	if queue {
-		w.then = append(w.then, read)
+	switch {
+	case queue:
+		w.then = append(w.then, reads...)
+	case p.claim.req.Mode == driver.Shared:
+		w.then = append(w.then, reads[0])
 	}
 	return w
 }
@@ -97,7 +100,7 @@ func (p *place) readLine(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return nil, err
 		}
 	}
-	resp, err := d.read(ctx, clientv3.OpGet(p.claim.dir, clientv3.WithPrefix()))
+	resp, err := d.read(ctx, d.readsOf(p.claim.dir)...)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +117,8 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 		return nil, -1
 	}
 	last := resp.Responses[len(resp.Responses)-1].GetResponseRange()
-	if last == nil || p.in != nil && p.isAlone(resp, last.Kvs) { // nobody else has a key
+	put := resp.Responses[0].GetResponsePut() != nil
+	if put && len(resp.Responses) < 3 || p.in != nil && put && p.isAlone(resp, last.Kvs) { // nobody else has a key
 		return []entry{{content: content{Owner: p.claim.req.Owner}, key: p.key, rev: p.rev, lease: p.in.id}}, 0
 	}
 	queue = entries(p.claim.dir, last.Kvs)
@@ -131,6 +135,5 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 // isAlone reports whether resp is of a put that has just made the key, and what was read after it is that alone: nothing
 // need be decoded. Requires Driver.mu.
 func (p *place) isAlone(resp *clientv3.TxnResponse, read []*mvccpb.KeyValue) bool {
-	return resp.Succeeded && len(resp.Responses) == 2 && resp.Responses[0].GetResponsePut() != nil &&
-		len(read) == 1 && read[0].CreateRevision == resp.Header.Revision && p.rev == resp.Header.Revision
+	return resp.Succeeded && len(read) == 1 && read[0].CreateRevision == resp.Header.Revision && p.rev == resp.Header.Revision
 }

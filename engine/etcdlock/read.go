@@ -22,13 +22,27 @@ func (d *Driver) get(ctx context.Context, key string) (*entry, error) {
 	return nil, nil
 }
 
-// list reads the keys of the resource at dir, in order.
-func (d *Driver) list(ctx context.Context, dir string) ([]entry, error) {
-	resp, err := d.read(ctx, clientv3.OpGet(dir, clientv3.WithPrefix()))
+// A look is what was read of a resource.
+type look struct {
+	queue []entry // its keys, in order
+	limit limit   // without doubts
+	rev   int64   // as of which that was read
+}
+
+// holders are those of the queue that hold.
+func (l look) holders() []entry { return l.limit.holders(l.queue) }
+
+// list reads the keys and the limit of the resource at dir.
+func (d *Driver) list(ctx context.Context, dir string) (look, error) {
+	resp, err := d.read(ctx, d.readsOf(dir)...)
 	if err != nil {
-		return nil, err
+		return look{}, err
 	}
-	return entries(dir, found(resp, 0)), nil
+	l, err := d.limitIn(dir, resp)
+	if err == nil {
+		l, err = d.settled(ctx, dir, l)
+	}
+	return look{entries(dir, found(resp, 1)), l, resp.Header.Revision}, err
 }
 
 // found is what the i-th operation of a transaction has read.
@@ -102,7 +116,7 @@ func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string, 
 	// A transaction that only compares is not linearizable: it must read as well.
 	reads := []clientv3.Op{clientv3.OpGet(key, clientv3.WithCountOnly())}
 	if len(asking) > 0 {
-		reads = d.readsBehind(asking)
+		asking, reads = d.readsBehind(asking)
 	}
 	resp, err := d.commitAgain(ctx, cmps, reads...)
 	switch {

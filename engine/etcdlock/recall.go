@@ -60,9 +60,9 @@ func (l *line) comes(key string, kv *mvccpb.KeyValue) {
 		if p.phase != held || kv.CreateRevision <= p.rev || !p.asks() {
 			continue
 		}
-		switch c := decode(kv.Value); {
-		case c.Owner == p.claim.req.Owner: // of another process, or come late
-		case p.excludes() || !c.Shared:
+		switch e := newEntry(kv); {
+		case e.Owner == p.claim.req.Owner: // of another process, or come late
+		case p.excludes() || e.mode() == driver.Exclusive:
 			p.recall()
 		default: // it may hold as well
 			p.lookBehind()
@@ -154,7 +154,7 @@ func (d *Driver) lookBehindAll() {
 func (d *Driver) lookBehind(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	for some := range slices.Chunk(all, maxCompared) {
+	for some := range slices.Chunk(all, maxCompared/2) { // two reads each
 		read, err := d.holdTrue(ctx, nil, "", some...)
 		for i := 0; i < len(some) && err == nil && !read && len(some) > 1; i++ { // too many at once
 			_, err = d.holdTrue(ctx, nil, "", some[i])
@@ -162,29 +162,44 @@ func (d *Driver) lookBehind(all []*place) {
 	}
 }
 
-// readsBehind are the reads that tell whether others are behind each of all.
-func (d *Driver) readsBehind(all []*place) []clientv3.Op {
+// readsBehind are the reads that tell whether others are behind each of all: for as many of the first as a server
+// takes reads. The others have theirs by themselves.
+func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ops := make([]clientv3.Op, len(all))
 	for i, p := range all {
 		opts := []clientv3.OpOption{clientv3.WithPrefix()}
 		if p.excludes() && !p.line.nests { // one more key is enough
 			opts = append(opts, clientv3.WithKeysOnly(), clientv3.WithLimit(2))
 		}
-		ops[i] = clientv3.OpGet(p.claim.dir, opts...)
+		reads := []clientv3.Op{clientv3.OpGet(p.claim.dir, opts...)}
+		if !p.excludes() {
+			reads = d.readsOf(p.claim.dir)
+		}
+		if len(ops)+len(reads) > maxOps {
+			d.start(func() { d.lookBehind(all[i:]) })
+			return all[:i], ops
+		}
+		ops = append(ops, reads...)
 	}
-	return ops
+	return all, ops
 }
 
 // haveRead tells the holders of all what their reads have found.
 func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, p := range all {
+	i := 0
+	for _, p := range all {
+		var l limit
+		if !p.excludes() {
+			l, _ = d.limitIn(p.claim.dir, resp) // one that is damaged holds up nobody here
+			i++
+		}
 		read := resp.Responses[i].GetResponseRange()
+		i++
 		switch queue := entries(p.claim.dir, read.Kvs); {
-		case len(queue) > len(holders(queue)):
+		case len(queue) > len(l.holders(queue)):
 			p.recall()
 		case read.More: // of what was read, some belongs to other resources
 			p.line.nests = true

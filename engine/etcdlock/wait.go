@@ -7,7 +7,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
-	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // A wait is what a place needs that is not granted yet. All fields are guarded by Driver.mu.
@@ -46,14 +45,14 @@ func (p *place) deaf() {
 // hears reports whether the watch has told all since it was that one. Requires Driver.mu.
 func (w *watch) hears(since int) bool { return w.live && since == w.begun }
 
-// waitFor makes p wait for those ahead in a queue that was read, as it was at revision rev, and returns what closes
-// when Try may bring news. Requires Driver.mu.
-func (p *place) waitFor(queue []entry, rev int64, started boottime.Instant) <-chan struct{} {
+// waitFor makes p wait for those ahead in a queue that was read by a call that started then, and returns what closes when
+// Try may bring news. Requires Driver.mu.
+func (p *place) waitFor(seen look, started boottime.Instant) <-chan struct{} {
 	p.wakeUp() // whoever waits for an earlier one: nobody, or another claim of its owner
 	p.wait.wake = make(chan struct{})
 	wake := p.wait.wake
 	if p.listens && p.d.watch.hears(p.wait.watch) {
-		p.line.learn(p.wait.watch, started, rev, queue)
+		p.line.learn(p.wait.watch, started, seen)
 	}
 	return wake
 }
@@ -78,7 +77,7 @@ func (p *place) ahead() int {
 // be read. Requires Driver.mu.
 func (p *place) stays() *driver.Busy {
 	l, ahead := p.line, p.ahead()
-	if ahead < 1 || !p.known(l.queue[ahead]) {
+	if ahead < 1 || !p.known(l.queue[ahead]) || l.tooHeavy(l.queue[ahead]) {
 		return nil
 	}
 	busy := p.busy(l.queue[:ahead])
@@ -110,13 +109,6 @@ func (p *place) busy(before []entry) *driver.Busy {
 	return busy
 }
 
-// holdsBehind reports whether the place holds with all of ahead before it. It goes on doing
-// so: others come behind, and those ahead only go.
-func (p *place) holdsBehind(before []entry) bool {
-	ahead := queue.Behind(before, len(before), entry.claim)
-	return ahead.Admits(queue.Claim{Mode: p.claim.req.Mode, Limit: p.claim.req.Limit})
-}
-
 // wakeUp closes Wake. Requires Driver.mu.
 func (p *place) wakeUp() {
 	if p.wait.wake != nil {
@@ -140,7 +132,7 @@ func (p *place) endWait() {
 // since the key was found. Requires Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	ahead := p.ahead()
-	if ahead < 0 || ahead >= len(holders(p.line.queue)) {
+	if ahead < 0 || ahead >= len(p.line.holders()) {
 		return p.phase == held, false
 	}
 	sure = p.known(p.line.queue[ahead]) &&

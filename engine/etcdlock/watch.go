@@ -150,7 +150,7 @@ func (w *watch) hearing(rev int64) {
 // readAgain has what waits, or is held, read again. Requires d.mu.
 func (d *Driver) readAgain() {
 	for _, l := range d.of {
-		l.heard = nil // those who read will read again
+		l.heard, l.limited = nil, 0 // those who read will read again
 	}
 	var all []*place
 	for _, p := range d.all() {
@@ -179,6 +179,9 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 	for i, e := range events {
 		gone := deletion{string(e.Kv.Key), rev(i)}
 		alone := rev(i-1) != rev(i) && rev(i+1) != rev(i) // else by the end of a session, or the like
+		if dir, ok := d.limitedBy(gone.key); ok && d.of[dir] != nil {
+			d.of[dir].limits(dir, gone.rev)
+		}
 		if l := d.of[dirOf(gone.key)]; l != nil {
 			l.hear(gone)
 		}

@@ -40,7 +40,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 
 // members is how many servers vote; -1: they do not tell.
 func (d *Driver) members(ctx context.Context) (int, error) {
-	data, err := ask(ctx, d, func(client *zk.Conn) ([]byte, error) {
+	data, err := ask(ctx, d, func(_ *session, client *zk.Conn) ([]byte, error) {
 		data, _, err := client.Get(configNode)
 		return data, err
 	})
@@ -107,7 +107,7 @@ func (d *Driver) srvr(ctx context.Context, server string) (string, error) {
 
 // Rehearse implements [driver.Checker]. It removes the nodes that it made.
 func (d *Driver) Rehearse(ctx context.Context) error {
-	there, err := ask(ctx, d, func(client *zk.Conn) (bool, error) {
+	there, err := ask(ctx, d, func(_ *session, client *zk.Conn) (bool, error) {
 		there, _, err := client.Exists(d.top())
 		return there, err
 	})
@@ -122,7 +122,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 	err = rehearsal.Run(ctx, name, s.ttl, d.Claim)
 	ending, cancel := rehearsal.Ending(ctx)
 	defer cancel()
-	_, _ = ask(ending, d, func(client *zk.Conn) (struct{}, error) { // what is in use stays
+	_, _ = ask(ending, d, func(_ *session, client *zk.Conn) (struct{}, error) { // what is in use stays
 		_ = client.Delete(d.path(name), -1)
 		for top := d.root; !there && len(top) > len(d.opts.Chroot); top = top[:strings.LastIndexByte(top, '/')] {
 			if client.Delete(top, -1) != nil {

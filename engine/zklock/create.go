@@ -36,19 +36,32 @@ func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix st
 
 // createParent makes the node of a resource.
 func (s *session) createParent(client *zk.Conn, path string) error {
-	err := s.createContainer(client, path)
+	return s.d.createBelow(client, path, func() error { return s.createContainer(client, path) })
+}
+
+// createBelow makes a node and what is missing above it.
+func (d *Driver) createBelow(client *zk.Conn, path string, create func() error) error {
+	err := create()
 	if errors.Is(err, zk.ErrNoNode) {
-		if err = s.d.createAbove(client, path); err == nil {
-			err = s.createContainer(client, path)
+		if err = d.createAbove(client, path); err == nil {
+			err = create()
 		}
 	}
 	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: %q", ErrNoChroot, s.d.opts.Chroot)
+		return fmt.Errorf("%w: %q", ErrNoChroot, d.opts.Chroot)
 	}
 	return explain(unlessThere(err))
 }
 
-// createAbove makes what is missing between the chroot and the node of a resource.
+// createLimits makes the node above all operators' limits.
+func (d *Driver) createLimits(client *zk.Conn) error {
+	return d.createBelow(client, d.limits(), func() error {
+		_, err := client.Create(d.limits(), nil, zk.FlagPersistent, d.acl())
+		return err
+	})
+}
+
+// createAbove makes what is missing between the chroot and a node below the prefix.
 func (d *Driver) createAbove(client *zk.Conn, path string) error {
 	for end := len(d.opts.Chroot) + 1; end <= len(d.root); end++ {
 		if path[end] != '/' {

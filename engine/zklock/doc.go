@@ -4,7 +4,8 @@
 // resource hold in the order of their sequence numbers: an exclusive one alone, shared ones
 // together up to their limits. A waiter watches the one ahead. The fencing token is the zxid
 // that created the node. Exclusive claims have the names that Curator's InterProcessMutex and
-// go-zookeeper's Lock use, so that all exclude each other.
+// go-zookeeper's Lock use, so that all exclude each other. So do shared claims that weigh more than
+// 1, with their weights in their names: clients that know no weights queue behind them.
 //
 // Leases depend on a session. Their TTL is two thirds of its timeout, they end with it, and
 // another process cannot resume them. A Driver has a session for each TTL. If

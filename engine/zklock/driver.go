@@ -62,7 +62,7 @@ func New(servers []string, opts *Options) (*Driver, error) {
 
 // Features implements [driver.Driver].
 func (d *Driver) Features() driver.Features {
-	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Fair: true, Wakes: true, Lingers: d.opts.TTLNodes, Notes: true, Tells: true, Recalls: true, Keeps: true,
+	f := driver.Features{Engine: "zookeeper", Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Lingers: d.opts.TTLNodes, Notes: true, Tells: true, Recalls: true, Keeps: true,
 		MinTTL: time.Millisecond, Step: time.Millisecond}
 	if d.opts.SessionTimeout > 0 {
 		f.SessionTTL = ttlOf(d.opts.SessionTimeout)

@@ -10,7 +10,7 @@ import (
 
 // Anybody can create nodes: their names are claims in one order, or alien.
 func FuzzNodes(f *testing.F) {
-	for _, s := range []string{"", "config", "0000000042", "lock--000000001", "_c_-lock-0000000001", "a-limit--5-__READ__0000000001/b-__READ__-000000002/c-lock-0000000003"} {
+	for _, s := range []string{"", "config", "0000000042", "lock--000000001", "_c_-lock-0000000001", "_c_0123456789abcdef0123456789abcdef-limit-2-weight-3-lock-0000000001", "a-limit--5-__READ__0000000001/b-__READ__-000000002/c-lock-0000000003"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, names string) {
@@ -21,7 +21,7 @@ func FuzzNodes(f *testing.F) {
 			}
 			return
 		}
-		if n := holding(nodes); n < 1 || n > len(nodes) {
+		if n := holding(nodes, 0); n < 1 || n > len(nodes) {
 			t.Errorf("%d of %d hold", n, len(nodes))
 		}
 	})

@@ -41,11 +41,11 @@ type content struct {
 
 func (c content) holder(n node) driver.Holder {
 	about := detailsOf(n, c.data)
-	return driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: n.mode, Limit: n.limit, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
+	return driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: n.mode, Limit: n.limit, Weight: n.weight, Fence: driver.FenceOf(c.stat.Czxid), Note: about.Note}
 }
 
 // ask makes a call on the connection of any session.
-func ask[T any](ctx context.Context, d *Driver, call func(client *zk.Conn) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, d *Driver, call func(s *session, client *zk.Conn) (T, error)) (T, error) {
 	var none T
 	s, err := d.any()
 	if err != nil {
@@ -55,24 +55,23 @@ func ask[T any](ctx context.Context, d *Driver, call func(client *zk.Conn) (T, e
 	if err != nil {
 		return none, err
 	}
-	return abandon.Call(ctx, func() (T, error) { return call(client) })
+	return abandon.Call(ctx, func() (T, error) { return call(s, client) })
 }
 
 // Inspect implements [driver.Operator]. A claim that may hold counts as a holder, even if it has
 // not been notified yet. ZooKeeper reports no durations.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	return ask(ctx, d, func(client *zk.Conn) (driver.State, error) { return d.inspect(client, name) })
+	return ask(ctx, d, func(s *session, client *zk.Conn) (driver.State, error) { return s.inspect(ctx, client, name) })
 }
 
-func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
-	st := driver.State{Resource: name}
-	if err := caughtUp(client, d.path(name)); err != nil {
-		return st, err
+func (s *session) inspect(ctx context.Context, client *zk.Conn, name string) (driver.State, error) {
+	d, st := s.d, driver.State{Resource: name}
+	q, op, unlimited := s.lineOf(ctx, client, name)
+	if unlimited != nil && !errors.Is(unlimited, driver.ErrCorrupt) {
+		return st, unlimited
 	}
-	nodes, err := nodesAt(client, d.path(name))
-	if err != nil {
-		return st, err
-	}
+	nodes := q.nodes
+	st.Limit = op.Limit
 	found := make([]driver.Holder, len(nodes))
 	errs := several.Errors(len(nodes), asksAtOnce, func(i int) (err error) {
 		found[i], err = holderOf(client, d.path(name), nodes[i])
@@ -81,7 +80,7 @@ func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
 	if err := cmp.Or(errs...); err != nil {
 		return st, err
 	}
-	holders := holding(nodes)
+	holders := op.holding(q)
 	for i, h := range found {
 		switch {
 		case h.Fence == 0: // gone meanwhile
@@ -89,11 +88,25 @@ func (d *Driver) inspect(client *zk.Conn, name string) (driver.State, error) {
 			st.Holders = append(st.Holders, h)
 			st.Fence = max(st.Fence, h.Fence)
 		default:
-			st.Waiters = append(st.Waiters, driver.Waiter{Owner: h.Owner, Note: h.Note, Mode: h.Mode})
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: h.Owner, Note: h.Note, Mode: h.Mode, Weight: h.Weight})
 		}
 	}
 	slices.SortStableFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
-	return st, nil
+	return st, unlimited
+}
+
+// lineOf returns the claims of a resource and its operator's limit, which are those of the leader or later. If only the
+// limit is damaged, the claims are valid.
+func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q line, op operatorLimit, err error) {
+	path := s.d.path(name)
+	if err := caughtUp(client, path); err != nil {
+		return q, op, err
+	}
+	if q, err = lineAt(client, path); err != nil {
+		return line{}, op, err
+	}
+	op, _, err = s.limits.find(ctx, client, name)
+	return q, op, err
 }
 
 // caughtUp waits until the server has what its leader had: it may lag behind the one that
@@ -103,16 +116,17 @@ func caughtUp(client *zk.Conn, path string) error {
 	return explain(err)
 }
 
-// nodesAt returns the claims of the resource at path in order.
-func nodesAt(client *zk.Conn, path string) ([]node, error) {
-	names, _, err := client.Children(path)
+// lineAt returns the claims of the resource at path.
+func lineAt(client *zk.Conn, path string) (line, error) {
+	names, stat, err := client.Children(path)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return nil, nil
+		return line{}, nil
 	case err != nil:
-		return nil, explain(err)
+		return line{}, explain(err)
 	}
-	return parseNodes(names)
+	nodes, err := parseNodes(names)
+	return line{nodes, stat.Czxid}, err
 }
 
 // List implements [driver.Operator], sorted by name. Each page asks for the names of all
@@ -120,7 +134,7 @@ func nodesAt(client *zk.Conn, path string) ([]node, error) {
 // Nodes that are not resources are omitted. So are nodes that this user may not read, unless
 // that is all of them.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
-	states, err = ask(ctx, d, func(client *zk.Conn) ([]driver.State, error) {
+	states, err = ask(ctx, d, func(s *session, client *zk.Conn) ([]driver.State, error) {
 		names, err := d.names(client, prefix)
 		if err != nil {
 			return nil, err
@@ -132,12 +146,12 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		if names = names[i:]; len(names) > limit {
 			names, next = names[:limit], names[limit-1]
 		}
-		return d.inspectAll(ctx, client, names, after == "" && next == "")
+		return s.inspectAll(ctx, client, names, after == "" && next == "")
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return nil, "", err
 	}
-	return states, next, nil
+	return states, next, err
 }
 
 // names are those of resources that begin with prefix, in order.
@@ -160,13 +174,13 @@ func (d *Driver) names(client *zk.Conn, prefix string) (names []string, err erro
 }
 
 // inspectAll shows those of names that are in use. all: there are no others.
-func (d *Driver) inspectAll(ctx context.Context, client *zk.Conn, names []string, all bool) (states []driver.State, err error) {
+func (s *session) inspectAll(ctx context.Context, client *zk.Conn, names []string, all bool) (states []driver.State, err error) {
 	states = make([]driver.State, len(names))
 	errs := several.Errors(len(names), asksAtOnce, func(i int) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		states[i], err = d.inspect(client, names[i])
+		states[i], err = s.inspect(ctx, client, names[i])
 		return err
 	})
 	var forbidden error
@@ -186,22 +200,20 @@ func (d *Driver) inspectAll(ctx context.Context, client *zk.Conn, names []string
 // Evict implements [driver.Operator]. A foreign holder's owner is the name of its node; it does
 // not receive the reason. An empty owner ends a hold that lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	_, err := ask(ctx, d, func(client *zk.Conn) (struct{}, error) {
-		return struct{}{}, d.evict(client, d.path(name), owner, reason)
+	_, err := ask(ctx, d, func(s *session, client *zk.Conn) (struct{}, error) {
+		return struct{}{}, s.evict(ctx, client, name, owner, reason)
 	})
 	return err
 }
 
-func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
-	if err := caughtUp(client, path); err != nil {
+func (s *session) evict(ctx context.Context, client *zk.Conn, name, owner, reason string) error {
+	q, op, err := s.lineOf(ctx, client, name)
+	if err != nil && (!errors.Is(err, driver.ErrCorrupt) || len(q.nodes) == 0) {
 		return err
 	}
-	nodes, err := nodesAt(client, path)
-	if err != nil {
-		return err
-	}
+	path, nodes := s.d.path(name), q.nodes
 	guid := guidOf(owner)
-	i := slices.IndexFunc(nodes[:holding(nodes)], func(n node) bool {
+	i := slices.IndexFunc(nodes[:op.holding(q)], func(n node) bool {
 		if owner == "" {
 			data, _, err := client.Get(path + "/" + n.name)
 			return err == nil && detailsOf(n, data).Left // one that is gone, or not ours to read, lingers no longer for us
@@ -227,6 +239,3 @@ func (d *Driver) evict(client *zk.Conn, path, owner, reason string) error {
 
 // RaiseFence returns ErrUnsupported, because the ensemble counts its transactions itself.
 func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
-
-// SetLimit returns [driver.ErrUnsupported].
-func (*Driver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }

@@ -15,7 +15,7 @@ func grantedOn(t *testing.T, s *session, owner string, told *int, behind ...node
 	c := newClaim(s, driver.Request{Resource: "a", Owner: owner, TTL: s.ttl, Wanted: func() { *told++ }})
 	c.node = &own{name: nodeOf(c), session: 77, alarm: &alarm{}}
 	asked := boottime.Now()
-	if _, err := c.granted(asked, asked.Add(s.timeout), append([]node{{name: nodeOf(c), guid: c.guid, seq: 2}}, behind...)); err != nil {
+	if _, err := c.granted(asked, asked.Add(s.timeout), append([]node{{name: nodeOf(c), guid: c.guid, seq: 2}}, behind...), 0); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()

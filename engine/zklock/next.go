@@ -19,6 +19,8 @@ import (
 //     in the order of the changes. It has to listen to both nodes over one connection, since
 //     what another tells of the time before is in no order; and the node ahead must be another
 //     session's, since those of one session end in any order.
+//   - Operators' limits are what they were: the event of a change has the same alarm ring, which
+//     rings but once, and comes before that of a later deletion.
 //   - Nobody has come before it: new claims come behind, and a claim that lingers, and so leaves
 //     another in its place, says so in its node first, which is a change and no deletion.
 //   - How long it holds rests on what the leader has said before the event, which may be late,
@@ -26,16 +28,18 @@ import (
 
 // The rule of the queue, for nodes in order.
 
-func (n node) claim() queue.Claim { return queue.Claim{Mode: n.mode, Limit: n.limit} }
+func (n node) claim() queue.Claim {
+	return queue.Claim{Mode: n.mode, Limit: n.limit, Weight: n.weight}
+}
 
-// holding returns how many of nodes hold.
-func holding(nodes []node) int { return queue.Holding(nodes, node.claim) }
+// holding returns how many of nodes hold where an operator has set limit.
+func holding(nodes []node, limit int) int { return queue.Holding(nodes, under(limit)) }
 
 // blockers returns those before nodes[i] of which at least one must leave before nodes[i]
 // can hold; none if it holds.
-func blockers(nodes []node, i int) []node {
+func blockers(nodes []node, i, limit int) []node {
 	var in []node
-	for _, j := range queue.Blockers(nodes, i, node.claim) {
+	for _, j := range queue.Blockers(nodes, i, under(limit)) {
 		in = append(in, nodes[j])
 	}
 	return in
@@ -45,6 +49,8 @@ func blockers(nodes []node, i int) []node {
 type wake struct {
 	names []string // the nodes of which one must go before it can be granted
 	paths []string // of names
+	heeds string   // the watch on operators' limits, "": an exclusive claim heeds none
+	limit int      // of an operator
 	alarm alarm
 	rung  chan struct{}
 
@@ -53,10 +59,10 @@ type wake struct {
 	granted  chan driver.Grant // guarded by the claim's calls; nil: whoever is woken must look
 }
 
-// await has the claim woken when one of ahead goes; next says that it holds then.
-// errGone: one is gone already. It also returns the content of the first of them, if it has
-// asked for it.
-func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked boottime.Instant) (*wake, content, error) {
+// await has the claim woken when one of ahead goes, or an operator's limit changes; next says that
+// it holds once the one ahead has gone. errGone: that has happened already. It also returns the
+// content of the first of them, if it has asked for it.
+func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, asked boottime.Instant) (*wake, content, error) {
 	names, paths := make([]string, len(ahead)), make([]string, len(ahead))
 	for i, n := range ahead {
 		names[i], paths[i] = n.name, c.parent+"/"+n.name
@@ -72,9 +78,15 @@ func (c *claim) await(client *zk.Conn, ahead []node, next bool, asked boottime.I
 	c.stopWaiting()
 	session, greeting, isUp := c.s.current()
 	next = next && isUp && session == c.node.session
-	w := &wake{names: names, paths: paths, rung: make(chan struct{}), greeting: greeting, asked: asked}
+	w := &wake{names: names, paths: paths, limit: op.Limit, rung: make(chan struct{}), greeting: greeting, asked: asked}
 	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
 	q.wake = w
+	if op.known != nil {
+		if w.heeds = op.known.key; !c.s.limits.heed(op.known, &w.alarm) {
+			c.stopWaiting()
+			return nil, content{}, errGone
+		}
+	}
 	seen, err := c.listenTo(client, w, next)
 	if err != nil {
 		c.stopWaiting()
@@ -123,7 +135,7 @@ func (c *claim) woken(w *wake, deleted bool) {
 	if !c.isFirst(w) || min(lasts, w.asked.Add(c.req.TTL)).Sub(c.s.d.clock.Now()) < c.req.TTL/2 {
 		return
 	}
-	if g, err := c.granted(w.asked, lasts, c.s.behind(c)); err == nil {
+	if g, err := c.granted(w.asked, lasts, c.s.behind(c), w.limit); err == nil {
 		c.offer(w, g)
 	}
 }
@@ -163,6 +175,9 @@ func (c *claim) stopWaiting() {
 	}
 	for _, path := range q.wake.paths {
 		c.s.watches.forget(path, &q.wake.alarm)
+	}
+	if q.wake.heeds != "" {
+		c.s.watches.forget(q.wake.heeds, &q.wake.alarm)
 	}
 	q.wake = nil
 }

@@ -18,20 +18,24 @@ const (
 	markLock  = "-lock-"    // Curator's InterProcessMutex, go-zookeeper's Lock
 	markRead  = "-__READ__" // Curator's InterProcessReadWriteLock
 	markWrite = "-__WRIT__" // the same, exclusive
-	markLimit = "-limit-"   // ours: followed by the limit and markRead
-	markTry   = "-try"      // ours: behind the guid of a claim that does not wait
-	protected = "_c_"       // before the guid
-	guidLen   = 2 * 128 / 8 // in hexadecimal digits
-	seqDigits = 10          // of a sequence number, with its sign
+	markLimit = "-limit-"   // ours: followed by the limit and markRead, or a weight
+	// markWeight is ours, for weights above 1: followed by the weight and what marks exclusive claims. Clients that
+	// know no weights, other programs among them, queue behind the claim as behind an exclusive one.
+	markWeight = "-weight-"
+	markTry    = "-try"      // ours: behind the guid of a claim that does not wait
+	protected  = "_c_"       // before the guid
+	guidLen    = 2 * 128 / 8 // in hexadecimal digits
+	seqDigits  = 10          // of a sequence number, with its sign
 )
 
 // A node is a claim on a resource, as its name tells.
 type node struct {
-	name  string
-	guid  string // "" unless it is named as ours
-	mode  driver.Mode
-	limit int // 0: none
-	seq   int32
+	name   string
+	guid   string // "" unless it is named as ours
+	mode   driver.Mode
+	limit  int // 0: none
+	weight int // of a shared claim
+	seq    int32
 
 	passing bool // it goes unless it is granted at once
 }
@@ -49,11 +53,14 @@ func namePrefix(req *driver.Request, exclusive string) string {
 	if !req.Queue {
 		name += markTry
 	}
-	switch {
-	case req.Mode == driver.Exclusive:
+	if req.Mode == driver.Exclusive {
 		return name + exclusive
-	case req.Limit > 0:
-		return name + markLimit + strconv.Itoa(req.Limit) + markRead
+	}
+	if req.Limit > 0 {
+		name += markLimit + strconv.Itoa(req.Limit)
+	}
+	if req.Weight > 1 {
+		return name + markWeight + strconv.Itoa(req.Weight) + exclusive
 	}
 	return name + markRead
 }
@@ -71,12 +78,48 @@ func parseNode(name string) (node, error) {
 		n.guid, n.passing = rest[:guidLen], strings.HasPrefix(rest[guidLen:], markTry+"-")
 	}
 	if before, ok := strings.CutSuffix(kind, markRead); ok {
-		n.mode = driver.Shared
+		n.mode, n.weight = driver.Shared, 1
 		if i := strings.LastIndex(before, markLimit); i >= 0 {
 			n.limit, _ = strconv.Atoi(before[i+len(markLimit):]) // no number, no limit of ours
 		}
+		return n, nil
+	}
+	if limit, weight, ok := splitWeight(kind); ok {
+		n.mode, n.limit, n.weight = driver.Shared, limit, weight
 	}
 	return n, nil
+}
+
+// splitWeight reads the limit and the weight in the name of a claim that weighs more than 1. Any other name is not ok:
+// what is read wrongly must be exclusive.
+func splitWeight(kind string) (limit, weight int, ok bool) {
+	rest, ok := strings.CutPrefix(kind, protected)
+	if !ok || len(rest) < guidLen {
+		return 0, 0, false
+	}
+	rest = strings.TrimPrefix(rest[guidLen:], markTry)
+	before, isLock := strings.CutSuffix(rest, markLock)
+	if !isLock {
+		if before, ok = strings.CutSuffix(rest, markWrite); !ok {
+			return 0, 0, false
+		}
+	}
+	before, number, _ := strings.Cut(before, markWeight)
+	if weight, ok = decimal(number); !ok || weight < 2 {
+		return 0, 0, false
+	}
+	if before == "" {
+		return 0, weight, true
+	}
+	number, isLimit := strings.CutPrefix(before, markLimit)
+	limit, ok = decimal(number)
+	return limit, weight, isLimit && ok && limit >= weight
+}
+
+// decimal reads a number that is written as strconv.Itoa does, up to driver.MaxWeight.
+func decimal(text string) (int, bool) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	return int(n), err == nil && strconv.FormatInt(n, 10) == text
 }
 
 // splitSeq takes the sequence number from the end of a name. It is ten characters wide with

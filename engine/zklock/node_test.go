@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -15,12 +16,21 @@ func TestNodesAreReadAsTheyAreNamed(t *testing.T) {
 	for _, req := range []driver.Request{
 		{Owner: "a"}, {Owner: "b", Mode: driver.Shared}, {Owner: "c", Mode: driver.Shared, Limit: 12},
 		{Owner: "a", Queue: true}, {Owner: "c", Mode: driver.Shared, Limit: 12, Queue: true},
+		{Owner: "d", Mode: driver.Shared, Weight: 1}, {Owner: "d", Mode: driver.Shared, Weight: 2}, {Owner: "d", Weight: 2},
+		{Owner: "e", Mode: driver.Shared, Limit: driver.MaxWeight, Weight: driver.MaxWeight, Queue: true},
 	} {
 		for _, exclusive := range []string{markLock, markWrite} {
 			for _, seq := range []int32{0, 7, math.MaxInt32, math.MinInt32, -1, -1234567890} {
 				name := namePrefix(&req, exclusive) + fmt.Sprintf("%010d", seq) // as the server does
 				n, err := parseNode(name)
-				if want := (node{name, guidOf(req.Owner), req.Mode, req.Limit, seq, !req.Queue}); err != nil || n != want {
+				if name := strings.TrimSuffix(name, fmt.Sprintf("%010d", seq)); req.Weight > 1 && !strings.HasSuffix(name, exclusive) {
+					t.Errorf("%q: other clients do not take it for exclusive", name)
+				}
+				weight := max(req.Weight, 1)
+				if req.Mode == driver.Exclusive {
+					weight = 0
+				}
+				if want := (node{name, guidOf(req.Owner), req.Mode, req.Limit, weight, seq, !req.Queue}); err != nil || n != want {
 					t.Errorf("%q: %+v, %v; want %+v", name, n, err, want)
 				}
 			}
@@ -31,12 +41,23 @@ func TestNodesAreReadAsTheyAreNamed(t *testing.T) {
 func TestForeignNodes(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]node{
-		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-lock-0000000042":    {mode: driver.Exclusive, seq: 42},
-		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-__READ__0000000042": {mode: driver.Shared, seq: 42},
-		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-__WRIT__0000000042": {mode: driver.Exclusive, seq: 42},
-		"0f8c1d__lock__0000000042":                                   {mode: driver.Exclusive, seq: 42},
-		"0000000042":                                                 {mode: driver.Exclusive, seq: 42},
-		"lock--000000001":                                            {mode: driver.Exclusive, seq: -1},
+		"_c_0123456789abcdef0123456789abcdef-weight-0-lock-0000000042":          {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-weight-03-lock-0000000042":         {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-weight-3-4-lock-0000000042":        {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-weight--lock-0000000042":           {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-weight-2147483648-lock-0000000042": {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-limit-x-weight-3-lock-0000000042":  {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-limit--weight-3-lock-0000000042":   {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-other-weight-3-lock-0000000042":    {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef-weight-3-lock-0000000042":                          {mode: driver.Exclusive, seq: 42},
+		"_c_0123456789abcdef0123456789abcdef-limit-2-weight-3-lock-0000000042":  {mode: driver.Exclusive, seq: 42},
+		"x-weight-3-lock-0000000042":                                            {mode: driver.Exclusive, seq: 42},
+		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-lock-0000000042":               {mode: driver.Exclusive, seq: 42},
+		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-__READ__0000000042":            {mode: driver.Shared, seq: 42},
+		"_c_6f1c1b1e-2d6f-4b8e-8d0a-5f3c2b1a0d9e-__WRIT__0000000042":            {mode: driver.Exclusive, seq: 42},
+		"0f8c1d__lock__0000000042":                                              {mode: driver.Exclusive, seq: 42},
+		"0000000042":                                                            {mode: driver.Exclusive, seq: 42},
+		"lock--000000001":                                                       {mode: driver.Exclusive, seq: -1},
 	} {
 		n, err := parseNode(name)
 		if err != nil || n.mode != want.mode || n.seq != want.seq || n.limit != 0 {

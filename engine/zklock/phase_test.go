@@ -81,7 +81,7 @@ var events = map[string]func(c *claim){
 		}
 		c.forget()
 	},
-	"granted":          func(c *claim) { _, _ = c.granted(boottime.Now(), c.s.proof().lasts, nil) },
+	"granted":          func(c *claim) { _, _ = c.granted(boottime.Now(), c.s.proof().lasts, nil, 0) },
 	"renewal: yes":     func(c *claim) { _, _ = c.renewed(boottime.Now(), c.s.proof(), nil) },
 	"renewal: unknown": func(c *claim) { _, _ = c.renewed(boottime.Now(), c.s.proof(), zk.ErrConnectionClosed) },
 	"lost":             func(c *claim) { c.s.lose(errExpired) },
@@ -198,7 +198,7 @@ func TestGrantedCountsFromItsCall(t *testing.T) {
 		c := in(t, "queued")
 		asked := boottime.Now().Add(-time.Second)
 		want := min(c.req.TTL, of)
-		g, err := c.granted(asked, asked.Add(of), nil)
+		g, err := c.granted(asked, asked.Add(of), nil, 0)
 		if h, ok := c.current().(*held); ok != (of > 0) || ok && (h.expires != asked.Add(want) || g.TTL != want) || !ok && err == nil {
 			t.Errorf("of a session that lasts for %v: %+v, %v, which ends at %+v", of, g, err, h)
 		}

@@ -20,13 +20,14 @@ type recalls struct {
 
 // A lookout watches one resource. The mutex of its recalls guards it.
 type lookout struct {
-	parent  string
-	holders map[*claim]*node // with the last waiter that each was notified of; nil: none
-	latest  []node           // see latest
-	alarm   *alarm           // rings when the children change; nil: the list is out of date
-	looking bool             // a look is under way or due
-	due     *time.Timer      // begins the look; nil: it has begun
-	next    boottime.Instant // no look before
+	parent   string
+	resource string
+	holders  map[*claim]*node // with the last waiter that each was notified of; nil: none
+	latest   []node           // see latest
+	alarm    *alarm           // rings when the children change; nil: the list is out of date
+	looking  bool             // a look is under way or due
+	due      *time.Timer      // begins the look; nil: it has begun
+	next     boottime.Instant // no look before
 }
 
 // pace is the least time from one look at a queue of that length to the next. A crowd may arrive one by one, and each look
@@ -36,9 +37,8 @@ func pace(length int) time.Duration {
 	return min(time.Duration(length/perMillisecond)*time.Millisecond, time.Second)
 }
 
-// latest returns the last waiter among nodes, and the last one of another owner than that.
-func latest(nodes []node) (found []node) {
-	holders := holding(nodes)
+// latest returns the last waiter among nodes, of which the first so many hold, and the last one of another owner than that.
+func latest(nodes []node, holders int) (found []node) {
 	for i := len(nodes) - 1; i >= holders && len(found) < 2; i-- {
 		if n := nodes[i]; !n.passing && (len(found) == 0 || n.guid != found[0].guid) {
 			found = append(found, n)
@@ -47,9 +47,9 @@ func latest(nodes []node) (found []node) {
 	return found
 }
 
-// add notifies c from its grant on. nodes are the queue as it was lately seen, nil if it was not. If others wait in it, c is
+// add notifies c from its grant on. nodes are the queue as it was lately seen, nil if it was not, and the first so many hold. If others wait in it, c is
 // notified at once, and the first look is later: c may well be gone by then.
-func (r *recalls) add(c *claim, nodes []node) {
+func (r *recalls) add(c *claim, nodes []node, holders int) {
 	if c.req.Wanted == nil {
 		return
 	}
@@ -60,12 +60,12 @@ func (r *recalls) add(c *claim, nodes []node) {
 	}
 	l := r.of[c.parent]
 	if l == nil {
-		l = &lookout{parent: c.parent, holders: make(map[*claim]*node, 1)}
+		l = &lookout{parent: c.parent, resource: c.req.Resource, holders: make(map[*claim]*node, 1)}
 		r.of[c.parent] = l
 	}
 	l.holders[c] = nil
 	if !l.upToDate() {
-		l.latest = latest(nodes)
+		l.latest = latest(nodes, holders)
 	}
 	if l.wants(c) {
 		go c.req.Wanted()
@@ -169,8 +169,8 @@ func (r *recalls) looks(l *lookout) (again bool) {
 	if !r.begin(l, a) {
 		return false
 	}
-	nodes, err := r.list(l, a)
-	for _, c := range r.end(l, a, nodes, err) {
+	nodes, holders, err := r.list(l, a)
+	for _, c := range r.end(l, a, nodes, holders, err) {
 		if c.holds(r.s.d.clock.Now()) == nil { // the process may have stood still
 			c.req.Wanted()
 		}
@@ -192,24 +192,35 @@ func (r *recalls) begin(l *lookout, a *alarm) bool {
 	return true
 }
 
-// list lists the children and arms a. It waits for servers that are away for as long as the session can last.
-func (r *recalls) list(l *lookout, a *alarm) ([]node, error) {
+// list lists the children and arms a. It returns them and how many hold. It waits for servers that are away for as long as
+// the session can last.
+func (r *recalls) list(l *lookout, a *alarm) (nodes []node, holders int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.s.timeout)
 	defer cancel()
 	client, err := r.s.outlast(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	names, err := r.s.watches.children(client, l.parent, a)
+	names, stat, err := r.s.watches.children(client, l.parent, a)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return parseNodes(names)
+	if nodes, err = parseNodes(names); err != nil {
+		return nil, 0, err
+	}
+	if holders = holding(nodes, 0); holders > 1 { // an exclusive one needs no limit
+		op, _, err := r.s.limits.find(ctx, client, l.resource)
+		if err != nil {
+			return nil, 0, err
+		}
+		holders = op.holding(line{nodes, stat.Czxid})
+	}
+	return nodes, holders, nil
 }
 
 // end takes the outcome of a look and returns the claims to notify. After a failure the next renewal starts another look,
 // unless looks goes on.
-func (r *recalls) end(l *lookout, a *alarm, nodes []node, err error) (wanted []*claim) {
+func (r *recalls) end(l *lookout, a *alarm, nodes []node, holders int, err error) (wanted []*claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.tidy(l)
@@ -217,7 +228,7 @@ func (r *recalls) end(l *lookout, a *alarm, nodes []node, err error) (wanted []*
 		l.alarm, l.looking = nil, hasEnded(err)
 		return nil
 	}
-	l.looking, l.latest, l.next = false, latest(nodes), r.s.d.clock.Now().Add(pace(len(nodes)))
+	l.looking, l.latest, l.next = false, latest(nodes, holders), r.s.d.clock.Now().Add(pace(len(nodes)))
 	for c := range l.holders {
 		if l.wants(c) {
 			wanted = append(wanted, c)

@@ -292,7 +292,7 @@ func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
 	claimtest.Released(t, holder)
 }
 
-// A stoppable is a process of its own that holds a lock, and what it says.
+// A stoppable is a process of its own that holds a lock, or waits, and what it says.
 type stoppable struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -301,7 +301,13 @@ type stoppable struct {
 
 func startHolder(t *testing.T, z *servers.ZooKeeper, session time.Duration, name string) *stoppable {
 	t.Helper()
-	cmd := exec.Command(crowd.Build(t, "./testdata/holder"), z.Addr(), session.String(), name)
+	return start(t, "holder", "granted", z.Addr(), session.String(), name)
+}
+
+// start runs a program of testdata, which begins by saying first.
+func start(t *testing.T, program, first string, args ...string) *stoppable {
+	t.Helper()
+	cmd := exec.Command(crowd.Build(t, "./testdata/"+program), args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -310,19 +316,21 @@ func startHolder(t *testing.T, z *servers.ZooKeeper, session time.Duration, name
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-	})
 	p := &stoppable{t, cmd, make(chan string, 100)}
+	t.Cleanup(p.end)
 	go func() {
 		defer close(p.lines)
 		for s := bufio.NewScanner(out); s.Scan(); {
 			p.lines <- s.Text()
 		}
 	}()
-	p.says("granted")
+	p.says(first)
 	return p
+}
+
+func (p *stoppable) end() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Wait()
 }
 
 func (p *stoppable) signal(s syscall.Signal) {
@@ -337,10 +345,10 @@ func (p *stoppable) says(prefix string) {
 	select {
 	case line, ok := <-p.lines:
 		if !ok || !strings.HasPrefix(line, prefix) {
-			p.t.Fatalf("the holder says %q; want %s", line, prefix)
+			p.t.Fatalf("it says %q; want %s", line, prefix)
 		}
 	case <-time.After(time.Minute):
-		p.t.Fatalf("the holder does not say %s", prefix)
+		p.t.Fatalf("it does not say %s", prefix)
 	}
 }
 

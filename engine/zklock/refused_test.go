@@ -115,7 +115,7 @@ func TestNoGrantOnceRefused(t *testing.T) {
 	c, w := nextInQueue(t)
 	lasts := c.s.proof().lasts
 	c.s.greeted(time.Second, 77, boottime.Now(), false)
-	if g, err := c.granted(w.asked, lasts, nil); !errors.Is(err, ErrSessionTimeout) {
+	if g, err := c.granted(w.asked, lasts, nil, 0); !errors.Is(err, ErrSessionTimeout) {
 		t.Errorf("granted %+v, %v; want ErrSessionTimeout", g, err)
 	}
 }

@@ -24,6 +24,7 @@ type session struct {
 	began   boottime.Instant
 	watches watches
 	recalls recalls
+	limits  limits
 
 	births   sync.Map     // of birth, by path; of nodes whose creation was answered just now
 	creating sync.RWMutex // containers and TTL nodes, see settle
@@ -45,6 +46,7 @@ func newSession(d *Driver, timeout, ttl time.Duration) *session {
 		views: make(map[string]*view),
 	}
 	s.recalls = recalls{s: s, of: make(map[string]*lookout)}
+	s.limits.s = s
 	return s
 }
 

@@ -25,7 +25,7 @@ func TestSessionEndsInASleep(t *testing.T) {
 		if err := c.holds(clock.Now()); err == nil {
 			t.Error("the lease goes on")
 		}
-		if g, err := c.granted(clock.Now(), s.proof().lasts, nil); err == nil {
+		if g, err := c.granted(clock.Now(), s.proof().lasts, nil, 0); err == nil {
 			t.Errorf("granted for %v", g.TTL)
 		}
 		c.forget()

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,6 +22,9 @@ const maxAge = 20
 // attempt queues, if that is not done yet, and looks whether the claim holds. What changes
 // meanwhile makes it look again.
 func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
+	if c.tooHeavy(0) {
+		return driver.Grant{}, driver.ErrTooHeavy
+	}
 	for ctx.Err() == nil {
 		client, err := c.connected(ctx)
 		if err != nil {
@@ -29,9 +33,15 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 		if busy := c.stays(asked); busy != nil {
 			return driver.Grant{}, busy
 		}
-		_, greeting, _ := c.s.current()
-		names, err := c.enter(ctx, client)
-		if err != nil {
+		_, greeting, isUp := c.s.current()
+		names, op, err := c.enterUnder(ctx, client)
+		if err == nil && c.tooHeavy(op.Limit) {
+			err = c.heavier(ctx, client, op)
+		}
+		switch {
+		case errors.Is(err, errGone):
+			continue
+		case err != nil:
 			return driver.Grant{}, err
 		}
 		nodes, me, err := c.look(client, names)
@@ -42,13 +52,16 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 		case err != nil:
 			return driver.Grant{}, err
 		}
-		if proof := c.s.proof(); me < holding(nodes) {
+		if _, now, _ := c.s.current(); op.known != nil && (!isUp || now != greeting || op.known.isOutOfDate()) {
+			continue // the limit may not be that of the list
+		}
+		if proof := c.s.proof(); me < holding(nodes, op.Limit) {
 			if proof.session != c.node.session {
 				continue // it has ended just now
 			}
-			return c.granted(asked, proof.lasts, nodes)
+			return c.granted(asked, proof.lasts, nodes, op.Limit)
 		}
-		busy, err := c.refused(ctx, client, &view{nodes: nodes, greeting: greeting, seen: asked}, me, asked)
+		busy, err := c.refused(ctx, client, &view{nodes: nodes, greeting: greeting, seen: asked}, me, op, asked)
 		switch {
 		case errors.Is(err, errGone):
 			continue
@@ -58,6 +71,49 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 		return driver.Grant{}, busy
 	}
 	return driver.Grant{}, ctx.Err()
+}
+
+// tooHeavy reports whether the claim weighs more than its own limit or an operator's, so that no end makes room for it.
+func (c *claim) tooHeavy(limit int) bool {
+	return queue.Claim{Mode: c.req.Mode, Limit: queue.Smaller(c.req.Limit, limit), Weight: c.req.Weight}.TooHeavy()
+}
+
+// An effective limit is that of an operator, as a claim has found it.
+type effective struct {
+	operatorLimit
+	known *knownLimits // that it is one of; nil: the claim is exclusive, and needs none
+}
+
+// enterUnder is enter, and finds the operator's limit meanwhile. A claim of which it is known to be too heavy does not enter.
+func (c *claim) enterUnder(ctx context.Context, client *zk.Conn) (names []string, op effective, err error) {
+	isKnown := c.req.Mode == driver.Exclusive
+	if !isKnown {
+		op.operatorLimit, op.known, isKnown = c.s.limits.at(c.req.Resource)
+	}
+	switch {
+	case !isKnown:
+		err = both(
+			func() (err error) { names, err = c.enter(ctx, client); return err },
+			func() (err error) {
+				op.operatorLimit, op.known, err = c.s.limits.find(ctx, client, c.req.Resource)
+				return err
+			})
+	case c.node != nil || c.uncertain || !c.tooHeavy(op.Limit):
+		names, err = c.enter(ctx, client)
+	}
+	return names, op, err
+}
+
+// heavier gives up a claim that weighs more than an operator's limit, and returns ErrTooHeavy. errGone: that is no longer the
+// limit. The leader is asked, because a server that lags behind may not know a higher one yet.
+func (c *claim) heavier(ctx context.Context, client *zk.Conn, op effective) error {
+	if err := c.s.sync(client, c.parent); err != nil {
+		return err
+	}
+	if op.known.isOutOfDate() {
+		return errGone
+	}
+	return cmp.Or(unlessLost(c.leave(ctx)), driver.ErrTooHeavy)
 }
 
 // connected returns the connection. A claim that waits in the queue has time, as long as its
@@ -211,8 +267,9 @@ func (c *claim) identify(client *zk.Conn) error {
 }
 
 // granted makes the claim held, by the answer to a call that was made at asked, and for no
-// longer than the session lasts in any case. nodes are the queue as it was lately seen, nil if it was not.
-func (c *claim) granted(asked, lasts boottime.Instant, nodes []node) (driver.Grant, error) {
+// longer than the session lasts in any case. nodes are the queue as it was lately seen, nil if it was not, and limit is an
+// operator's.
+func (c *claim) granted(asked, lasts boottime.Instant, nodes []node, limit int) (driver.Grant, error) {
 	ttl := min(c.req.TTL, lasts.Sub(asked))
 	if ttl <= 0 {
 		return driver.Grant{}, errStalled
@@ -232,7 +289,7 @@ func (c *claim) granted(asked, lasts boottime.Instant, nodes []node) (driver.Gra
 		h.watchAt = c.s.d.clock.Now().Add(watchAfter)
 	}
 	c.become(h)
-	c.s.recalls.add(c, nodes)
+	c.s.recalls.add(c, nodes, holding(nodes, limit))
 	return driver.Grant{TTL: ttl, Fence: c.node.fence}, nil
 }
 
@@ -240,15 +297,15 @@ func (c *claim) granted(asked, lasts boottime.Instant, nodes []node) (driver.Gra
 var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
 // refused keeps the claim's place in the queue that it has seen, if it wants one, or gives it up.
-func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, asked boottime.Instant) (*driver.Busy, error) {
+func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, op effective, asked boottime.Instant) (*driver.Busy, error) {
 	first := v.nodes[0]
 	tell := func() (err error) { v.holder, err = holderOf(client, c.parent, first); return err }
 	if !c.req.Queue {
 		err := both(func() error { return unlessLost(c.leave(ctx)) }, tell)
 		return &driver.Busy{Holder: v.holder}, err
 	}
-	ahead := blockers(v.nodes, me)
-	w, seen, err := c.await(client, ahead, queue.IsNext(v.nodes, me, node.claim), asked)
+	ahead := blockers(v.nodes, me, op.Limit)
+	w, seen, err := c.await(client, ahead, op, queue.IsNext(v.nodes, me, under(op.Limit)), asked)
 	if err != nil {
 		return nil, err
 	}

@@ -44,16 +44,26 @@ func (w *watches) listen(client *zk.Conn, path string, a *alarm) (seen content, 
 	return seen, nil
 }
 
-// children has a ring when children of the node at path come or go, and returns their names. errGone: there is no such
-// node.
-func (w *watches) children(client *zk.Conn, path string, a *alarm) (names []string, err error) {
+// children has a ring when children of the node at path come or go, and returns their names and what the ensemble says
+// about the node. errGone: there is no such node.
+func (w *watches) children(client *zk.Conn, path string, a *alarm) (names []string, stat *zk.Stat, err error) {
 	key := childrenOf(path)
-	list := func() (err error) { names, _, _, err = client.ChildrenW(path); return err }
+	list := func() (err error) { names, stat, _, err = client.ChildrenW(path); return err }
 	if w.add(key, a) {
-		list = func() (err error) { names, _, err = client.Children(path); return err }
+		list = func() (err error) { names, stat, err = client.Children(path); return err }
 	}
 	err = w.ask(key, a, list)
-	return names, err
+	return names, stat, err
+}
+
+// exists has a ring when a node at path comes, goes or changes, and reports whether it is there.
+func (w *watches) exists(client *zk.Conn, path string, a *alarm) (there bool, err error) {
+	question := func() (err error) { there, _, _, err = client.ExistsW(path); return err }
+	if w.add(path, a) {
+		question = func() (err error) { there, _, err = client.Exists(path); return err }
+	}
+	err = w.ask(path, a, question)
+	return there, err
 }
 
 // ask asks the ensemble. The alarm is in place: an event that comes with the answer rings it.

@@ -21,6 +21,7 @@ const nameField = (name) => ({ name: 'typed', label: say('typeName'), equals: [n
 
 export const mayEvict = (name) => can.evict() && may('evict', name)
 export const mayRemove = (name) => can.remove() && may('evict', name)
+export const mayLimit = (name) => can.limit() && may('evict', name)
 export const mayReserve = (name) => can.reserve() && may('lock', name)
 
 /** What speaks for and against an eviction, as far as the last look tells, and as of then. */
@@ -67,6 +68,16 @@ export const reset = (state) => openDialog({
   call: 'reset',
   body: () => ({ name: state.name }),
   done: () => ({ word: say('resetDone') })
+})
+
+export const setLimit = (state) => openDialog({
+  title: say('limitTitle'),
+  what: [html`<${Text} of=${state.name} class="who" />`, say('limitWhat')],
+  fields: [{ name: 'limit', label: say('limitField'), value: state.limit ? String(state.limit) : '', number: true }],
+  yes: say('limitYes'),
+  call: 'limit',
+  body: ({ limit }) => ({ name: state.name, limit: Number(limit) }),
+  done: () => ({ word: say('limitDone') })
 })
 
 /** Reserves a name; without one it asks for that too. */

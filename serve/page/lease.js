@@ -76,12 +76,20 @@ export function stateOf (state, look) {
 /** What a lock was when the look was answered, however long ago that is. */
 export const lastStateOf = (state, look) => stateOf(state, { fresh: true, age: look.age, row: look.lastRow })
 
-/** "exclusive", or of a shared lock how many of how many. */
+/** The limit that counts: the smallest of the holders' own and the operator's; 0: none. */
+function limitOf (state) {
+  const limits = [state.limit, ...state.holders.map((holder) => holder.limit)].filter((limit) => limit > 0)
+  return limits.length > 0 ? Math.min(...limits) : 0
+}
+
+/** "exclusive", or of a shared lock how much of how much. */
 export function modeOf (state) {
   const [first] = state.holders
   if (!first || first.mode !== 'shared') return say('exclusive')
   const count = state.holders.filter((holder) => holder.owner).length
-  return first.limit ? say('shares', count, first.limit) : say('sharesOpen', count)
+  const limit = limitOf(state)
+  if (state.used > state.holders.length) return limit ? say('weighs', state.used, limit) : say('weighsOpen', state.used)
+  return limit ? say('shares', count, limit) : say('sharesOpen', count)
 }
 
 /** How long the first in the queue has waited, in milliseconds. */

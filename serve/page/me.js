@@ -56,6 +56,7 @@ export const may = (right, name) => me.client === null ? me.told === 'missing'
 export const can = {
   evict: () => me.features.evicts === true,
   reset: () => me.features.evicts === true,
+  limit: () => me.features.limits === true,
   reserve: () => me.client?.reserves === true,
   remove: () => me.client?.removes === true
 }

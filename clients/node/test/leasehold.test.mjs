@@ -14,7 +14,7 @@ import { createInterface } from 'node:readline'
 import { after, before, beforeEach, test } from 'node:test'
 import { inspect } from 'node:util'
 import { fileURLToPath } from 'node:url'
-import { Busy, Client, Lost, Refused, Released, Unauthorized, Unknown } from 'leasehold'
+import { Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown } from 'leasehold'
 
 const LONG = 20 // seconds; what is waited for comes long before, even on a busy machine
 const started = []
@@ -153,6 +153,37 @@ test('shared leases have a limit', async () => {
   const leases = [await client.acquire(name, shared), await client.acquire(name, shared)]
   await assert.rejects(client.acquire(name, shared), Busy)
   for (const lease of leases) await lease.release()
+})
+
+test('weights count up to the limit', async () => {
+  const shared = { mode: 'shared', limit: 5, wait: 0 }
+  const heavy = await client.acquire(name, { ...shared, weight: 3 })
+  await assert.rejects(client.acquire(name, { ...shared, weight: 3 }), Busy)
+  const other = await client.acquire(name, { ...shared, weight: 2 })
+  const lock = await client.show(name)
+  assert.equal(lock.used, 5)
+  assert.deepEqual(lock.holders.map(({ weight }) => weight), [3, 2])
+  await heavy.release()
+  await other.release()
+})
+
+test('a claim may be too heavy for its own limit or the operator\'s', async () => {
+  const limit = async (limit) => {
+    const answer = await fetch(`${server.url}/v1/limit`,
+      { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ name, limit }) })
+    assert.equal(answer.status, 200)
+  }
+  await assert.rejects(client.acquire(name, { mode: 'shared', limit: 2, weight: 3 }),
+    (err) => err instanceof TooHeavy && err instanceof Refused && err.code === 'too_heavy')
+  await assert.rejects(client.acquire(name, { mode: 'shared', weight: 0.5 }), TypeError)
+  const lease = await client.acquire(name, { mode: 'shared', limit: 5, weight: 3 })
+  const refused = assert.rejects(client.acquire(name, { mode: 'shared', limit: 5, weight: 3, wait: LONG }), TooHeavy)
+  await until(async () => (await client.show(name)).waiters.length === 1)
+  await limit(2) // the waiter is too heavy for it, although it queued before
+  await refused
+  await until(async () => (await client.show(name)).waiters.length === 0)
+  await limit(0)
+  await lease.release()
 })
 
 test('waiters are served in order', async () => {

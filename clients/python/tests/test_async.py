@@ -8,7 +8,7 @@ import time
 import unittest
 import unittest.mock
 
-from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
+from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 
 from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent, telling
 
@@ -60,6 +60,16 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             locks, following = await self.client.page(self.name, limit=2)
             self.assertLessEqual(len(locks), 2)
             self.assertTrue(following)
+
+    async def test_weights_count_up_to_the_limit(self):
+        shared = {"mode": "shared", "limit": 5, "wait": 0}
+        async with self.client.lock(self.name, weight=3, **shared):
+            with self.assertRaises(Busy):
+                await self.client.acquire(self.name, weight=3, **shared)
+            async with await self.client.acquire(self.name, weight=2, **shared):
+                self.assertEqual((await self.client.show(self.name))["used"], 5)
+        with self.assertRaises(TooHeavy):
+            await self.client.acquire(self.name, mode="shared", limit=2, weight=3)
 
     async def test_waiters_are_served_in_order(self):
         lease, served, tasks = await self.client.acquire(self.name), [], []

@@ -12,7 +12,7 @@ import unittest.mock
 import urllib.request
 
 import leasehold
-from leasehold import Busy, Client, Lost, Refused, Released, Unauthorized, Unknown
+from leasehold import Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
 from harness import DROP, HANG, LONG, Front, Instance, Program, Served, dead, guarded, silent, telling, until
@@ -72,6 +72,47 @@ class TestClient(Served, unittest.TestCase):
         with self.client.acquire(self.name, **shared), self.client.acquire(self.name, **shared):
             with self.assertRaises(Busy):
                 self.client.acquire(self.name, **shared)
+
+    def limited(self, limit):
+        """Sets an operator's limit, 0 for none."""
+        body = json.dumps({"name": self.name, "limit": limit}).encode()
+        call = urllib.request.Request(self.server.url + "/v1/limit", body, {"Content-Type": "application/json"})
+        urllib.request.urlopen(call, timeout=LONG).close()
+
+    def test_weights_count_up_to_the_limit(self):
+        shared = {"mode": "shared", "limit": 5, "wait": 0}
+        with self.client.acquire(self.name, weight=3, **shared), self.client.acquire(self.name, **shared):
+            with self.assertRaises(Busy):
+                self.client.acquire(self.name, weight=2, **shared)
+            with self.client.lock(self.name, **shared):
+                lock = self.client.show(self.name)
+                self.assertEqual(lock["used"], 5)
+                self.assertEqual([holder.get("weight", 1) for holder in lock["holders"]], [3, 1, 1])
+
+    def test_too_heavy_for_its_own_limit_or_the_operators(self):
+        with self.assertRaises(TooHeavy) as refused:
+            self.client.acquire(self.name, mode="shared", limit=2, weight=3)
+        self.assertEqual(refused.exception.code, "too_heavy")
+        with self.assertRaises(ValueError):
+            self.client.acquire(self.name, mode="shared", weight=0)
+        self.addCleanup(self.limited, 0)
+        with self.client.acquire(self.name, mode="shared", limit=5, weight=3):
+            failed = []
+
+            def wait():
+                try:
+                    self.client.acquire(self.name, mode="shared", limit=5, weight=3, wait=LONG)
+                except TooHeavy as e:
+                    failed.append(e)
+            thread = threading.Thread(target=wait)
+            thread.start()
+            until(lambda: self.client.show(self.name)["waiters"])
+            self.assertEqual(self.client.show(self.name)["waiters"][0]["weight"], 3)
+            self.limited(2)  # the waiter is too heavy for it, although it queued before
+            thread.join()
+            self.assertEqual(len(failed), 1)
+            until(lambda: not self.client.show(self.name)["waiters"])
+            self.assertEqual(self.client.show(self.name)["limit"], 2)
 
     def test_waiters_are_served_in_order(self):
         lease, served, threads = self.client.acquire(self.name), [], []

@@ -6,7 +6,7 @@ from typing import List, Optional, Tuple
 
 import leasehold
 from leasehold import (AsyncClient, AsyncLease, Busy, Client, Details, Error, Features, Holder, Lease, Lock, Lost, Mode, Refused, Released,
-                       Unauthorized, Unknown, Waiter)
+                       TooHeavy, Unauthorized, Unknown, Waiter)
 
 version: str = leasehold.__version__
 mode: Mode = "shared"
@@ -14,7 +14,7 @@ mode: Mode = "shared"
 
 def sync(context: ssl.SSLContext) -> int:
     client = Client("https://localhost", "token", timeout=1.0, context=context)
-    with client.lock("a", ttl=30, wait=5, mode=mode, limit=2, note="ci", at_least=1.5, interrupt=False) as lease:
+    with client.lock("a", ttl=30, wait=5, mode=mode, limit=2, weight=2, note="ci", at_least=1.5, interrupt=False) as lease:
         took: Lease = lease
         details: Details = {"host": "a", "user": "b", "pid": 1, "program": "c", "link": "https://d.example", "labels": {"e": "f"}, "text": "g"}
         with client.acquire("b", details=details, yields=True, on_wanted=lambda wanted: print(wanted.name)) as other:
@@ -39,7 +39,7 @@ def sync(context: ssl.SSLContext) -> int:
         waiters: List[Waiter] = client.show(lock["name"])["waiters"]
         for holder in holders:
             client.evict(lock["name"], holder["handle"], "because of " + holder.get("note", text))
-        print(waiters, page)
+        print(waiters, page, lock.get("used"), lock.get("limit"), holders[0].get("weight"))
     features: Features = client.features()
     print(features.get("fair"))
     return lease.token
@@ -47,7 +47,7 @@ def sync(context: ssl.SSLContext) -> int:
 
 async def over_asyncio() -> int:
     client = AsyncClient("http://localhost", None, timeout=1.0)
-    async with client.lock("a", ttl=30, wait=5, mode="exclusive", limit=0, note="", at_least=0, interrupt=True) as lease:
+    async with client.lock("a", ttl=30, wait=5, mode="exclusive", limit=0, weight=1, note="", at_least=0, interrupt=True) as lease:
         took: AsyncLease = lease
         async with client.lock("b", details={"text": "g"}, yields=True, on_wanted=lambda wanted: print(wanted.name)) as other:
             await other.wanted.wait()
@@ -69,7 +69,7 @@ async def over_asyncio() -> int:
 def errors(e: Error) -> str:
     if isinstance(e, Busy) and e.holder is not None:
         return e.holder["handle"]
-    if isinstance(e, (Refused, Unauthorized)):
+    if isinstance(e, (Refused, TooHeavy, Unauthorized)):
         return "%d %s" % (e.status, e.code)
     assert isinstance(e, (Lost, Released, Unknown))
     return e.code

@@ -15,7 +15,7 @@ function show (dialog) {
 }
 
 /**
- * Opens a dialog: title, what (paragraphs), facts (a list), fields ({name, label, kind, value, must, equals, options}),
+ * Opens a dialog: title, what (paragraphs), facts (a list), fields ({name, label, kind, value, must, equals, number, options}),
  * yes (its button), call and body (of the fields), done (of the answer: what to say, null to close).
  */
 export const openDialog = show
@@ -29,7 +29,7 @@ export function Dialog () {
   return asked && html`<${Asking} key=${asked.title} ...${asked} />`
 }
 
-const valid = (field, value) => field.equals ? field.equals.includes(value) : !field.must || value.trim() !== ''
+const valid = (field, value) => field.number ? /^[0-9]{1,9}$/.test(value.trim()) : field.equals ? field.equals.includes(value) : !field.must || value.trim() !== ''
 
 function Asking ({ title, what, facts = [], fields, yes, danger, call, body, done }) {
   const dialog = useRef(null)
@@ -55,7 +55,7 @@ function Asking ({ title, what, facts = [], fields, yes, danger, call, body, don
     ${f.kind === 'select'
       ? html`<select name=${f.name} value=${values[f.name]} onChange=${(e) => setValues({ ...values, [f.name]: e.target.value })}>
           ${f.options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`
-      : html`<input name=${f.name} value=${values[f.name]} required=${f.must} autofocus=${i === 0} autocomplete="off" spellcheck=${false}
+      : html`<input name=${f.name} value=${values[f.name]} required=${f.must} autofocus=${i === 0} inputmode=${f.number ? 'numeric' : undefined} autocomplete="off" spellcheck=${false}
           onInput=${(e) => setValues({ ...values, [f.name]: e.target.value })} />`}
   </label>`
   return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onCancel=${(e) => { if (waits) e.preventDefault() }}

@@ -1,6 +1,6 @@
 // One lock: what is so now, in words; its timeline; its holders and its queue; and its history.
 
-import { evict, isOwn, mayEvict, mayRemove, mayReserve, release, remove, reserve, reset } from '../actions.js'
+import { evict, isOwn, mayEvict, mayLimit, mayRemove, mayReserve, release, remove, reserve, reset, setLimit } from '../actions.js'
 import { ask } from '../api.js'
 import { mark, since } from '../clock.js'
 import { named, Sentence, When } from '../ends.js'
@@ -44,6 +44,7 @@ export function Lock ({ name, query }) {
     <div class="head"><h1 tabindex="-1" id="lock-name"><${Text} of=${name} /> <${Copy} text=${name} what=${say('name')} /></h1>
       <span id="lock-state">${state && !state.damaged ? html`<${State} state=${state} look=${look} />` : html`<span class="badge is-unknown">${say('is_unknown')}</span>`}</span>
       ${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name)}>${say('reserve')}</button>`}
+      ${state && !state.damaged && mayLimit(name) && html`<button type="button" id="limit" onClick=${() => setLimit(state)}>${say('limitSet')}</button>`}
     </div>
     <${Stale} look=${look} />
     ${state?.damaged && html`<p class="note warn">${say('damaged', seen(state.damaged))}</p>`}
@@ -74,6 +75,7 @@ function Holders ({ state, look }) {
   const kept = state.holders.length > 0 && state.holders.every((holder) => !holder.owner)
   return html`<section class="card" aria-labelledby="holders-title">
     <h2 id="holders-title">${kept ? say('doneTitle') : say('holders')} ${state.holders.length > 0 && !kept && html`<small class="dim">${modeOf(state)}</small>`}</h2>
+    ${state.limit > 0 && html`<p class="fine" id="operators-limit">${say('limitIs', number(state.limit))}</p>`}
     ${state.holders.length === 0
       ? html`<${Empty}>${say(look.fresh ? 'nobodyHolds' : 'unknownState')}<//>`
       : html`<ul id="holders" class="people">${state.holders.map((holder) => html`<${Holder} key=${holder.handle + holder.token} state=${state} holder=${holder} look=${look} />`)}</ul>`}
@@ -112,6 +114,7 @@ function Details ({ of, name }) {
     started && !Number.isNaN(Date.parse(started)) && [say('started'), html`<time datetime=${started}>${clock(new Date(started))}</time>`],
     href && [say('link'), isLink(href) ? html`<a href=${href} rel="noreferrer noopener" target="_blank"><${Text} of=${href} /></a>` : html`<${Text} of=${href} />`],
     preference && [say('preference'), number(preference)],
+    of.weight > 1 && [say('weight'), number(of.weight)],
     of.note && !of.details && of.note !== who(of) && [say('note'), html`<${Text} of=${of.note} />`],
     of.token && of.token !== '0' && [say('token'), html`<span class="token">${of.token}</span> <${Copy} text=${of.token} what=${say('token')} />`],
     of.handle && [say('owner'), html`<${Text} of=${of.owner} class="token" /> <${Copy} text=${of.handle} what=${say('owner')} />`]
@@ -122,13 +125,14 @@ function Details ({ of, name }) {
 
 function Queue ({ state, look }) {
   const removes = mayRemove(state.name)
+  const weighs = state.waiters.some((waiter) => waiter.weight > 1)
   const ranked = state.waiters.some((waiter) => waiter.details?.preference)
   return html`<section class="card" aria-labelledby="queue-title">
     <h2 id="queue-title">${say('queue')} ${state.waiters.length > 0 && html`<small class="dim">${number(state.waiters.length)}</small>`}</h2>
     ${state.waiters.length === 0
       ? html`<${Empty}>${say(look.fresh ? 'nobodyWaits' : 'unknownState')}<//>`
-      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th>${ranked && html`<th scope="col" class="n">${say('preference')}</th>`}<th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
-        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td>${ranked && html`<td class="n">${number(waiter.details?.preference ?? 0)}</td>`}<td class="n">${time(waiter.waited_ms)}</td>
+      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th>${weighs && html`<th scope="col" class="n">${say('weight')}</th>`}${ranked && html`<th scope="col" class="n">${say('preference')}</th>`}<th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
+        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td>${weighs && html`<td class="n">${number(waiter.weight ?? 1)}</td>`}${ranked && html`<td class="n">${number(waiter.details?.preference ?? 0)}</td>`}<td class="n">${time(waiter.waited_ms)}</td>
           ${removes && html`<td class="n"><button type="button" class="small remove" onClick=${() => remove(state, waiter)}>${say('remove')}…</button></td>`}</tr>`)}</tbody></table>
         ${state.waiters.length > SHOWN && html`<p class="fine">${say('andMore', number(state.waiters.length - SHOWN))}</p>`}`}
   </section>`

@@ -12,11 +12,11 @@ AsyncClient does the same for asyncio.
 
 Errors: Busy (someone else holds it), Lost (the lease ended early), Released (this program gave it
 up), Unknown (no answer: the call may have been served), Refused (the call changed nothing), and
-Unauthorized, which is a Refused. All are Errors.
+TooHeavy and Unauthorized, which are Refused. All are Errors.
 """
 
 from ._async import AsyncClient, AsyncLease
-from ._errors import Busy, Error, Lost, Refused, Released, Unauthorized, Unknown
+from ._errors import Busy, Error, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from ._sync import Client, Lease
 from ._types import Details, Features, Holder, Lock, Mode, Waiter
 from ._version import __version__
@@ -36,6 +36,7 @@ __all__ = [
     "Mode",
     "Refused",
     "Released",
+    "TooHeavy",
     "Unauthorized",
     "Unknown",
     "Waiter",

@@ -33,8 +33,8 @@ class AsyncClient:
         self._context = (context or ssl.create_default_context()) if self._server.tls else None
 
     async def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                      limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
-                      interrupt: bool = True, yields: bool = False,
+                      limit: int = 0, weight: int = 1, note: str = "", details: Optional[Details] = None,
+                      at_least: float = 0.0, interrupt: bool = True, yields: bool = False,
                       on_wanted: Optional[Callable[[AsyncLease], object]] = None) -> AsyncLease:
         """Take the lock, and return its AsyncLease, which is renewed until it is released.
 
@@ -43,7 +43,7 @@ class AsyncClient:
         lease is lost: its task is cancelled, and the statement raises Lost. With interrupt=False it is
         not: see AsyncLease.lost and AsyncLease.check. on_wanted is called by the event loop.
         """
-        claim = Claim(self._server, name, mode, limit, note, at_least, details, yields or on_wanted is not None)
+        claim = Claim(self._server, name, mode, limit, weight, note, at_least, details, yields or on_wanted is not None)
         try:
             lease = AsyncLease(self, claim, await self._run(claim.acquire(ttl, wait)), interrupt, on_wanted)
             lease.check()  # the process may have stood still
@@ -55,11 +55,11 @@ class AsyncClient:
 
     @contextlib.asynccontextmanager
     async def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                   limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
-                   interrupt: bool = True, yields: bool = False,
+                   limit: int = 0, weight: int = 1, note: str = "", details: Optional[Details] = None,
+                   at_least: float = 0.0, interrupt: bool = True, yields: bool = False,
                    on_wanted: Optional[Callable[[AsyncLease], object]] = None) -> AsyncIterator[AsyncLease]:
         """The lock for an async with statement: it is taken as by acquire, and released at the end."""
-        async with await self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, details=details,
+        async with await self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, weight=weight, note=note, details=details,
                                       at_least=at_least, interrupt=interrupt, yields=yields,
                                       on_wanted=on_wanted) as lease:
             yield lease

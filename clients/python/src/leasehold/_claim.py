@@ -19,7 +19,7 @@ import urllib.parse
 from datetime import datetime, timezone
 from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union, cast
 
-from ._errors import Busy, Error, Lost, Refused, Released, Unauthorized, Unknown
+from ._errors import Busy, Error, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from ._types import Details, Holder, Mode
 
 # What is kept back of each TTL, because clocks run at different rates: a hundredth and 2 ms.
@@ -153,7 +153,8 @@ def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
     if status == 410:
         raise Lost(error, code)
     if answer.get("outcome") == "refused":
-        raise (Unauthorized if status in (401, 403) else Refused)(error, code, status)
+        kind = Unauthorized if status in (401, 403) else TooHeavy if code == "too_heavy" else Refused
+        raise kind(error, code, status)
     raise Unknown(error)
 
 
@@ -192,15 +193,18 @@ def listens_again(status: int) -> bool:
 class Claim:
     """One owner's calls for one name. They are numbered, so that the server refuses late ones."""
 
-    def __init__(self, server: Server, name: str, mode: Mode, limit: int, note: str, at_least: float,
+    def __init__(self, server: Server, name: str, mode: Mode, limit: int, weight: int, note: str, at_least: float,
                  details: Optional[Details], yields: bool) -> None:
         if not 0 <= at_least < math.inf:
             raise ValueError("at_least must not be below 0 seconds")
+        if weight < 1:
+            raise ValueError("weight must not be below 1")
         self.server, self.name = server, name
         self.owner = base64.b32encode(os.urandom(20)).decode()
         self._at_least, self.yields = at_least, yields
         self._details, note = _described(details or {}, note)
-        self._same: Dict[str, object] = {"name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note}
+        self._same: Dict[str, object] = {"name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note,
+                                        "weight": weight if weight > 1 else 0}
         self._mutex = threading.Lock()  # guards what follows
         self._count = 0
         self._silent = 0  # the first acquire without an answer: it may be served late

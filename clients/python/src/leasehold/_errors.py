@@ -48,5 +48,9 @@ class Refused(Error):
         self.code, self.status = code, status
 
 
+class TooHeavy(Refused):
+    """The weight exceeds the limit of the call, or the operator's. No release makes room for it."""
+
+
 class Unauthorized(Refused):
     """The server does not know the token, or the client may not do this."""

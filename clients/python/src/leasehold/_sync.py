@@ -37,17 +37,18 @@ class Client:
         self._context = (context or ssl.create_default_context()) if self._server.tls else None
 
     def acquire(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-                limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
-                interrupt: bool = True, yields: bool = False,
+                limit: int = 0, weight: int = 1, note: str = "", details: Optional[Details] = None,
+                at_least: float = 0.0, interrupt: bool = True, yields: bool = False,
                 on_wanted: Optional[Callable[[Lease], object]] = None) -> Lease:
         """Take the lock, and return its Lease, which is renewed until it is released.
 
         ttl is how many seconds the lease lasts without a renewal. wait is how many seconds to wait
         for other holders: None waits as long as it takes, 0 tries once. mode is "exclusive" or
-        "shared", with at most limit holders (0: any number). note tells people who holds it, and what
-        for. details say it in fields, and the note is their text; what they leave out is filled with the
-        host, user, program and process id. at_least keeps the name taken for so many seconds, even if
-        the lease is released earlier.
+        "shared": the weights of all holders are at most limit together (0: no limit). weight is 1 by
+        default; a larger one needs a store with weights, see features. note tells people who holds it,
+        and what for. details say it in fields, and the note is their text; what they leave out is filled
+        with the host, user, program and process id. at_least keeps the name taken for so many seconds,
+        even if the lease is released earlier.
 
         A with statement ends when the lease is lost: Lost is raised in its thread, as soon as that
         thread runs Python code. With interrupt=False it is not: see Lease.lost and Lease.check. A Lost
@@ -57,10 +58,11 @@ class Client:
         at its next safe point. on_wanted, which implies yields, is then called once, with the lease, in
         a thread of its own. Both need a store with tells, see features: else the call is Refused.
 
-        It raises Busy if the wait was not long enough, and Unknown if no server answers within ttl,
-        or within wait if that is shorter. Nothing stays taken then.
+        It raises Busy if the wait was not long enough, TooHeavy if weight exceeds limit, or the limit
+        that an operator has set, and Unknown if no server answers within ttl, or within wait if that is
+        shorter. Nothing stays taken then.
         """
-        claim = Claim(self._server, name, mode, limit, note, at_least, details, yields or on_wanted is not None)
+        claim = Claim(self._server, name, mode, limit, weight, note, at_least, details, yields or on_wanted is not None)
         term: Optional[Term] = None
         try:
             grant = self._run(claim.acquire(ttl, wait))
@@ -77,11 +79,11 @@ class Client:
 
     @contextlib.contextmanager
     def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
-             limit: int = 0, note: str = "", details: Optional[Details] = None, at_least: float = 0.0,
-             interrupt: bool = True, yields: bool = False,
+             limit: int = 0, weight: int = 1, note: str = "", details: Optional[Details] = None,
+             at_least: float = 0.0, interrupt: bool = True, yields: bool = False,
              on_wanted: Optional[Callable[[Lease], object]] = None) -> Iterator[Lease]:
         """The lock for a with statement, or as a decorator: taken as by acquire, and released at the end."""
-        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, note=note, details=details,
+        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, weight=weight, note=note, details=details,
                           at_least=at_least, interrupt=interrupt, yields=yields, on_wanted=on_wanted) as lease:
             yield lease
 

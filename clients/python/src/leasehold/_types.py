@@ -33,6 +33,7 @@ class Holder(_Party, total=False):
 
     token: str
     limit: int
+    weight: int  # of a shared holder, if above 1
     held_ms: int
     left_ms: int
     ttl_ms: int
@@ -44,6 +45,7 @@ class Holder(_Party, total=False):
 class Waiter(_Party, total=False):
     """Someone who waits for a lock."""
 
+    weight: int
     waited_ms: int
     note: str
     details: Details
@@ -60,6 +62,8 @@ class Lock(_Lock, total=False):
     """What is known of a lock."""
 
     damaged: str
+    limit: int  # that an operator has set
+    used: int  # the weights of all shared holders
 
 
 class Features(TypedDict, total=False):
@@ -83,4 +87,6 @@ class Features(TypedDict, total=False):
     tells: bool
     recalls: bool
     keeps: bool
+    weights: bool
+    limits: bool
     max_wait_ms: int

@@ -1,0 +1,364 @@
+package zklock_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// TestLimits shares one server among tests of operators' limits that cut only their own links. The suite has more.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
+		"StoppedWaiter":          stoppedWaiterUnderALowerLimit,
+		"CutWaiter":              cutWaiterUnderALowerLimit,
+		"HoldersBeyondTheLimit":  holdersBeyondTheLimit,
+		"GrantedMeanwhile":       grantedWhileTheLimitIsSet,
+		"LoweredBeforeTheList":   loweredBeforeTheList,
+		"SharedClaimsPayNothing": sharedClaimsPayNothing,
+		"Damaged":                damagedLimit,
+		"Recalls":                recallsUnderALimit,
+		"Weights":                otherClientsWaitForWeights,
+	}))
+}
+
+// weighing is a shared claim that waits in the queue.
+func weighing(t testing.TB, d driver.Driver, name string, weight int) driver.Claim {
+	t.Helper()
+	c, err := d.Claim(driver.Request{
+		Resource: name, Owner: fmt.Sprint(t.Name(), "/", time.Now().UnixNano()), TTL: d.Features().SessionTTL, Queue: true,
+		Mode: driver.Shared, Weight: weight,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func setLimit(t testing.TB, d *zklock.Driver, name string, limit int) {
+	t.Helper()
+	if err := d.SetLimit(t.Context(), name, limit); err != nil {
+		t.Fatalf("SetLimit(%d): %v", limit, err)
+	}
+}
+
+// whoHolds are the numbers of holders and waiters, as another sees them.
+func whoHolds(t testing.TB, d *zklock.Driver, name string) (holders, waiters int) {
+	t.Helper()
+	st, err := d.Inspect(t.Context(), name)
+	if err != nil {
+		t.Fatalf("Inspect: %v", err)
+	}
+	return len(st.Holders), len(st.Waiters)
+}
+
+// stoppedWaiterUnderALowerLimit would hold by the next end. Its process is stopped while the limit is lowered, and that end
+// comes.
+func stoppedWaiterUnderALowerLimit(t *testing.T, z *servers.ZooKeeper) {
+	const name = "stopped-waiter"
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	for _, lower := range []bool{false, true} {
+		setLimit(t, d, name, 3)
+		light, heavy := weighing(t, d, name, 1), weighing(t, d, name, 2)
+		claimtest.Granted(t, light)
+		claimtest.Granted(t, heavy)
+		waiter := start(t, "waiter", "refused", z.Addr(), time.Minute.String(), name, "2")
+		waiter.signal(syscall.SIGSTOP)
+		if lower {
+			setLimit(t, d, name, 2)
+		}
+		claimtest.Released(t, heavy)
+		waiter.signal(syscall.SIGCONT)
+		if lower {
+			waiter.says("woken with 0 grants")
+			waiter.says("refused")
+		} else {
+			waiter.says("woken with 1 grants") // or this is no test
+		}
+		claimtest.Released(t, light)
+		for line := "refused"; line != "granted"; {
+			select {
+			case line = <-waiter.lines:
+			case <-time.After(time.Minute):
+				t.Fatal("the waiter is not granted although nobody holds it")
+			}
+		}
+		waiter.end()
+		waitFor(t, "the end of the waiter's session", func() bool {
+			holders, _ := whoHolds(t, d, name)
+			if holders > 0 {
+				st, _ := d.Inspect(t.Context(), name)
+				_ = d.Evict(t.Context(), name, st.Holders[0].Owner.Reveal(), "ended")
+			}
+			return holders == 0
+		})
+	}
+}
+
+// cutWaiterUnderALowerLimit hears of the limit and the end over another connection, in no order.
+func cutWaiterUnderALowerLimit(t *testing.T, z *servers.ZooKeeper) {
+	const name = "cut-waiter"
+	opts := &zklock.Options{SessionTimeout: 30 * time.Second}
+	p := servers.StartProxy(t, z.Addr())
+	d, away := driverOn(t, opts, z.Addr()), driverOn(t, opts, p.Addr())
+	setLimit(t, d, name, 3)
+	light, heavy, waiter := weighing(t, d, name, 1), weighing(t, d, name, 2), weighing(t, away, name, 2)
+	claimtest.Granted(t, light)
+	claimtest.Granted(t, heavy)
+	busy := claimtest.Refused(t, waiter)
+	p.Dark()
+	p.Reset()
+	setLimit(t, d, name, 2)
+	claimtest.Released(t, heavy)
+	p.Pass()
+	if g, ok := unasked(t, busy); ok {
+		t.Errorf("granted beside another, with 3 of 2: %+v", g)
+	}
+	waitFor(t, "an answer over the new connection", func() bool {
+		_, err := waiter.Try(t.Context())
+		if err == nil {
+			t.Fatal("granted beside another, with 3 of 2")
+		}
+		return isBusy(err)
+	})
+	claimtest.Released(t, light)
+	waitFor(t, "a grant when nobody holds it", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
+}
+
+// holdersBeyondTheLimit stay holders for all who look, but not their successors.
+func holdersBeyondTheLimit(t *testing.T, z *servers.ZooKeeper) {
+	const name = "beyond"
+	d, operator := driverOn(t, nil, z.Addr()), driverOn(t, nil, z.Addr())
+	var all []driver.Claim
+	for range 4 {
+		all = append(all, weighing(t, d, name, 1))
+		claimtest.Granted(t, all[len(all)-1])
+	}
+	see := func(wantHolders, wantWaiters int, why string) {
+		t.Helper()
+		if holders, waiters := whoHolds(t, operator, name); holders != wantHolders || waiters != wantWaiters {
+			t.Errorf("%s: %d hold and %d wait; want %d and %d", why, holders, waiters, wantHolders, wantWaiters)
+		}
+	}
+	setLimit(t, operator, name, 2)
+	next := weighing(t, d, name, 1)
+	claimtest.Refused(t, next)
+	see(4, 1, "a limit of 2 beside four")
+	setLimit(t, operator, name, 1)
+	see(4, 1, "lowered again")
+	setLimit(t, operator, name, 3)
+	see(4, 1, "raised, to less than hold")
+	for _, c := range all[:2] {
+		claimtest.Released(t, c)
+	}
+	see(3, 0, "two have gone")
+	claimtest.Granted(t, next)
+	for _, c := range append(all[2:], next) {
+		claimtest.Released(t, c)
+	}
+	setLimit(t, operator, name, 1)
+	if err := client(t, z.Addr()).Delete(zklock.DefaultPrefix+"/"+name, -1); err != nil { // as the ensemble does in time
+		t.Fatal(err)
+	}
+	one, two := weighing(t, d, name, 1), weighing(t, d, name, 1)
+	claimtest.Granted(t, one)
+	claimtest.Refused(t, two)
+	see(1, 1, "the numbers of the claims have begun anew")
+}
+
+// A hold keeps one request back.
+type hold struct {
+	kind  atomic.Uint32 // of the request, 0: none
+	waits chan struct{} // gets a value when it was written
+	goOn  chan struct{} // a value lets it go
+}
+
+func newHold() *hold { return &hold{waits: make(chan struct{}), goOn: make(chan struct{})} }
+
+func (h *hold) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, addr, timeout)
+	return &heldBack{conn, h}, err
+}
+
+const kindOfCreation, kindOfMulti = 1, 14
+
+type heldBack struct {
+	net.Conn
+	h *hold
+}
+
+func (c *heldBack) Write(b []byte) (int, error) {
+	if len(b) >= 12 && c.h.kind.CompareAndSwap(binary.BigEndian.Uint32(b[8:]), 0) {
+		c.h.waits <- struct{}{}
+		<-c.h.goOn
+	}
+	return c.Conn.Write(b)
+}
+
+// grantedWhileTheLimitIsSet: a claim is granted after SetLimit has looked who holds, and before it lowers the limit. It is
+// a holder for all who look. One that comes later is not.
+func grantedWhileTheLimitIsSet(t *testing.T, z *servers.ZooKeeper) {
+	const name = "meanwhile"
+	held := newHold()
+	operator := driverOn(t, &zklock.Options{Dial: held.dial}, z.Addr())
+	d := driverOn(t, nil, z.Addr())
+	setLimit(t, operator, name, 2)
+	first, second, third := weighing(t, d, name, 1), weighing(t, d, name, 1), weighing(t, d, name, 1)
+	claimtest.Granted(t, first)
+	held.kind.Store(kindOfMulti)
+	lowered := make(chan error, 1)
+	go func() { lowered <- operator.SetLimit(t.Context(), name, 1) }()
+	<-held.waits
+	claimtest.Granted(t, second)
+	held.goOn <- struct{}{}
+	if err := <-lowered; err != nil {
+		t.Fatal(err)
+	}
+	claimtest.Refused(t, third)
+	if holders, waiters := whoHolds(t, operator, name); holders != 2 || waiters != 1 {
+		t.Errorf("%d hold and %d wait; want 2 and 1", holders, waiters)
+	}
+}
+
+// loweredBeforeTheList: a claim knows the limit, and then it is lowered, before the claim lists who is there.
+func loweredBeforeTheList(t *testing.T, z *servers.ZooKeeper) {
+	const name = "lowered-before"
+	held := newHold()
+	d, operator := driverOn(t, &zklock.Options{Dial: held.dial}, z.Addr()), driverOn(t, nil, z.Addr())
+	setLimit(t, operator, name, 2)
+	claimtest.Granted(t, weighing(t, d, name, 1))
+	second := weighing(t, d, name, 1)
+	claimtest.Granted(t, second)
+	claimtest.Released(t, second)
+	held.kind.Store(kindOfCreation)
+	tried := make(chan error, 1)
+	go func() { _, err := weighing(t, d, name, 1).Try(t.Context()); tried <- err }()
+	<-held.waits
+	setLimit(t, operator, name, 1)
+	held.goOn <- struct{}{}
+	if err := <-tried; !isBusy(err) {
+		t.Errorf("Try under a limit that was lowered to 1: %v; want busy", err)
+	}
+}
+
+func isBusy(err error) bool {
+	_, busy := errors.AsType[*driver.Busy](err)
+	return busy
+}
+
+// sharedClaimsPayNothing for limits while none changes, and for exclusive claims nobody asks.
+func sharedClaimsPayNothing(t *testing.T, z *servers.ZooKeeper) {
+	tr := &traffic{asked: make(map[int32]int32)}
+	d := driverOn(t, &zklock.Options{Dial: tr.dial}, z.Addr())
+	requests := func(c driver.Claim) int {
+		before, _, _, _ := tr.counts()
+		claimtest.Granted(t, c)
+		claimtest.Released(t, c)
+		after, _, _, _ := tr.counts()
+		return after - before
+	}
+	requests(claimOn(t, d, "pays")) // connects, and makes the resource's node
+	exclusive := requests(claimOn(t, d, "pays"))
+	setLimit(t, driverOn(t, nil, z.Addr()), "pays-limited", 5)
+	claimtest.Granted(t, weighing(t, d, "pays-limited", 1)) // makes the node, and stays
+	requests(weighing(t, d, "pays", 1))
+	// Tests beside this one set limits, too.
+	waitFor(t, "shared claims with as many requests as exclusive ones", func() bool { return requests(weighing(t, d, "pays", 1)) == exclusive })
+	waitFor(t, "the same under a limit", func() bool { return requests(weighing(t, d, "pays-limited", 1)) == exclusive })
+}
+
+// damagedLimit: nobody knows what it was, and so who holds, until it is set anew.
+func damagedLimit(t *testing.T, z *servers.ZooKeeper) {
+	const name = "damaged"
+	d := driverOn(t, nil, z.Addr())
+	setLimit(t, d, name, 1)
+	conn := client(t, z.Addr())
+	path := zklock.DefaultPrefix + "/%limits/" + name
+	if err := conn.Delete(path, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Create(path, []byte("many"), zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	claimtest.Granted(t, claimOn(t, d, name))
+	if _, err := weighing(t, d, name+"-not", 1).Try(t.Context()); err != nil {
+		t.Errorf("another name: %v", err)
+	}
+	if _, err := weighing(t, d, name, 1).Try(t.Context()); !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("Try: %v; want ErrCorrupt", err)
+	}
+	if st, err := d.Inspect(t.Context(), name); !errors.Is(err, driver.ErrCorrupt) || len(st.Holders) != 1 {
+		t.Errorf("Inspect: %+v, %v; want the holder and ErrCorrupt", st, err)
+	}
+	if states, _, err := d.List(t.Context(), name, "", 10); !errors.Is(err, driver.ErrCorrupt) || len(states) != 2 {
+		t.Errorf("List: %+v, %v; want both and ErrCorrupt", states, err)
+	}
+	setLimit(t, d, name, 3)
+	if st, err := d.Inspect(t.Context(), name); err != nil || st.Limit != 3 {
+		t.Errorf("Inspect: %+v, %v; want the limit of 3", st, err)
+	}
+}
+
+// recallsUnderALimit: whom only an operator's limit keeps waiting recalls holders, and a lower limit alone does not.
+func recallsUnderALimit(t *testing.T, z *servers.ZooKeeper) {
+	const name = "recalls-limited"
+	d, others := driverOn(t, nil, z.Addr()), driverOn(t, nil, z.Addr())
+	setLimit(t, d, name, 2)
+	var told recall
+	wanted, err := d.Claim(driver.Request{
+		Resource: name, Owner: t.Name(), TTL: d.Features().SessionTTL, Queue: true, Mode: driver.Shared,
+		Wanted: func() { told.calls.Add(1) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimtest.Granted(t, wanted)
+	claimtest.Granted(t, weighing(t, others, name, 1))
+	setLimit(t, d, name, 1)
+	for range 10 {
+		renewed(t, d, wanted)
+	}
+	if n := told.calls.Load(); n > 0 {
+		t.Errorf("Wanted was called %d times; nobody waits", n)
+	}
+	claimtest.Refused(t, weighing(t, others, name, 1))
+	told.comes(t, "one waits for the operator's limit")
+}
+
+// otherClientsWaitForWeights: a client that knows no weights takes a claim with one for exclusive.
+func otherClientsWaitForWeights(t *testing.T, z *servers.ZooKeeper) {
+	const name = "weights-and-others"
+	d := driverOn(t, nil, z.Addr())
+	holder := weighing(t, d, name, 3)
+	claimtest.Granted(t, holder)
+	other := zk.NewLock(client(t, z.Addr()), zklock.DefaultPrefix+"/"+name, zk.WorldACL(zk.PermAll))
+	locked := make(chan error, 1)
+	go func() { locked <- other.Lock() }()
+	waitFor(t, "the other client waits", func() bool { _, waiters := whoHolds(t, d, name); return waiters == 1 })
+	select {
+	case err := <-locked:
+		t.Errorf("another client's Lock beside a weight of 3: %v", err)
+	default:
+	}
+	claimtest.Released(t, holder)
+	if err := <-locked; err != nil {
+		t.Error(err)
+	}
+	claimtest.Refused(t, weighing(t, d, name, 3))
+	if err := other.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
