@@ -48,7 +48,7 @@ terminal.
 -n and -w limit everything until NAME is held, connecting included. If the store does not answer, the exit
 code is 69. With -n that takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer;
 otherwise 3 to 10 s, depending on the engine. If
-holders give different numbers with --slots, the smallest counts, and standard error
+holders give different numbers with --limit, the smallest counts, and standard error
 warns of it.
 
 # Exit codes
@@ -70,6 +70,9 @@ warns of it.
 			opts, err := f.options()
 			if err != nil {
 				return err
+			}
+			if len(f.shares.names()) > 0 {
+				return usageErrorf("acquire takes one NAME: give --limit and --weight a number alone\nFor several names, use leasehold run")
 			}
 			return acquire(cmd.Context(), a, args[0], &f, append(opts, leasehold.NoRenew()))
 		},
@@ -97,7 +100,7 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 		if err := a.refuseNested(ctx, locks, name); err != nil {
 			return err
 		}
-		w := a.watch(locks, name, who, f.slots)
+		w := a.watch(locks, name, who, f.shares)
 		defer w.done()
 		lease, err := locks.Acquire(ctx, name, append(opts, f.waiting()...)...)
 		w.ended()

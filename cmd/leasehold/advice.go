@@ -24,6 +24,8 @@ func (a *app) advice(err error) string {
 		return "Wait longer with --wait SECONDS"
 	case errors.Is(err, leasehold.ErrLost):
 		return "The lease is over, and another may hold the lock: undo what it guarded, or acquire it again"
+	case errors.Is(err, leasehold.ErrTooHeavy):
+		return "No release makes room for it. Ask for less with --weight, or see who has set a limit: leasehold limit NAME"
 	case errors.Is(err, driver.ErrCorrupt):
 		return "Nothing was changed. Repair or remove the record that is named, or choose another store with --store"
 	case errors.Is(err, leasehold.ErrUnsupported):

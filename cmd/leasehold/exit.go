@@ -71,7 +71,7 @@ func exitCode(err error) int {
 	case errors.Is(err, leasehold.ErrLost):
 		return exitLost
 	case errors.Is(err, leasehold.ErrInvalidName), errors.Is(err, leasehold.ErrInvalidOption),
-		errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDeadlock):
+		errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDeadlock), errors.Is(err, leasehold.ErrTooHeavy):
 		return exitUsage
 	case errors.Is(err, leasehold.ErrClosed), errors.Is(err, leasehold.ErrReleased):
 		return exitInternal

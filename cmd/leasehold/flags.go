@@ -62,8 +62,8 @@ type claimFlags struct {
 	wait   span
 	alone  bool
 	shared bool
-	slots  int
-	ttl    span
+	shares
+	ttl span
 	detailFlags
 }
 
@@ -74,6 +74,8 @@ func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
 	set.IntVar(&f.slots, "slots", 0, "let at most `N` holders share NAME, as a semaphore")
+	set.StringArrayVar(&f.limit.texts, "limit", nil, "use at most `N` of NAME together with all who share it")
+	set.StringArrayVar(&f.weight.texts, "weight", nil, "use `W` of the limit (default 1)")
 	set.Var(&f.ttl, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
 	f.detailFlags.add(set, "holds NAME")
 	addFlock(set, &f.alone)
@@ -111,20 +113,21 @@ func (f *claimFlags) options() ([]leasehold.Option, error) {
 	if _, err := ttlOption(f.ttl); err != nil {
 		return nil, err
 	}
+	if err := f.shares.parse(); err != nil {
+		return nil, err
+	}
 	var opts []leasehold.Option
 	switch {
 	case f.noWait && f.set.Changed("wait"):
 		return nil, usageErrorf("--no-wait and --wait exclude each other")
-	case f.alone && (f.shared || f.slots > 0):
-		return nil, usageErrorf("--exclusive excludes --shared and --slots")
+	case f.alone && (f.shared || f.shares.flag() != ""):
+		return nil, usageErrorf("--exclusive excludes --shared, --slots, --limit and --weight")
 	case f.set.Changed("slots") && f.slots < 1:
 		return nil, usageErrorf("--slots %d is below 1", f.slots)
-	case f.slots > 0:
-		opts = append(opts, leasehold.Limit(f.slots))
 	case f.shared:
 		opts = append(opts, leasehold.Shared())
 	}
-	return opts, nil
+	return append(opts, f.shares.options()...), nil
 }
 
 func ttlOption(ttl span) (leasehold.Option, error) {

@@ -166,7 +166,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 		opts = append(opts, leasehold.Preference(l.rank))
 	}
 	for {
-		l.wait = l.app.watch(locks, l.name, l.who, 0)
+		l.wait = l.app.watch(locks, l.name, l.who, shares{})
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) }, opts...)
 		l.leave()
 		l.wait.ended()

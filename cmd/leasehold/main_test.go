@@ -176,7 +176,7 @@ func TestHelp(t *testing.T) {
 	if help := c.want(0, "--help"); help.stdout != bare.stdout {
 		t.Error("leasehold alone does not print the help text")
 	}
-	for _, name := range []string{"run", "lead", "acquire", "renew", "release", "ls", "show", "top", "evict", "reset", "doctor", "serve", "version", "man", "demo", "demo seckill"} {
+	for _, name := range []string{"run", "lead", "acquire", "renew", "release", "ls", "show", "top", "evict", "reset", "limit", "doctor", "serve", "version", "man", "demo", "demo seckill"} {
 		o := c.want(0, append(strings.Fields(name), "--help")...)
 		contains(t, o.stdout, "Usage:", "leasehold "+name, "--json")
 	}

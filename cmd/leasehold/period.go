@@ -52,8 +52,8 @@ func (r *run) checkPeriod(cmd *cobra.Command) error {
 		return usageErrorf("--retry-on-failure needs --once-per")
 	case once && cmd.Flags().Changed("ttl"):
 		return usageErrorf("--once-per and --ttl exclude each other: --at-most is how long the lease lasts")
-	case once && (claim.shared || claim.slots > 0):
-		return usageErrorf("--once-per excludes --shared and --slots: only one may run")
+	case once && (claim.shared || claim.shares.flag() != ""):
+		return usageErrorf("--once-per excludes --shared, --slots, --limit and --weight: only one may run")
 	case once && cmd.Flags().Changed("also"):
 		return usageErrorf("--once-per and --also exclude each other: %s would be kept for the whole period, too\nHold it inside: %s",
 			shown(r.also[0]), shellLine(append([]string{"leasehold", "run", "--once-per", p.oncePer.String(), r.name, "--", "leasehold", "run", r.also[0], "--"}, r.argv...)...))

@@ -68,6 +68,12 @@ func inherit() { guardian.Inherit(releaseLegacy) }
 func (r *run) parse(cmd *cobra.Command, args []string) error {
 	named := cmd.Flags().Changed("key")
 	r.name = r.key
+	if err := r.claim.shares.parse(); err != nil {
+		return err
+	}
+	if names := r.claim.shares.names(); !named && cmd.ArgsLenAtDash() == 0 && len(names) > 0 {
+		named, r.name = true, names[0]
+	}
 	if err := r.child.parse(cmd, args, named); err != nil {
 		return err
 	}
@@ -121,7 +127,7 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := r.app.watch(locks, r.name, r.who, r.claim.slots)
+	w := r.app.watch(locks, r.name, r.who, r.claim.shares)
 	leases, err := r.acquire(bounded, locks, opts)
 	w.ended()
 	if err != nil {
@@ -195,7 +201,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 
 func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
 	names := append([]string{r.name}, r.also...)
-	for _, name := range names {
+	for _, name := range append(names, r.claim.shares.names()...) {
 		if err := r.app.refuseNested(ctx, locks, name); err != nil {
 			return nil, err
 		}

@@ -61,8 +61,20 @@ If the store fails during the wait, "leasehold run" says why, keeps waiting, and
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
 for how long it has waited, who holds NAME, and its place in the queue.
 
-The letters of the flags mean the same as for flock(1). If holders give different
-numbers with --slots, the smallest counts, and standard error warns of it.
+The letters of the flags mean the same as for flock(1). Standard error warns of a holder
+that gives another --limit than COMMAND.
+
+# Limits
+With --limit N, those who share NAME use at most N of it together, as a semaphore;
+--slots N is the same. Each uses 1, or W with --weight W, such as the memory of a job.
+If holders give different limits, the smallest counts, as does one that an operator has
+set with "leasehold limit". The first in the queue goes first, even if it is heavy and
+there is room for light ones behind it.
+
+NAME=N gives one name a limit of its own, and NAME=W a weight. Both add that name to
+those that COMMAND needs, all or nothing, and may be repeated. NAME itself may then be
+missing:
+  leasehold run --limit tenant/7=2 --limit total=100 --weight total=3 -- ./job
 
 # Several locks
 With --also, COMMAND runs when NAME and all the others are held: all or nothing, in an
@@ -179,6 +191,6 @@ const runExample = `  leasehold run backup -- ./backup.sh
   leasehold --store redis://host/0 run --once-per 24h --key report -- ./report`
 
 const runFlags = `Waiting: no-wait wait ok-if-busy busy-exit-code
-Lock: key also shared slots ttl at-least
+Lock: key also shared limit ttl at-least
 Once per period: once-per at-most retry-on-failure
 Command: command grace yield on-lost`

@@ -29,6 +29,7 @@ var outputs = []output{
 	{"watch", "each line of ls --watch", changeView{}},
 	{"evict", "what evict prints", evictedView{}},
 	{"reset", "what reset prints", resetView{}},
+	{"limit", "what limit prints", limitView{}},
 	{"history", "what history prints; each line of it with --follow has one of the items", []entryView{}},
 	{"doctor", "what doctor prints", doctorView{}},
 	{"version", "what version prints", versionView{}},

@@ -23,18 +23,18 @@ const (
 )
 
 // A wait is what an acquire reports while it lasts: the status line on a terminal, changes with -v,
-// and once that slots differ.
+// and once that limits differ.
 type wait struct {
 	app   *app
 	name  string            // of the first, unless another is waited for
 	who   leasehold.Details // as the queue has them
-	slots int               // as asked for; 0: no limit
+	limit shares            // as asked for
 	began time.Time
 	locks *leasehold.Locker
 
 	line    *console // nil: no status line
 	told    string   // by -v
-	warned  bool     // of slots
+	warned  bool     // of limits
 	granted atomic.Bool
 	looked  chan struct{} // closed after the first look
 	over    context.CancelFunc
@@ -42,15 +42,15 @@ type wait struct {
 
 // watch begins to tell of an acquire. The caller calls ended when it is through, and done at
 // the end of the command.
-func (a *app) watch(locks *leasehold.Locker, name string, who leasehold.Details, slots int) *wait {
+func (a *app) watch(locks *leasehold.Locker, name string, who leasehold.Details, limit shares) *wait {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &wait{app: a, name: name, who: who, slots: slots, began: time.Now(), locks: locks,
+	w := &wait{app: a, name: name, who: who, limit: limit, began: time.Now(), locks: locks,
 		looked: make(chan struct{}), over: cancel}
 	a.queued.Store(nil)
 	if c, ok := a.stderr.(*console); ok && !a.json && statusPossible(c.file) {
 		w.line = c
 	}
-	if quiet := a.json && !a.verbose; quiet || w.line == nil && !a.verbose && slots == 0 {
+	if quiet := a.json && !a.verbose; quiet || w.line == nil && !a.verbose && !limit.limits() {
 		close(w.looked)
 		return w
 	}
@@ -58,20 +58,20 @@ func (a *app) watch(locks *leasehold.Locker, name string, who leasehold.Details,
 	return w
 }
 
-// ended takes the status line away. A look for slots goes on.
+// ended takes the status line away. A look for limits goes on.
 func (w *wait) ended() {
 	w.granted.Store(true)
 	if w.line != nil {
 		w.line.clear()
 	}
-	if w.slots == 0 {
+	if !w.limit.limits() {
 		w.over()
 	}
 }
 
-// done waits for a look for slots, as briefly as it may take.
+// done waits for a look for limits, as briefly as it may take.
 func (w *wait) done() {
-	if w.slots > 0 {
+	if w.limit.limits() {
 		select {
 		case <-w.looked:
 		case <-time.After(time.Until(w.began.Add(lookBound))):
@@ -80,10 +80,10 @@ func (w *wait) done() {
 	w.over()
 }
 
-// look looks at what is waited for again and again: at once where slots may differ.
+// look looks at what is waited for again and again: at once where limits may differ.
 func (w *wait) look(ctx context.Context) {
 	first := lookFirst
-	if w.slots > 0 {
+	if w.limit.limits() {
 		first = 0
 	}
 	timer := time.NewTimer(first)
@@ -133,13 +133,14 @@ func (w *wait) once(ctx context.Context) time.Duration {
 	return lookSeldom
 }
 
-// compare warns once of a holder who has asked for another number of slots.
+// compare warns once of a holder who has asked for another limit.
 func (w *wait) compare(state leasehold.State) {
-	other := func(h leasehold.Holder) bool { return h.Limit > 0 && h.Limit != w.slots }
-	if i := slices.IndexFunc(state.Holders, other); w.slots > 0 && !w.warned && i >= 0 {
+	mine := w.limit.of(state.Resource)
+	other := func(h leasehold.Holder) bool { return h.Limit > 0 && h.Limit != mine }
+	if i := slices.IndexFunc(state.Holders, other); mine > 0 && !w.warned && i >= 0 {
 		w.warned = true
-		w.app.tell(onWarning, state.Resource, 0, "warning: --slots %d, but %s is held with a limit of %d: the smallest counts",
-			w.slots, shown(state.Resource), state.Holders[i].Limit)
+		w.app.tell(onWarning, state.Resource, 0, "warning: a limit of %d is asked for, but %s is held with a limit of %d: the smallest counts",
+			mine, shown(state.Resource), state.Holders[i].Limit)
 	}
 }
 

@@ -205,7 +205,7 @@ func TestSlotsThatDifferAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.hold("x", "--slots", "3")
-	const warning = "--slots 2, but x is held with a limit of 3: the smallest counts"
+	const warning = "a limit of 2 is asked for, but x is held with a limit of 3: the smallest counts"
 	for _, args := range [][]string{
 		{"run", "--slots", "2", "x", "--", "true"}, {"acquire", "--ttl", "1s", "--slots", "2", "x"}, {"-v", "--json", "run", "--slots", "2", "x", "--", "true"},
 	} {
