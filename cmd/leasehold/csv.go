@@ -9,7 +9,7 @@ import (
 
 // csvHeads name what ls --csv prints of each holder, and of each lock that has only waiters.
 var csvHeads = []string{"name", "state", "holder", "host", "held_seconds", "left_seconds", "waiting", "mode", "limit", "owner", "token",
-	"user", "pid", "program", "started", "link", "labels", "kind"}
+	"user", "pid", "program", "started", "link", "labels", "kind", "weight"}
 
 // writeCSV writes records as RFC 4180 has them, the first time with the heads above them.
 func writeCSV(w io.Writer, views []stateView, heads bool) error {
@@ -26,7 +26,7 @@ func writeCSV(w io.Writer, views []stateView, heads bool) error {
 				d = *h.Details
 			}
 			record := []string{name, state, h.who(), d.Host, known(h.Held), known(h.Left), waiting, h.Mode, counted(h.Limit), h.Owner,
-				counted(h.Token), d.User, counted(d.PID), d.Program, d.Started, d.Link, d.labels(), d.Kind}
+				counted(h.Token), d.User, counted(d.PID), d.Program, d.Started, d.Link, d.labels(), d.Kind, counted(h.Weight)}
 			for _, i := range []int{2, 3, 9, 11, 13, 15, 16, 17} { // which others wrote
 				record[i] = unformulated(record[i])
 			}

@@ -24,8 +24,8 @@ changed, even while nobody uses NAME; --clear removes it.
 
 A higher limit admits at once those who fit. A lower one ends no lease: "leasehold
 show" then says, for example, 9 of 5 used, and nobody is admitted until there is room
-below it. Who asks for more than the limit is refused. Who does not share NAME ignores
-it.
+below it. A call that asks for more than the limit is refused. An exclusive one
+ignores it.
 
 NAME is one lock, not a pattern. Not every store keeps limits: the exit code is then 64.`,
 		Example:           "  leasehold limit gpu 8\n  leasehold limit gpu\n  leasehold limit --clear gpu",

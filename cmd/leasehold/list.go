@@ -24,9 +24,10 @@ list only names that start with it.
 
 # Columns
 STATE is held, reserved, done for what a finished job keeps, free for what is only
-waited for, or how many of its slots are taken. HOLDER is the note, or else the program
-and its process id. A MODE of shared/3 is a holder that asked for --slots 3; the
-smallest number of all holders counts.
+waited for, or how much of a limit is used. It is keeps if the process of a holder may
+keep the lease after use until others wait; whether it uses it cannot be seen. HOLDER is
+the note, or else the program and its process id. A MODE of shared/3 is a holder with
+--limit 3; the smallest of all holders and of "leasehold limit" counts.
 
 On a terminal NAME, HOLDER and HOST are shortened to its width. If that is not enough,
 TOKEN, OWNER, MODE, HOST and HOLDER are left out, in this order. Any other output has

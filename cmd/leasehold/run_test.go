@@ -27,12 +27,18 @@ type job struct {
 // start begins a run; the test's end kills it.
 func (c *cli) start(args ...string) *job {
 	c.t.Helper()
+	return c.startProgram(c.binary, args...)
+}
+
+// startProgram begins any program with the environment of the command.
+func (c *cli) startProgram(program string, args ...string) *job {
+	c.t.Helper()
 	stderr, err := os.CreateTemp(c.dir, "stderr-")
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer stderr.Close()
-	j := &job{t: c.t, cmd: exec.Command(c.binary, args...), stderr: stderr.Name(), exited: make(chan struct{})}
+	j := &job{t: c.t, cmd: exec.Command(program, args...), stderr: stderr.Name(), exited: make(chan struct{})}
 	j.cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+c.store, "HOME="+c.dir,
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 	j.cmd.Env = append(j.cmd.Env, c.env...)

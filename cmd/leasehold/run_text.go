@@ -88,8 +88,8 @@ in the queue gets it. COMMAND is not ended if it goes on. Nobody who asks with -
 yield. --on-wanted runs a hook at the same moment. docs/yield.md has an example.
 
 Only COMMAND itself gets SIGNAL, not what it has started. On Linux it gets SIGNAL once it
-catches it, so that a COMMAND that has just been started does not die of it; standard
-error says so if that takes more than 5 s. On other systems it gets SIGNAL at once.
+catches it: a COMMAND that has just been started would die of it. Standard error says so
+if that takes more than 5 s. On other systems it gets SIGNAL at once.
 
 Most stores say at once that others wait; all others with the next renewal, a third of
 the TTL later at most. Redlock and memcached cannot tell, so they refuse both flags.
@@ -180,8 +180,8 @@ once, and COMMAND runs all the same.
 object on standard error, and so is each warning during a wait (warning, recovered).
 
 With -v each line has the time. There are lines for the store and what is wrong with it,
-the wait and who holds NAME, the grant, failed renewals, others who wait, --yield, what
-COMMAND has left running, and the release. With -v and --json each line is an object with "time", "event" and
+the wait and who holds NAME, the grant, failed renewals, what COMMAND has left running,
+and the release. Others who wait, and --yield, have lines too. With -v and --json each line is an object with "time", "event" and
 "text"; events are store, warning, waiting, recovered, acquired, renewal_failed, wanted,
 ending, exited, released and error.`
 

@@ -25,18 +25,21 @@ type stateView struct {
 	Name    string       `json:"name"`
 	State   string       `json:"state" enum:"held,reserved,done,free" about:"done: a finished job keeps the name, and nobody holds it"`
 	Token   uint64       `json:"token,string" about:"the last that was given; 0: unknown"`
+	Limit   int          `json:"limit,omitempty" about:"set with leasehold limit; the smallest counts"`
+	Used    int64        `json:"used,omitempty" about:"of the limit: the weights of all who share"`
 	Holders []holderView `json:"holders" about:"none: it is free"`
 	Waiters []waiterView `json:"waiters" about:"in order"`
 }
 
 type holderView struct {
-	Owner string  `json:"owner" about:"how the owner starts; empty: it is done, and the name is only kept"`
-	Mode  string  `json:"mode" enum:"exclusive,shared"`
-	Limit int     `json:"limit,omitempty" about:"--slots, as its holder asked for; the smallest of all counts"`
-	Token uint64  `json:"token,string"`
-	Held  float64 `json:"held_seconds" about:"since the grant; 0: unknown"`
-	Left  float64 `json:"left_seconds" about:"until the lease ends unless it is renewed; 0: unknown"`
-	Note  string  `json:"note" about:"for people"`
+	Owner  string  `json:"owner" about:"how the owner starts; empty: it is done, and the name is only kept"`
+	Mode   string  `json:"mode" enum:"exclusive,shared"`
+	Limit  int     `json:"limit,omitempty" about:"--limit, as its holder asked for; the smallest of all counts"`
+	Weight int     `json:"weight,omitempty" about:"how much of the limit it uses; none: it shares with nobody"`
+	Token  uint64  `json:"token,string"`
+	Held   float64 `json:"held_seconds" about:"since the grant; 0: unknown"`
+	Left   float64 `json:"left_seconds" about:"until the lease ends unless it is renewed; 0: unknown"`
+	Note   string  `json:"note" about:"for people"`
 
 	Details *detailsView `json:"details,omitempty" about:"none: there is nothing but the note"`
 }
@@ -44,6 +47,7 @@ type holderView struct {
 type waiterView struct {
 	Owner  string  `json:"owner" about:"how the owner starts"`
 	Mode   string  `json:"mode" enum:"exclusive,shared"`
+	Weight int     `json:"weight,omitempty" about:"how much of the limit it asks for; none: it shares with nobody"`
 	Waited float64 `json:"waited_seconds" about:"0: unknown"`
 	Note   string  `json:"note" about:"for people"`
 
@@ -59,20 +63,31 @@ type detailsView struct {
 	Link    string            `json:"link,omitempty" about:"a URL of http or https"`
 	Labels  map[string]string `json:"labels,omitempty" about:"of a finished job, exit is its exit code"`
 	Text    string            `json:"text,omitempty" about:"the note"`
-	Kind    string            `json:"kind,omitempty" about:"manual: nobody renews the lease by design; once: it is kept for a finished job; reserved: by a person"`
+	Kind    string            `json:"kind,omitempty" about:"manual: nobody renews the lease by design; once: it is kept for a finished job; reserved: by a person; keeps: its process may keep the lease after use, until others wait"`
+
+	Preference int `json:"preference,omitempty" about:"of a candidate for leadership; most have 0"`
 }
 
 func viewOf(s leasehold.State) stateView {
-	v := stateView{Name: s.Resource, Token: s.Token, Holders: []holderView{}, Waiters: []waiterView{}}
+	v := stateView{Name: s.Resource, Token: s.Token, Limit: s.Limit, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
-		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, h.Token,
+		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, weightOf(h.Mode, h.Weight), h.Token,
 			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note), detailsViewOf(h.Details())})
+		v.Used += int64(weightOf(h.Mode, h.Weight))
 	}
 	for _, w := range s.Waiters {
-		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
+		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), weightOf(w.Mode, w.Weight), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
 	}
 	v.State = v.state()
 	return v
+}
+
+// weightOf is a weight as engines mean it: some do not tell that of a shared claim which has none.
+func weightOf(mode driver.Mode, weight int) int {
+	if mode == driver.Shared {
+		return max(weight, 1)
+	}
+	return 0
 }
 
 // detailsViewOf returns nil if d is nothing but a text, which is the note.
@@ -80,7 +95,7 @@ func detailsViewOf(d leasehold.Details) *detailsView {
 	if details.Details(d).Bare() {
 		return nil
 	}
-	v := &detailsView{Host: plain(d.Host), User: plain(d.User), PID: d.PID, Program: plain(d.Program), Link: plain(d.Link), Text: plain(d.Text), Kind: plain(d.Kind)}
+	v := &detailsView{Host: plain(d.Host), User: plain(d.User), PID: d.PID, Program: plain(d.Program), Link: plain(d.Link), Text: plain(d.Text), Kind: plain(d.Kind), Preference: d.Preference}
 	if !d.Started.IsZero() {
 		v.Started = d.Started.UTC().Format(time.RFC3339)
 	}
@@ -135,18 +150,57 @@ func (v stateView) state() string {
 	return "held"
 }
 
-// stateText is the state, and of slots how many are taken.
+// stateText is the state, and of a limit how much is used.
 func (v stateView) stateText() string {
-	limit := 0
+	state := v.state()
+	switch limit := v.limit(); {
+	case state == "held" && limit > 0 && v.Used > 0:
+		return fmt.Sprintf("%d of %d", v.Used, limit)
+	case state == "held" && v.Holders[0].Details.of().Kind == details.Keeps:
+		return "keeps"
+	}
+	return state
+}
+
+// limit is the smallest of the limits of all holders and of the one that is set; 0: none.
+func (v stateView) limit() (smallest int) {
+	smallest = v.Limit
 	for _, h := range v.Holders {
-		if h.Limit > 0 && (limit == 0 || h.Limit < limit) {
-			limit = h.Limit
+		if h.Limit > 0 && (smallest == 0 || h.Limit < smallest) {
+			smallest = h.Limit
 		}
 	}
-	if limit > 0 && !lingers(v) {
-		return fmt.Sprintf("%d of %d", len(v.Holders), limit)
+	return smallest
+}
+
+// useText is how a held name is used, in words.
+func (v stateView) useText() string {
+	switch state := v.stateText(); state {
+	case "held":
+		return "held"
+	case "keeps":
+		return "held, or kept after use by its process until others wait"
+	default:
+		return "held, " + state + " used" + v.weightsText()
 	}
-	return v.state()
+}
+
+// weightsMost is how many weights are listed.
+const weightsMost = 8
+
+// weightsText lists the weights of the holders, unless each is 1.
+func (v stateView) weightsText() string {
+	if v.Used <= int64(len(v.Holders)) {
+		return ""
+	}
+	var all []string
+	for _, h := range v.Holders[:min(len(v.Holders), weightsMost)] {
+		all = append(all, strconv.Itoa(h.Weight))
+	}
+	if len(v.Holders) > weightsMost {
+		all = append(all, "…")
+	}
+	return " (weights " + strings.Join(all, ", ") + ")"
 }
 
 func viewsOf(states []leasehold.State) []stateView {
@@ -164,12 +218,20 @@ func modeText(m driver.Mode) string {
 	return "exclusive"
 }
 
-// modeText is the mode, with the limit that was asked for.
+// modeText is the mode, with the limit and the weight that were asked for.
 func (h holderView) modeText() string {
 	if h.Limit == 0 {
-		return h.Mode
+		return weighed(h.Mode, h.Weight)
 	}
-	return fmt.Sprintf("%s/%d", h.Mode, h.Limit)
+	return weighed(fmt.Sprintf("%s/%d", h.Mode, h.Limit), h.Weight)
+}
+
+// weighed is a mode with its weight, if that is not 1.
+func weighed(mode string, weight int) string {
+	if weight <= 1 {
+		return mode
+	}
+	return fmt.Sprintf("%s, weight %d", mode, weight)
 }
 
 // plain returns s without what is not printable: control characters, and the invisible
@@ -217,14 +279,18 @@ func writeState(w io.Writer, v stateView) {
 		fmt.Fprintf(w, "%s is done, kept%s\n\n", shown(v.Name), v.until())
 	case v.state() == "reserved":
 		fmt.Fprintf(w, "%s is reserved%s\n\n", shown(v.Name), v.until())
-	case len(v.Holders) > 0 && v.stateText() != "held":
-		fmt.Fprintf(w, "%s is held, %s\n\n", shown(v.Name), v.stateText())
 	case len(v.Holders) > 0:
-		fmt.Fprintf(w, "%s is held\n\n", shown(v.Name))
+		fmt.Fprintf(w, "%s is %s\n\n", shown(v.Name), v.useText())
 	case v.Token > 0:
 		fmt.Fprintf(w, "%s is free, last token %d\n", shown(v.Name), v.Token)
 	default:
 		fmt.Fprintf(w, "%s is free\n", shown(v.Name))
+	}
+	if v.Limit > 0 {
+		fmt.Fprintf(w, "A limit of %d is set\n", v.Limit)
+		if len(v.Holders) > 0 {
+			fmt.Fprintln(w)
+		}
 	}
 	if len(v.Holders) > 0 {
 		t := newTable(w)
@@ -244,7 +310,7 @@ func writeState(w io.Writer, v stateView) {
 		t := newTable(w)
 		fmt.Fprintln(t, "OWNER\tWAITER\tHOST\tWAITED\tMODE")
 		for _, h := range v.Waiters {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Owner, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Waited), h.Mode)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Owner, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Waited), weighed(h.Mode, h.Weight))
 		}
 		t.Flush()
 		before := "\n"
@@ -267,7 +333,11 @@ func (v *detailsView) write(w io.Writer, before, owner string) string {
 	if t, err := time.Parse(time.RFC3339, v.Started); err == nil {
 		who = strings.TrimPrefix(who+", began "+t.Local().Format(time.DateTime), ", ")
 	}
-	for _, line := range []string{who, v.Link, v.labels()} {
+	preference := ""
+	if v.Preference != 0 {
+		preference = fmt.Sprintf("preference %d", v.Preference)
+	}
+	for _, line := range []string{who, preference, v.Link, v.labels()} {
 		if line != "" {
 			fmt.Fprintf(w, "%s%s  %s\n", before, owner, line)
 			before, owner = "", strings.Repeat(" ", cells(owner))

@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// yieldRecipe is the block of docs/yield.md below a comment.
+func yieldRecipe(t *testing.T, name string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/yield.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?ms)^<!-- " + regexp.QuoteMeta(name) + " -->\n```sh\n(.*?)^```$").FindSubmatch(page)
+	if m == nil {
+		t.Fatalf("no recipe %q", name)
+	}
+	return string(m[1])
+}
+
+// The batch gives way in the middle, goes on later, and does each step once. Its step 5,000 lasts
+// until it is asked to stop.
+func TestBatchThatGivesWay(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	const work = `echo "$n" >> done; while [ "$n" = 5000 ] && [ -z "$stop" ]; do sleep 0.02; done`
+	batch := strings.Replace(yieldRecipe(t, "batch.sh"), `./work "$n"`, work, 1)
+	write(t, filepath.Join(c.dir, "batch.sh"), []byte(batch))
+	write(t, filepath.Join(c.dir, "loop"), []byte(yieldRecipe(t, "run")))
+	j := c.startProgram("sh", "loop")
+	eventually(t, "step 5000", func() bool { return strings.HasSuffix(c.file("done"), "\n5000\n") })
+	if o := c.call("run", "nightly", "--", "cat", "next"); o.stdout != "5001\n" {
+		t.Errorf("another runs at step %q: %s", o.stdout, o.stderr)
+	}
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	steps := strings.Fields(c.file("done"))
+	for i, step := range steps {
+		if step != strconv.Itoa(i) {
+			t.Fatalf("step %s after %d others", step, i)
+		}
+	}
+	if len(steps) != 10000 {
+		t.Errorf("%d steps", len(steps))
+	}
+}
+
+// The new version takes over, and the old one when the new one is gone.
+func TestDeploymentThatPrefersItself(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	write(t, filepath.Join(c.dir, "scheduler"), []byte("#!/bin/sh\necho $BUILD $LEASEHOLD_TOKEN >> terms\nexec sleep 60\n"))
+	if err := os.Chmod(filepath.Join(c.dir, "scheduler"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	line := "exec " + yieldRecipe(t, "lead")
+	c.env = []string{"BUILD=41"}
+	c.startProgram("sh", "-c", line)
+	c.terms(1)
+	c.env = []string{"BUILD=42"}
+	next := c.startProgram("sh", "-c", line)
+	c.terms(2)
+	next.signal(syscall.SIGTERM)
+	if who := strings.Join(c.terms(3), " "); who != "41 42 41" {
+		t.Errorf("led: %s", who)
+	}
+}
