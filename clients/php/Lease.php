@@ -4,6 +4,8 @@
  * renews once a third of the TTL has passed, and throws when the lease is over. A step that takes longer than the TTL
  * loses the lease. PHP's clock stands still while the machine sleeps: do not use this on machines that do.
  *
+ * With limit, others may hold it too: their weights and this one's are at most the limit together.
+ *
  * With yields, wanted is true once others wait, as of the last renewal: release at a safe point.
  *
  *     require 'Lease.php';
@@ -23,7 +25,7 @@ final class Lease
     public string $token; // of the grant, above 2^53
     public bool $wanted = false;
 
-    public function __construct(private string $url, private string $name, private float $ttl, float $wait = 0, private ?string $owner = null, private bool $yields = false)
+    public function __construct(private string $url, private string $name, private float $ttl, float $wait = 0, private ?string $owner = null, private bool $yields = false, private int $limit = 0, private int $weight = 1)
     {
         $this->owner = $owner ?? bin2hex(random_bytes(20));
         $end = self::now() + $wait;
@@ -46,6 +48,11 @@ final class Lease
     private function yields(): array
     {
         return $this->yields ? ['wanted' => true] : [];
+    }
+
+    private function shared(): array
+    {
+        return $this->limit > 0 ? ['mode' => 'shared', 'limit' => $this->limit, 'weight' => $this->weight] : [];
     }
 
     /** Renews when it is time, and throws when the lease is over. */
@@ -80,7 +87,7 @@ final class Lease
     /** The status, 503 where nothing answered, and the answer. */
     private function call(string $what, array $fields, float $timeout): array
     {
-        $body = json_encode(['name' => $this->name, 'owner' => $this->owner, 'call' => ++$this->call] + $fields, JSON_THROW_ON_ERROR);
+        $body = json_encode(['name' => $this->name, 'owner' => $this->owner, 'call' => ++$this->call] + $this->shared() + $fields, JSON_THROW_ON_ERROR);
         $context = stream_context_create(['http' => [
             'method' => 'POST', 'header' => 'Content-Type: application/json', 'content' => $body,
             'timeout' => $timeout, 'ignore_errors' => true, 'follow_location' => 0, 'protocol_version' => 1.1,

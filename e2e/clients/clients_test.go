@@ -251,6 +251,32 @@ for ($steps = 0; !$lease->wanted; $steps++) {
 $lease->release();
 `
 
+const phpWeighs = `
+require getenv('FILE');
+$take = fn (int $weight) => new Lease(getenv('LEASEHOLD_URL'), 'gpu', ttl: 30, limit: 5, weight: $weight);
+$lease = $take(3);
+foreach ([3 => 409, 6 => 422] as $weight => $want) {
+    try {
+        $take($weight);
+        exit("$weight beside 3 of 5");
+    } catch (RuntimeException $e) {
+        $e->getCode() === $want or exit("$weight: {$e->getMessage()}");
+    }
+}
+$take(2)->release();
+$lease->release();
+echo "done\n";
+`
+
+// A lease in PHP counts by its weight.
+func TestCopyWeighs(t *testing.T) {
+	t.Parallel()
+	env := []string{"LEASEHOLD_URL=" + serve(t, "memory:").url, "FILE=" + folder(t, "clients/php/Lease.php")}
+	if out, code := run(t, env, t.TempDir(), "php", write(t, t.TempDir(), "a", "<?php"+phpWeighs)); code != 0 || out != "done\n" {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
 // A batch in PHP gives way once a renewal says that others wait.
 func TestCopyGivesWay(t *testing.T) {
 	t.Parallel()

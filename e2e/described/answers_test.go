@@ -29,6 +29,7 @@ var posts = map[string]string{
 	wire.Reserve:  `{"name":"n","reason":"r"}`,
 	wire.Remove:   `{"name":"n","handle":"h","reason":"r"}`,
 	wire.Reset:    `{"name":"n"}`,
+	wire.Limit:    `{"name":"n","limit":3}`,
 }
 
 var gets = []string{wire.Show + "?name=n", wire.List, wire.History, wire.Overview, wire.Me, wire.Features, wire.Check, "/openapi.json", "/healthz", "/readyz"}
@@ -50,7 +51,7 @@ func (d failingDriver) List(context.Context, string, string, int) ([]driver.Stat
 }
 func (d failingDriver) Evict(_ context.Context, _, _, _ string) error    { return d.err }
 func (d failingDriver) RaiseFence(context.Context, string, uint64) error { return d.err }
-func (d failingDriver) SetLimit(context.Context, string, int) error      { return d.err }
+func (d failingDriver) SetLimit(context.Context, string, int) error      { return d.shown() }
 
 func (d failingDriver) Rehearse(context.Context) error { return d.err }
 func (d failingDriver) Check(context.Context) ([]driver.Finding, error) {
@@ -145,7 +146,7 @@ func TestAllThatIsDescribedIsAnswered(t *testing.T) {
 
 // ask makes all calls.
 func (s *situation) ask(t *testing.T, client *http.Client, url string) {
-	for _, path := range []string{wire.Acquire, wire.Renew, wire.Note, wire.Fence, wire.Release, wire.Evict, wire.Reserve, wire.Remove, wire.Reset, wire.Rehearse} {
+	for _, path := range []string{wire.Acquire, wire.Renew, wire.Note, wire.Fence, wire.Release, wire.Evict, wire.Reserve, wire.Remove, wire.Reset, wire.Limit, wire.Rehearse} {
 		body := posts[path]
 		if s.body != "" {
 			body = s.body
@@ -153,6 +154,7 @@ func (s *situation) ask(t *testing.T, client *http.Client, url string) {
 		call(t, client, http.MethodPost, url+path, body, s.header...)
 	}
 	call(t, client, http.MethodPost, url+wire.Acquire, `{"name":"n","owner":"o2","ttl_ms":60000,"wait_ms":1}`, s.header...)
+	call(t, client, http.MethodPost, url+wire.Acquire, `{"name":"n3","owner":"o4","ttl_ms":60000,"mode":"shared","limit":1,"weight":2}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Evict, `{"name":"n","owner":"o2","reason":"r"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Fence, `{"name":"n","token":"1"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Reset, `{"name":"n2"}`, s.header...)

@@ -11,17 +11,23 @@ import (
 func TestLimitsAndWeights(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
-	share := func(owner string, weight int, queue bool, want int) {
+	share := func(owner string, weight int) {
 		t.Helper()
 		status := s.post("acquire", map[string]any{"name": "gpu", "owner": owner, "ttl_ms": 10 * time.Minute.Milliseconds(), "mode": "shared", "limit": 8,
-			"weight": weight, "queue": queue, "details": map[string]any{"program": owner}})
-		if status != want {
+			"weight": weight, "details": map[string]any{"program": owner}})
+		if status != http.StatusOK {
 			t.Fatalf("acquire of %s: %d", owner, status)
 		}
 	}
-	share("training", 3, false, http.StatusOK)
-	share("serving", 2, false, http.StatusOK)
-	share("tuning", 4, true, http.StatusConflict)
+	share("training", 3)
+	share("serving", 2)
+	waiting := t.Context()
+	go func() {
+		for waiting.Err() == nil {
+			_, _ = s.try("acquire", map[string]any{"name": "gpu", "owner": "tuning", "ttl_ms": 60_000, "mode": "shared", "limit": 8,
+				"weight": 4, "wait_ms": 25_000, "details": map[string]any{"program": "tuning"}})
+		}
+	}()
 	p := open(t, s.url+"/#/locks")
 	p.reads(".row .c-mode", "5 of 8 used")
 	eval[string](p, `location.hash = '#/lock/gpu'`)

@@ -19,6 +19,7 @@ import (
 	"unsafe"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/adapter/httplimit"
 	"github.com/leasehold-go/leasehold/adapter/leaseholdcertmagic"
 	"github.com/leasehold-go/leasehold/adapter/leaseholdgocron"
 	"github.com/leasehold-go/leasehold/adapter/leaseholdgoose"
@@ -54,6 +55,7 @@ var all = []any{
 	etcdlock.Driver{}, etcdlock.Options{},
 	explore.Harness{}, explore.Line{}, explore.Process{}, explore.World{},
 	fence.Dialect(0), fence.Memory{}, fence.Once{}, fence.SQL{},
+	httplimit.Limit{},
 	httplock.Options{},
 	kubelock.Driver{}, kubelock.Options{},
 	leasehold.BusyError{}, leasehold.Details{}, leasehold.Event{}, leasehold.Holder{}, leasehold.Kind(0), leasehold.Lease{}, leasehold.Leases{},

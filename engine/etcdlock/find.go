@@ -97,10 +97,13 @@ func (c *claim) find(ctx context.Context) error {
 		return nil
 	}
 	seen, err := d.list(ctx, c.dir)
-	if err != nil {
+	if err != nil && !seen.limit.damaged {
 		return err
 	}
 	own := slices.IndexFunc(seen.queue, c.isOurs)
+	if own >= 0 && err != nil && seen.queue[own].mode() == driver.Shared { // it is not known whether it holds
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if own < 0 || c.current() != nil {

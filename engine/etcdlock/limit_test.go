@@ -365,3 +365,63 @@ func TestLimitIsLoweredBeforeAPut(t *testing.T) {
 		t.Errorf("Try: %v, lowered meanwhile: %t; want busy", err, lowered)
 	}
 }
+
+// The answer to each call of SetLimit is lost once: it is made again, and has the same outcome.
+func TestLimitWhoseAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d := driverOn(t, clientOf(t, e), nil)
+	for lost, calls := 1, 1; lost <= calls; lost++ {
+		limitTo(t, d, 0)
+		holders := []driver.Claim{claimOf(t, d, sharing("first")), claimOf(t, d, sharing("second"))}
+		for _, c := range holders {
+			claimtest.Granted(t, c)
+		}
+		var taps tap
+		operator := driverOn(t, taps.client(t, e), nil)
+		calls = 0
+		lose := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+			err := send(ctx)
+			if calls++; calls == lost {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return err
+		}
+		taps.txn.Store(&lose)
+		limitTo(t, operator, 1)
+		showsOf(t, d, 2, 0)
+		if st, err := d.Inspect(t.Context(), "a"); err != nil || st.Limit != 1 {
+			t.Errorf("the answer to call %d is lost: a limit of %d, %v; want 1", lost, st.Limit, err)
+		}
+		for _, c := range holders {
+			claimtest.Granted(t, c)
+			claimtest.Released(t, c)
+		}
+	}
+}
+
+// A limit that is damaged stops shared claims, and nobody else.
+func TestDamagedLimitStopsSharedClaims(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	d, another := driverOn(t, direct, nil), driverOn(t, clientOf(t, e), nil)
+	if _, err := direct.Put(t.Context(), "leasehold////a/a", "?"); err != nil {
+		t.Fatal(err)
+	}
+	shares := claimOf(t, d, sharing("shares"))
+	if err := within(t, limitTTL, tryOf(shares)); !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("Try: %v; want ErrCorrupt", err)
+	}
+	claimtest.Released(t, shares)
+	req := driver.Request{Resource: "a", Owner: "exclusive", TTL: limitTTL, Queue: true}
+	claimtest.Granted(t, claimOf(t, d, req))
+	if st, err := d.Inspect(t.Context(), "a"); !errors.Is(err, driver.ErrCorrupt) || len(st.Holders) != 1 {
+		t.Errorf("Inspect shows %d holders, %v; want one, and ErrCorrupt", len(st.Holders), err)
+	}
+	if all, _, err := d.List(t.Context(), "", "", 10); !errors.Is(err, driver.ErrCorrupt) || len(all) != 1 {
+		t.Errorf("List shows %d resources, %v; want one, and ErrCorrupt", len(all), err)
+	}
+	claimtest.Released(t, claimOf(t, another, req)) // by its owner alone
+}

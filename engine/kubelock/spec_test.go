@@ -152,7 +152,7 @@ func TestStrangeLeases(t *testing.T) {
 			t.Errorf("%v; want %v", err, want)
 		}
 	}
-	for _, text := range []string{"", "{}", `{"v":1}`, `{"v":2,"nonce":"x"}`, "hello"} {
+	for _, text := range []string{"", "{}", `{"v":1}`, `{"v":3,"nonce":"x"}`, "hello"} {
 		l := coordination.Lease{ObjectMeta: meta.ObjectMeta{ResourceVersion: "7", Annotations: map[string]string{recordKey: text}}}
 		if i, err := itemOf("a", &l); err != nil || string(i.Value) != text || i.Value == nil {
 			t.Errorf("%q: %q, %v", text, i.Value, err)

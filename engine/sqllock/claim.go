@@ -137,20 +137,12 @@ func (c *claim) text(plain, asking string) string {
 func told(answer int64) (number int64, others bool) { return max(answer, -answer), answer < 0 }
 
 // Try implements driver.Claim.
-func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	if c.recall == nil {
-		g, err := c.ask(ctx)
-		c.tell()
-		return g, err
+func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+	defer c.tell()
+	if c.recall != nil {
+		c.d.watch.try(c.recall)
+		defer func() { c.d.watch.tried(c.recall, c.phase == held || c.phase == queued) }()
 	}
-	c.d.watch.try(c.recall)
-	g, err := c.ask(ctx)
-	c.d.watch.tried(c.recall, c.phase == held || c.phase == queued)
-	c.tell()
-	return g, err
-}
-
-func (c *claim) ask(ctx context.Context) (g driver.Grant, err error) {
 	began := boottime.Now()
 	c.collect()
 	if c.req.Queue {

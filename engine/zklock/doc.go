@@ -44,6 +44,7 @@
 //	claim, try, linger     calls of a claim: renewal and release; Try; Linger
 //	phase                  phases, and the timer of a claim
 //	next, watch            notifications, and grants without a Try; the watches of a session
+//	limit                  limits that operators set
 //	recall                 notifies holders of waiters, see Request.Wanted
 //	view                   one view of the queue for all waiters of a session
 //	create, node, path     nodes: their creation, names, contents and paths

@@ -201,7 +201,7 @@ type heldBack struct {
 }
 
 func (c *heldBack) Write(b []byte) (int, error) {
-	if len(b) >= 12 && c.h.kind.CompareAndSwap(binary.BigEndian.Uint32(b[8:]), 0) {
+	if kind := c.h.kind.Load(); kind != 0 && len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == kind && c.h.kind.CompareAndSwap(kind, 0) {
 		c.h.waits <- struct{}{}
 		<-c.h.goOn
 	}
