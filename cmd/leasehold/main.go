@@ -65,7 +65,7 @@ LEASEHOLD_PASSWORD, or in the URL. Everyone on this machine can read a URL that 
 by --store in the list of processes. Programs that leasehold starts get the URL without
 the password, and no LEASEHOLD_PASSWORD: a leasehold inside them needs the file.`
 
-const examples = `  leasehold --store redis://host/0 run backup -- ./backup.sh`
+const examples = `  leasehold run --store redis://host/0 backup -- ./backup.sh`
 
 // newRootCommand builds the command tree.
 func newRootCommand(a *app) *cobra.Command {

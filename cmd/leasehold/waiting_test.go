@@ -113,7 +113,7 @@ func TestNobodyWaitsForAReader(t *testing.T) {
 		defer r.Close()
 		defer w.Close()
 		fill(t, w)
-		cmd := exec.Command(binary, "-v", "run", "--ttl", "2s", "x", "--", "sh", "-c", "sleep 3; echo > ran")
+		cmd := exec.Command(binary, "-v", "run", "--ttl", "9s", "x", "--", "sh", "-c", "sleep 4; echo > ran")
 		cmd.Env, cmd.Dir, cmd.Stderr = append(os.Environ(), "LEASEHOLD_STORE="+c.store), c.dir, w
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -63,10 +63,10 @@ func TestDeploymentThatPrefersItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := "exec " + yieldRecipe(t, "lead")
-	c.env = []string{"BUILD=41"}
+	c.env = []string{"BUILD=41", "STORE=" + c.store}
 	c.startProgram("sh", "-c", line)
 	c.terms(1)
-	c.env = []string{"BUILD=42"}
+	c.env = []string{"BUILD=42", "STORE=" + c.store}
 	next := c.startProgram("sh", "-c", line)
 	c.terms(2)
 	next.signal(syscall.SIGTERM)
