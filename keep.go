@@ -330,7 +330,7 @@ func (l *Locker) prepareKeep() (err error) {
 	case l.opts.HandOver < 0:
 		return fmt.Errorf("%w: Keep without HandOver", ErrInvalidOption)
 	case !l.features.Keeps:
-		return fmt.Errorf("Keep is %w", ErrUnsupported)
+		return fmt.Errorf("option Keep is %w", ErrUnsupported)
 	}
 	if said := l.who.said; keepsKind(&said) {
 		l.whoKeeps, err = newDescription(said, l.who.filled)
