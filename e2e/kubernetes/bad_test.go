@@ -198,7 +198,7 @@ func TestDamagedRecords(t *testing.T) {
 	k := server(t)
 	l, leases := lockerOn(t, k), clients(t, k).CoordinationV1().Leases(namespace)
 	const key = "leasehold-go.github.io/record"
-	for name, value := range map[string]string{"newer": `{"v":2,"nonce":"x"}`, "damaged": `{"v":1,"nonce":"x","claims":[{"stat`, "alien": "hello", "empty": ""} {
+	for name, value := range map[string]string{"newer": `{"v":3,"nonce":"x"}`, "damaged": `{"v":1,"nonce":"x","claims":[{"stat`, "alien": "hello", "empty": ""} {
 		lease := &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: name, Annotations: map[string]string{key: value}}}
 		if _, err := leases.Create(t.Context(), lease, meta.CreateOptions{}); err != nil {
 			t.Fatal(err)

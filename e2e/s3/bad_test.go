@@ -158,7 +158,7 @@ func TestDamagedRecords(t *testing.T) {
 	defer end()
 	d := open(t, endpoint)
 	defer d.Close()
-	for name, value := range map[string]string{"newer": `{"v":2,"nonce":"x"}`, "damaged": `{"v":1,"nonce":"x","claims":[{"stat`, "alien": "hello", "empty": ""} {
+	for name, value := range map[string]string{"newer": `{"v":3,"nonce":"x"}`, "damaged": `{"v":1,"nonce":"x","claims":[{"stat`, "alien": "hello", "empty": ""} {
 		key := aws.String("leasehold/" + name + ".json")
 		if _, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("locks"), Key: key, Body: strings.NewReader(value)}); err != nil {
 			t.Fatal(err)
