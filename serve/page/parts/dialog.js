@@ -7,6 +7,7 @@ import { lookNow } from '../look.js'
 import { say } from '../words.js'
 
 let asked = null // what the open dialog is about
+let opened = 0
 const listeners = new Set()
 
 function show (dialog) {
@@ -18,7 +19,7 @@ function show (dialog) {
  * Opens a dialog: title, what (paragraphs), facts (a list), fields ({name, label, kind, value, must, equals, number, options}),
  * yes (its button), call and body (of the fields), done (of the answer: what to say, null to close).
  */
-export const openDialog = show
+export const openDialog = (dialog) => show({ ...dialog, id: ++opened })
 
 export function Dialog () {
   const [, draw] = useReducer((n) => n + 1, 0)
@@ -26,12 +27,12 @@ export function Dialog () {
     listeners.add(draw)
     return () => listeners.delete(draw)
   }, [])
-  return asked && html`<${Asking} key=${asked.title} ...${asked} />`
+  return asked && html`<${Asking} key=${asked.id} ...${asked} />`
 }
 
 const valid = (field, value) => field.number ? /^[0-9]{1,9}$/.test(value.trim()) : field.equals ? field.equals.includes(value) : !field.must || value.trim() !== ''
 
-function Asking ({ title, what, facts = [], fields, yes, danger, call, body, done }) {
+function Asking ({ id, title, what, facts = [], fields, yes, danger, call, body, done }) {
   const dialog = useRef(null)
   const [values, setValues] = useState(Object.fromEntries(fields.map((f) => [f.name, f.value ?? ''])))
   const [state, setState] = useState({ word: '', busy: false, over: null })
@@ -59,7 +60,7 @@ function Asking ({ title, what, facts = [], fields, yes, danger, call, body, don
           onInput=${(e) => setValues({ ...values, [f.name]: e.target.value })} />`}
   </label>`
   return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onCancel=${(e) => { if (waits) e.preventDefault() }}
-    onClose=${() => waits ? dialog.current.showModal() : show(null)}>
+    onClose=${() => { if (waits) dialog.current.showModal(); else if (asked?.id === id) show(null) }}>
     <form onSubmit=${submit} novalidate>
       <h2 id="dialog-title">${title}</h2>
       ${what.map((text) => html`<p>${text}</p>`)}
