@@ -1,7 +1,7 @@
 // Package leaseholdprom counts for Prometheus what a [leasehold.Locker] does.
 //
-// Metrics have the label engine, but not the lock's name, because there may be any number of names;
-// see [Options.Lock]. docs/observe has a dashboard and alerts.
+// Metrics are labeled by engine. The name of the lock is not a label, because there may be any
+// number of names; see [Options.Lock]. A dashboard and alerts are in docs/observe.
 //
 // All series of an engine start at zero together, so that rate and increase include the first loss.
 // They start in New for the engines in [Options.Engines], else when a lock is first requested.

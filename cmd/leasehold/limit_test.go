@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What of a limit is used is shown in words and in JSON, also above a limit that was lowered.
+// The commands show how much of a limit is used, in words and in JSON, even if it is more than a
+// lowered limit allows.
 func TestLimitsAndWeights(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -69,7 +70,7 @@ func TestLimitRefusesWhatCannotWork(t *testing.T) {
 	contains(t, c.want(0, "limit", "--literal", "tenant/*", "2").stdout, "tenant/* has a limit of 2")
 }
 
-// A holder that may be kept is told from one that is held, and the preference of candidates is shown.
+// The commands distinguish a kept lock from one in use, and show the preferences of candidates.
 func TestKeptAndPreferred(t *testing.T) {
 	t.Parallel()
 	v := stateView{Name: "x", Holders: []holderView{{Owner: "a", Mode: "exclusive", Details: &detailsView{Kind: "keeps"}}},

@@ -209,7 +209,7 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 	return config, closeAudit, nil
 }
 
-// trustProxy has the header of a reverse proxy name clients.
+// trustProxy lets the header of a reverse proxy name clients.
 func (s *service) trustProxy(access *serve.Access) error {
 	if s.user == "" && len(s.from) == 0 {
 		return nil

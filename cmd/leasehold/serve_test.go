@@ -215,7 +215,8 @@ func TestServeTellsAWebhook(t *testing.T) {
 	}
 }
 
-// What is wrong with the variables of OpenTelemetry is told before anything listens, and a collector that is gone delays nothing.
+// Errors in the environment variables of OpenTelemetry are reported before the service listens. A
+// collector that does not answer delays nothing.
 func TestServeWithTraces(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -240,3 +240,35 @@ func TestGrantEndsItsOwnPlaceAlone(t *testing.T) {
 		t.Errorf("%+v: the place of the second is over", c)
 	}
 }
+
+// A row with a limit is kept by programs that know none, which remove rows that nobody needs.
+func TestLimitKeepsTheRow(t *testing.T) {
+	t.Parallel()
+	r := row{now: 1}
+	r.SetLimit(2)
+	if c := r.encode(); c.crowd < limitLife {
+		t.Errorf("the row is kept until %d", c.crowd)
+	}
+	r.SetLimit(0)
+	if c := r.encode(); c.crowd != 0 || c.record != nothing {
+		t.Errorf("without a limit it is kept until %d, with %s", c.crowd, c.record)
+	}
+}
+
+// A place with a weight is exclusive for programs that know no weights, and has all of its terms here.
+func TestPlaceWithWeight(t *testing.T) {
+	t.Parallel()
+	for _, req := range []driver.Request{
+		{Mode: driver.Exclusive}, {Mode: driver.Shared}, {Mode: driver.Shared, Limit: 5}, {Mode: driver.Shared, Limit: 5, Weight: 1},
+		{Mode: driver.Shared, Weight: 2}, {Mode: driver.Shared, Limit: 7, Weight: 3}, {Mode: driver.Shared, Limit: driver.MaxWeight, Weight: driver.MaxWeight},
+	} {
+		mode, limit := stored(&req)
+		if req.Weight > 1 && driver.Mode(mode) != driver.Exclusive {
+			t.Errorf("%+v is stored with mode %d", req, mode)
+		}
+		c := (&place{mode: driver.Mode(mode), limit: limit}).claim()
+		if c.Mode != req.Mode || c.Limit != req.Limit || max(c.Weight, 1) != max(req.Weight, 1) {
+			t.Errorf("%+v is read as %+v", req, c)
+		}
+	}
+}

@@ -17,8 +17,8 @@ import (
 // ShopForms are the forms of URL that Stage.Shop accepts.
 const ShopForms = "postgres://HOST/DB or mysql://HOST/DB"
 
-// A database is a kind of server that keeps books. Each run has a space of its own there: a file, a
-// schema of PostgreSQL, or a database of MySQL.
+// A database describes a type of database server. Each run uses a separate file, PostgreSQL schema
+// or MySQL database.
 type database struct {
 	serial       string // the type of a number that it counts up
 	isolation    sql.IsolationLevel

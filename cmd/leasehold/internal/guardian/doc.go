@@ -22,11 +22,12 @@
 //
 // On Linux both processes are child subreapers: they inherit descendants whose parent dies. So
 // neither a double fork nor setsid escapes them. On other systems only the child's process group is
-// ended. What another service runs on request, such as systemd-run, at or a container engine, is
-// out of reach everywhere. So is anything that runs as a user whom the guardian may not signal.
+// ended. Processes that another service starts on request, such as systemd-run, at or a container
+// engine, are out of reach everywhere. So are processes of a user whom the guardian may not
+// signal.
 //
 // If guardian and holder are stopped or killed at the same moment, only the fencing token protects
-// the resource. The guardian has a name of its own, so that nobody kills both by name.
+// the resource. Their process names differ, so that killing one by name spares the other.
 package guardian
 
 import "time"

@@ -175,7 +175,7 @@ func Closed(ctx context.Context, locks *leasehold.Locker) (open func(waiting int
 				break
 			}
 		}
-		return lease.Release(context.WithoutCancel(ctx)) // Release has a bound of its own
+		return lease.Release(context.WithoutCancel(ctx)) // Release limits its own time
 	}, nil
 }
 
