@@ -44,9 +44,8 @@ func TestMain(m *testing.M) {
 }
 
 func build(path string) error {
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "github.com/leasehold-go/leasehold/cmd/leasehold")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the command: %w\n%s", err, out)
+	if err := servers.Program(path, "github.com/leasehold-go/leasehold/cmd/leasehold"); err != nil {
+		return err
 	}
 	return os.Setenv(binaryEnv, path)
 }
