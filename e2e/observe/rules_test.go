@@ -189,6 +189,7 @@ var endings = []life{
 // Each rule fires in the lives that it is for, and in no other. What it goes by is what a Locker has
 // exported, from its first sample on.
 func TestRulesFire(t *testing.T) {
+	t.Parallel()
 	var file strings.Builder
 	alerts, err := filepath.Abs(docs + "alerts.yml")
 	if err != nil {
@@ -255,6 +256,7 @@ func panels(t *testing.T, dashboard string) []panel {
 
 // Each panel shows something of a process that trades, and the first of whatever happens to it.
 func TestPanelsShow(t *testing.T) {
+	t.Parallel()
 	var file strings.Builder
 	fmt.Fprintf(&file, "evaluation_interval: %v\ntests:\n", every)
 	synctest.Test(t, func(t *testing.T) {
