@@ -187,9 +187,9 @@ func (r *recorder) gauges(now time.Time, named bool) []figure {
 			if n := seen.atRisk(); n != nil {
 				atRisk = float64(*n)
 			}
-			if named {
-				used, limits = seen.used()
-			}
+		}
+		if named {
+			used, limits = seen.used(up)
 		}
 	}
 	all := []figure{
@@ -217,12 +217,14 @@ func (s *sight) full() (n int) {
 	return n
 }
 
-// used is what is used of each limit that an operator has set, and the limits.
-func (s *sight) used() (used, limits []value) {
+// used is what is used of each limit that an operator has set, and the limits. known: they are still known.
+func (s *sight) used(known bool) (used, limits []value) {
 	for _, one := range s.limits {
-		lock := label("lock", labelEscapes.Replace(one.name))
-		used = append(used, value{lock, float64(one.used)})
-		limits = append(limits, value{lock, float64(one.limit)})
+		lock, uses, limit := label("lock", labelEscapes.Replace(one.name)), float64(one.used), float64(one.limit)
+		if !known {
+			uses, limit = math.NaN(), math.NaN()
+		}
+		used, limits = append(used, value{lock, uses}), append(limits, value{lock, limit})
 	}
 	return used, limits
 }
