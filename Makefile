@@ -31,7 +31,7 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 5 $(EACH) $(RACED_FIRST:%=./%) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
+	go test -short -race -p 6 $(EACH) $(RACED_FIRST:%=./%) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
 
 test-plain:
 	go test -short -p 4 -parallel 4 $(EACH) $(PLAIN_FIRST:%=./%) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)

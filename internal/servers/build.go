@@ -49,8 +49,8 @@ func fetch(t testing.TB, args ...string) (root string) {
 	return strings.TrimSpace(string(out))
 }
 
-// Program builds the command pkg at path, without the race detector. Unlike go build, go run keeps what it has linked: for
-// all packages of tests, a program is linked once.
+// Program builds the command pkg at path, without the race detector. Unlike go build, go run keeps
+// what it has linked: for all packages of tests, a program is linked once.
 func Program(path, pkg string) error {
 	// Without what debuggers read, linking takes a third less time.
 	out, err := exec.Command("go", "run", "-ldflags=-s -w", "-exec", "cp", pkg, path).CombinedOutput()
