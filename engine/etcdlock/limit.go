@@ -39,7 +39,7 @@ type limit struct {
 
 	key     string // "": there is none
 	mod     int64  // when it was set
-	damaged bool   // it is not known
+	unknown bool   // it is damaged, or was not read
 }
 
 // limitDir is what the keys of the limit of the resource at dir begin with. No resource, tombstone or mark has such keys.
@@ -56,8 +56,14 @@ func (d *Driver) limitedBy(key string) (dir string, ok bool) {
 
 // readsOf read the limit and the keys of the resource at dir.
 func (d *Driver) readsOf(dir string) []clientv3.Op {
-	return []clientv3.Op{clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix()), clientv3.OpGet(dir, clientv3.WithPrefix())}
+	return []clientv3.Op{d.limitOf(dir), keysOf(dir)}
 }
+
+func (d *Driver) limitOf(dir string) clientv3.Op {
+	return clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix())
+}
+
+func keysOf(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithPrefix()) }
 
 // limitIn is the limit of the resource at dir, if resp has read it.
 func (d *Driver) limitIn(dir string, resp *clientv3.TxnResponse) (limit, error) {
@@ -72,7 +78,7 @@ func (d *Driver) limitIn(dir string, resp *clientv3.TxnResponse) (limit, error) 
 func newLimit(kv *mvccpb.KeyValue) (l limit, err error) {
 	err = json.Unmarshal(kv.Value, &l)
 	if err != nil || l.Most < 0 || l.Most > driver.MaxWeight {
-		return limit{damaged: true}, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
+		return limit{unknown: true}, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
 	}
 	l.key, l.mod = string(kv.Key), kv.ModRevision
 	if l.After >= l.mod { // a copy from another cluster
