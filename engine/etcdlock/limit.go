@@ -18,8 +18,9 @@ import (
 
 // An operator's limit is the value of one of two keys below limitDir. Each change deletes one of them and
 // puts the other, in one transaction. So the watch of deletions, which every waiter has, tells of the
-// change in the order of the deletions that might let the waiter in. Every read of the queue reads the
-// limit, too, in the same transaction.
+// change in the order of the deletions that might let the waiter in. A read of the queue for shared claims
+// reads the limit, too, in the same transaction. One for exclusive claims does not: after it, shared ones
+// in the same line read again before they hold.
 //
 // Holders follow from the order of keys, so a lower limit has to tell who holds beyond it. These are the
 // first claims of the queue, and After is the last one's create revision. Who they are is decided when the

@@ -536,6 +536,28 @@ func TestLimitsUnderLoad(t *testing.T) {
 	var changes, limit, used, judged atomic.Int64 // changes is odd while the limit changes
 	var work sync.WaitGroup
 	over := make(chan struct{})
+	for i := range 2 { // who reads no limits, and has the driver of others read them again
+		work.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				lease, err := lockers[i].Acquire(t.Context(), "a", leasehold.TTL(limitTTL))
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				if now := used.Load(); now > 0 {
+					t.Errorf("%d are used beside an exclusive lease", now)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
 	for i := range 10 {
 		work.Go(func() {
 			for {

@@ -185,8 +185,20 @@ func TestLineForgetsWhatWasReadBesideAnotherLimit(t *testing.T) {
 	l.watch = 0
 	unread := read(0, 12)
 	unread.limit = limit{unknown: true}
+	unread.rev = 13
+	wake := p.waitFor(read(1, 12), boottime.Now())
+	if p.stays() == nil || isWoken(wake) {
+		t.Error("it is not to wait behind one of one")
+	}
+	l.watch = 0
 	if l.learn(1, boottime.Now(), unread); next() { // by an exclusive claim, which needs none
 		t.Error("it is next beside a limit that is not known")
+	}
+	if p.stays() != nil || !isWoken(wake) {
+		t.Error("it does not read the limit that an exclusive claim did not")
+	}
+	if l.limits(d.dir("a"), 12); l.watch != 0 {
+		t.Error("what was read without the limit counts after that has changed")
 	}
 }
 
