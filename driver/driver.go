@@ -36,8 +36,8 @@ var (
 )
 
 // A Driver serves claims on one engine. It is safe for concurrent use. It may implement
-// [Operator], [BatchRenewer], [Checker] and [Identifier]. A wrapper must forward those that it
-// wants to keep.
+// [Operator], [BatchRenewer], [BatchTrier], [Checker] and [Identifier]. A wrapper must forward
+// those that it wants to keep.
 type Driver interface {
 	// Claim returns a claim for req. It does no I/O. It returns ErrUnsupported for requests that
 	// the engine can never serve. The core has checked name, owner, mode and TTL.

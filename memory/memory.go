@@ -255,6 +255,22 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
+// TryAll implements [driver.BatchTrier]. It tries one after the other, as RenewAll renews.
+func (d *Driver) TryAll(ctx context.Context, trials []driver.Trial) {
+	for i := range trials {
+		t := &trials[i]
+		t.Grant, t.Err = t.Claim.Try(ctx)
+	}
+}
+
+// ReleaseAll implements [driver.BatchTrier].
+func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
+	for i := range endings {
+		e := &endings[i]
+		e.Err = e.Claim.Release(ctx, e.How)
+	}
+}
+
 // Release gives up the hold, or replaces it by one without an owner, which nobody can renew or
 // release, or the place.
 func (c *claim) Release(ctx context.Context, how driver.End) error {

@@ -42,7 +42,7 @@ var mutants = []change{
 		"number, n, ms - asked + span, span)", "number, n, ms - asked + ttl, ttl)",
 		"it takes two changes, and a little longer"),
 	inGo(mutant.Mutation{Name: "marksNoLateAttempt", Undoes: "a release marks the attempt that may still come", Rejects: "TestRedis$/three", File: "claim.go",
-		Old: "case was.mayBeServed():\n\t\tlate =", New: "case was.mayBeServed() && !$:\n\t\tlate ="}),
+		Old: "case was.mayBeServed():\n\t\tl.late =", New: "case was.mayBeServed() && !$:\n\t\tl.late ="}),
 	inGo(mutant.Mutation{Name: "takesAnyNumber", Undoes: "a grant that is told for another attempt only wakes", Rejects: "TestRedis$/two", File: "subscriber.go",
 		Old: "sent, ok := l.armed, number == l.number", New: "sent, ok := l.armed, number == l.number || $"}),
 	inGo(mutant.Mutation{Name: "takesOldGrants", Undoes: "a message that comes late replaces no newer grant", Rejects: "TestRedis$/two", File: "claim.go",
