@@ -122,7 +122,7 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
 			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner) ||
 			CASE WHEN l.recall > 0 AND ` + pgOthers + ` THEN ' ` + othersWait + `' ELSE '' END)::text
-		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '')::text END`
+		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It takes part in how the server plans: for a list that is not known
 // it reckons with a million rows, dearer than any list that is, which makes it plan for each, by the size that the table
@@ -204,7 +204,7 @@ func (p *postgres) statements() statements {
 			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
 				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
 				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND EXISTS (SELECT FROM {p}places p WHERE p.name = l.name AND p.owner <> $2::text)
-					THEN pg_notify('{channel}', '')::text END`,
+					THEN pg_notify('{channel}', '` + lookMessage + `')::text END`,
 			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text, seq bigint)
 				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner AND p.seq = r.seq`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES ($1::text, {floor} + $2::bigint, $3::bigint)

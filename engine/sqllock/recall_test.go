@@ -177,6 +177,8 @@ func TestLooksForWhoCameUnheard(t *testing.T) {
 			t.Errorf("told of %s; want x", got)
 		}
 	}
+	d.watch.hear(lookMessage)         // it is for waiters
+	time.Sleep(50 * time.Millisecond) // for a look that should not come
 	d.Close()
 	if len(looked)+len(told) > 0 {
 		t.Errorf("%d more looks, %d more calls", len(looked), len(told))
