@@ -198,7 +198,7 @@ func (a *acquisition) newHold(owner string) (err error) {
 		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
 	}
 	if h.yields || a.keeps {
-		h.req.Wanted = h.recall
+		h.req.Wanted, h.req.WantedOnce = h.recall, a.preference == nil
 	}
 	if a.keeps {
 		h.keep = &keeping{able: true}

@@ -153,6 +153,10 @@ type Request struct {
 	// then: Wanted is a reason to look, not a promise. See Features.Tells and Features.Recalls; a
 	// driver without either ignores it.
 	Wanted func()
+
+	// WantedOnce says that one call of Wanted is enough until the answer to the next Renew. It saves
+	// an engine the notices of further places, and may be ignored.
+	WantedOnce bool
 }
 
 // A Grant is a lease granted by the engine.

@@ -157,6 +157,7 @@ type claim struct {
 	req     driver.Request
 	wake    chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
 	listens bool          // guarded by Server.mu; it is among its resource's claims
+	told    bool          // guarded by Server.mu; Wanted was called since its grant or last renewal
 	at      int           // guarded by Server.mu; where its place was in the record, or before that
 }
 
@@ -207,6 +208,7 @@ func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	}
 	switch {
 	case a.Granted:
+		c.told = false
 		wanted = r.wanted(nil, c)
 	case changed && len(r.Claims) > before:
 		wanted = r.wanted(nil, r.claims...)
@@ -243,6 +245,7 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 		return driver.Grant{}, nil, err
 	}
 	r.listen(c, false)
+	c.told = false
 	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(nil, c), nil
 }
 
