@@ -418,7 +418,7 @@ func TestPagesOfAHistory(t *testing.T) {
 			}
 			break
 		}
-		for _, bad := range []string{"after=x", "limit=0", "limit=1001", "kind=none", "since_ms=-1", "name=a&prefix=b", "x=y", "name="} {
+		for _, bad := range []string{"after=x", "limit=0", "limit=1001", "kind=none", "since_ms=-1", "until_ms=x", "name=a&prefix=b", "x=y", "name="} {
 			if resp, err := http.Get(s.url + wire.History + "?" + bad); err != nil || resp.StatusCode != 400 {
 				t.Errorf("%s: %v, %v", bad, resp, err)
 			}
@@ -429,6 +429,12 @@ func TestPagesOfAHistory(t *testing.T) {
 	}
 	if all := s.history("since_ms=0"); len(all.Entries) > 0 {
 		t.Errorf("of no time: %+v", all.Entries)
+	}
+	if all := s.history("until_ms=0"); len(all.Entries) != 25 {
+		t.Errorf("until now: %d entries", len(all.Entries))
+	}
+	if all := s.history("until_ms=3600000"); len(all.Entries) > 0 {
+		t.Errorf("until an hour ago: %+v", all.Entries)
 	}
 }
 
