@@ -1,9 +1,9 @@
 // The table of locks.
 
 import { reserve } from '../actions.js'
-import { html, useState } from '../html.js'
+import { html, useMemo, useState } from '../html.js'
 import { modeOf } from '../lease.js'
-import { askLocks, columns, isRefined, refined, ROWS, SCAN, states } from '../list.js'
+import { askLocks, columns, isRefined, MOST, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
 import { Empty, Field, Filter, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
@@ -23,7 +23,8 @@ export function Locks ({ query }) {
   const known = look.data ? look : look.before ?? look
   const list = known.data
   const page = Number(query.p ?? 0)
-  const all = list ? refined(list.locks, query, known) : []
+  // With each answer, and not with each tick: thousands of locks take a while to sort.
+  const all = useMemo(() => list ? refined(list.locks, query, known) : [], [list, known.lastRow > 1, JSON.stringify(query)])
   const shown = narrowed ? all.slice(page * ROWS, (page + 1) * ROWS) : all
   const turn = {
     first: narrowed ? page === 0 : !query.after,
@@ -62,7 +63,7 @@ export function Locks ({ query }) {
       <div class="pages">
         <output id="count">${narrowed ? countOf(all.length, list, page) : pageOf(shown.length, list, query.after)}</output>
         ${narrowed && list.next && html`<span class="note" id="more">${say('scanned', number(list.locks.length))}
-          <button type="button" id="more-button" onClick=${() => setScan(scan + SCAN)}>${say('scanOn', number(SCAN))}</button></span>`}
+          ${scan < MOST && html`<button type="button" id="more-button" onClick=${() => setScan(scan + SCAN)}>${say('scanOn', number(SCAN))}</button>`}</span>`}
         <nav aria-label=${say('pages')}>
           <button type="button" id="back" disabled=${turn.first} onClick=${turn.back}>${say('pageBack')}</button>
           <button type="button" id="on" disabled=${turn.last} onClick=${turn.on}>${say('pageOn')}</button>

@@ -36,8 +36,8 @@ export function Overview ({ query }) {
     </div>
     <${Stale} look=${look} />
     ${data && html`<div class=${look.fresh ? 'known' : 'known old'}>
+      ${data.partial && html`<p class="note warn" id="partial">${say('partial')}</p>`}
       <${Figures} data=${data} prefix=${prefix} />
-      ${data.partial && html`<p class="note">${say('partial')}</p>`}
       <div class="columns">
         <${Contended} data=${data} prefix=${prefix} />
         <${Hosts} data=${data} prefix=${prefix} />
@@ -54,9 +54,9 @@ function Figures ({ data, prefix }) {
   const per = say('perPoint', time(data.series?.step_ms ?? 60_000))
   const spark = (label, lines, show, bars) => points.length > 1 && html`<${Spark} points=${bars ? hour : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
   return html`<div class="figures">
-    <${Figure} label=${say('figHeld')} value=${number(data.held)} href=${link('locks', { prefix, state: 'held' })}>
+    <${Figure} label=${say('figHeld')} value=${number(data.held)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'held' })}>
       ${spark(say('figHeld'), [{ field: 'held' }], (p) => number(p.held))}<//>
-    <${Figure} label=${say('figWaiting')} value=${number(data.waiting)} href=${link('locks', { prefix, state: 'waited', sort: 'waiting', dir: 'desc' })}>
+    <${Figure} label=${say('figWaiting')} value=${number(data.waiting)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'waited', sort: 'waiting', dir: 'desc' })}>
       ${spark(say('figWaiting'), [{ field: 'waiting', className: 'wait' }], (p) => number(p.waiting))}<//>
     <${Figure} label=${say('figLongest')} value=${data.longest_wait_ms ? time(data.longest_wait_ms) : '–'}
       note=${data.longest_wait_name ? html`<${LockLink} name=${data.longest_wait_name} />` : say('nobodyWaits')} />

@@ -31,6 +31,7 @@ export default {
   damaged: (text) => `The store is damaged: ${text}`,
   partial: 'Covers only what this instance did itself, not the whole store.',
 
+  ownOnly: 'of this instance alone',
   justNow: 'just now',
   ago: (s) => `${s} ago`,
   yes: 'yes',

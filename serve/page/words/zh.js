@@ -31,6 +31,7 @@ export default {
   damaged: (text) => `存储已损坏：${text}`,
   partial: '这里只包含本实例自己的操作，不代表整个存储。',
 
+  ownOnly: '仅限本实例',
   justNow: '刚刚',
   ago: (s) => `${s}前`,
   yes: '是',
