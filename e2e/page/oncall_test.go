@@ -161,3 +161,18 @@ func TestEventsUpToATime(t *testing.T) {
 	p.do(chromedp.Reload()) // as for whoever is sent the address
 	p.reads("#events li", "granted to gitlab 88104")
 }
+
+// A browser has six connections to a service over HTTP/1.1: tabs that nobody sees leave them to the one that is looked at.
+func TestManyTabs(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.hold("deploy", "one", "ci run 17", 10*minute)
+	for range 7 {
+		p := open(t, s.url+"/#/lock/deploy")
+		p.reads("#lock-state", "held")
+		eval[bool](p, `(Object.defineProperty(document, 'hidden', { get: () => true }), document.dispatchEvent(new Event('visibilitychange')))`)
+	}
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row", "ci run 17")
+	p.reads("#status", "live")
+}

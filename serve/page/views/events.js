@@ -66,7 +66,7 @@ export function Events ({ query }) {
     (!kind || kind.split(',').includes(event.kind) || event.kind === 'gap') && (!event.name || event.name.startsWith(prefix)) &&
     (until === null || !(Date.parse(event.time) > until)) && // answers take time
     (!wanted || [event.name, who(event), event.details?.host, event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted))))).slice(0, SHOWN)
-  const live = heard.open && (past.fresh || past.problem === 'missing')
+  const live = past.problem === 'missing' ? heard.open : past.fresh
   const oldest = inOrder(now).at(-1)
   // A page of one instant is passed over, so that the next one is another.
   const older = () => move({ until: new Date(Math.min(Date.parse(oldest.time), (until ?? Infinity) - 1)).toISOString() })
@@ -85,12 +85,12 @@ export function Events ({ query }) {
     </form>
     ${heard.partial && html`<p class="note">${say('partial')}</p>`}
     ${past.problem !== 'missing' && html`<${Stale} look=${past} />`}
-    <div class=${known.fresh || past.problem === 'missing' ? 'card known' : 'card known old'}>
+    ${(known.data || past.problem === 'missing') && html`<div class=${known.fresh || past.problem === 'missing' ? 'card known' : 'card known old'}>
     ${shown.length === 0
-      ? html`<${Empty}>${say(!past.data && past.problem !== 'missing' ? 'loading' : wanted || kind || prefix || until !== null ? 'noneMatch' : 'noEvents')}<//>`
+      ? html`<${Empty}>${say(wanted || kind || prefix || until !== null ? 'noneMatch' : 'noEvents')}<//>`
       : html`<ol id="events" class="told">${shown.map((event) => html`<li key=${event.seq}><${When} time=${event.time} age=${event.age} /> <span class="said"><${Sentence} entry=${event} named=${event.name} /></span> <small class="dim">${ago(event.age)}</small></li>`)}</ol>`}
     ${known.data?.warning && html`<p class="note warn">${say('historyWarns', seen(known.data.warning))}</p>`}
-    </div>
+    </div>`}
     <div class="pages"><output id="reach" class="dim">${known.data && (known.data.next && oldest ? say('reachesTo', number(now.length), clock(new Date(oldest.time))) : say('asSeenSince', clock(new Date(known.data.begins)), seen(known.data.instance ?? '')))}${known.data?.complete === false && ` ${say('incomplete')}`}</output>
       <nav aria-label=${say('pages')}>
         <button type="button" id="newest" disabled=${until === null} onClick=${() => move({ until: '' })}>${say('newest')}</button>
