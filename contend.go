@@ -55,7 +55,7 @@ func (a *acquisition) contend() (err error) {
 				l.queue.refuse(a.name)
 			}
 			if !a.pace.Queued || a.pace.Fails > 0 {
-				a.trace(Event{Step: StepQueued})
+				a.trace(Event{Step: StepQueued, Err: refusal})
 			}
 			a.waitState.refused(refusal)
 			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.receiveGrant(busy) {

@@ -34,8 +34,14 @@ func (e Event) level() slog.Level {
 
 // attrs returns the event's attributes that are set.
 func (e Event) attrs() []slog.Attr {
-	all := make([]slog.Attr, 0, 8)
+	all := make([]slog.Attr, 0, 10)
 	all = append(all, slog.String("name", e.Name), slog.Uint64("id", e.ID), slog.String("engine", e.Engine), slog.String("mode", e.Mode.String()))
+	if e.Weight > 1 {
+		all = append(all, slog.Int("weight", e.Weight))
+	}
+	if e.Limit > 0 {
+		all = append(all, slog.Int("limit", e.Limit))
+	}
 	if e.Token != 0 {
 		all = append(all, slog.Uint64("token", e.Token))
 	}

@@ -35,6 +35,8 @@ type Event struct {
 
 	Name   string      // name of the resource
 	Mode   driver.Mode // of the lease
+	Weight int         // how much of a limit a shared lease uses, or asks for; 0 for an exclusive one
+	Limit  int         // the requested limit; 0: none
 	Engine string      // driver.Features.Engine
 	Token  uint64      // token of the lease; 0 if a wait failed, or without fencing
 
@@ -50,7 +52,8 @@ type Event struct {
 	TTL time.Duration
 	// Err is the reason for a retry, or for the outcome. For a wait it is the error of the call,
 	// for a renewal its error. For a hold it is the cause of the lease's context, or the error
-	// of a Release whose outcome is unknown.
+	// of a Release whose outcome is unknown. For StepQueued at the engine it is the refusal, a
+	// [*BusyError].
 	Err error
 }
 
@@ -172,6 +175,35 @@ func (e Event) Cause() string {
 	return causeEngine
 }
 
+// Reasons returns all values of [Event.Reason], for gauges that start at zero.
+func Reasons() []string { return []string{reasonCall, reasonProcess, reasonExclusive, reasonLimit} }
+
+const (
+	reasonCall      = "call"
+	reasonProcess   = "process"
+	reasonExclusive = "exclusive"
+	reasonLimit     = "limit"
+)
+
+// Reason returns what a wait waits for, as a word for labels. When it begins, that is an answer of
+// the engine: call. In the queue inside the process, it is process. At the engine, it is limit if the
+// engine has refused a shared call because of a shared holder, else exclusive. Reason is empty for
+// all other events.
+func (e Event) Reason() string {
+	refusal, _ := errors.AsType[*BusyError](e.Err)
+	switch {
+	case e.Kind != KindWait || e.Step != StepBegun && e.Step != StepQueued:
+		return ""
+	case e.Step == StepBegun:
+		return reasonCall
+	case e.Local:
+		return reasonProcess
+	case e.Mode == driver.Shared && refusal != nil && refusal.Holder.Mode == driver.Shared:
+		return reasonLimit
+	}
+	return reasonExclusive
+}
+
 // TraceAll returns a Trace that calls the given ones in order. It skips nil.
 func TraceAll(traces ...Trace) Trace {
 	var all []Trace
@@ -205,8 +237,17 @@ func (a *acquisition) traceBegin() {
 func (a *acquisition) trace(e Event) {
 	if a.id != 0 {
 		e.ID, e.Kind, e.Name, e.Mode, e.Engine = a.id, KindWait, a.name, a.mode, a.locker.features.Engine
+		e.Weight, e.Limit = weightOf(a.mode, a.weight), a.limit
 		a.locker.opts.Trace(a.caller, e)
 	}
+}
+
+// weightOf returns the weight that an event shows.
+func weightOf(mode driver.Mode, weight int) int {
+	if mode == driver.Exclusive {
+		return 0
+	}
+	return max(1, weight)
 }
 
 // traceEnd traces the end of a call, and the beginning of the hold of le.
@@ -254,7 +295,8 @@ func (le *Lease) event(k Kind, s Step) Event {
 	h := le.hold
 	return Event{
 		ID: le.traced.id, Kind: k, Step: s,
-		Name: h.req.Resource, Mode: h.req.Mode, Engine: h.locker.features.Engine, Token: le.token,
+		Name: h.req.Resource, Mode: h.req.Mode, Weight: weightOf(h.req.Mode, h.req.Weight), Limit: h.req.Limit,
+		Engine: h.locker.features.Engine, Token: le.token,
 	}
 }
 

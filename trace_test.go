@@ -25,7 +25,7 @@ func TestTraceTellsTheLifeOfALease(t *testing.T) {
 		locks := newLocker(t, server.Connect(), &leasehold.Options{Trace: es.trace})
 		other := acquire(t, newLocker(t, server.Connect(), nil), "a")
 		time.AfterFunc(time.Second, func() { other.Release(context.Background()) })
-		lease := acquire(t, locks, "a", leasehold.Limit(3))
+		lease := acquire(t, locks, "a", leasehold.Limit(3), leasehold.Weight(2))
 		time.Sleep(ttl / 2)
 		synctest.Wait()
 		lease.Release(t.Context())
@@ -44,9 +44,13 @@ func TestTraceTellsTheLifeOfALease(t *testing.T) {
 			{Kind: leasehold.KindRenewal, Step: leasehold.StepRenewed, Token: lease.Token(), Left: slack, TTL: ttl},
 			{Kind: leasehold.KindHold, Step: leasehold.StepReleased, Token: lease.Token(), Took: held},
 		} {
-			e.ID, e.Name, e.Mode, e.Engine = id, "a", driver.Shared, "memory"
+			e.ID, e.Name, e.Mode, e.Weight, e.Limit, e.Engine = id, "a", driver.Shared, 2, 3, "memory"
 			want = append(want, e)
 		}
+		if busy, ok := errors.AsType[*leasehold.BusyError](es.all[1].Err); !ok || busy.Holder.Token != other.Token() {
+			t.Errorf("queued behind %v", es.all[1].Err)
+		}
+		es.all[1].Err = nil
 		if !slices.Equal(es.all, want) {
 			t.Errorf("told %+v\nwant %+v", es.all, want)
 		}

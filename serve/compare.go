@@ -129,7 +129,10 @@ func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") 
 
 // add adds what a resource has, to the sight as well.
 func (s *seen) add(state driver.State, sees *sight) {
+	sees.limitOf(state)
+	alone := false // somebody who comes before is, or wants to be
 	for _, h := range state.Holders {
+		alone = alone || h.Mode == driver.Exclusive
 		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
 			e := eventOf(state.Resource, h)
 			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
@@ -143,7 +146,8 @@ func (s *seen) add(state driver.State, sees *sight) {
 		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
 		e.Token = ""
 		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), seen: true}
-		sees.rows = append(sees.rows, row{name: e.Name, host: eventHost(e.Event), waits: true, since: before(s.at, w.Waited)})
+		alone = alone || w.Mode == driver.Exclusive
+		sees.rows = append(sees.rows, row{name: e.Name, host: eventHost(e.Event), waits: true, full: !alone, since: before(s.at, w.Waited)})
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -335,11 +337,15 @@ func TestHistorySaysWhatItDidNotSee(t *testing.T) {
 // swollen shows more names than are compared.
 type swollen struct {
 	asked
-	many int
+	many   int
+	narrow atomic.Int64 // how often it was asked for names with a prefix
 }
 
 func (d *swollen) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	all, next, err := d.asked.List(ctx, prefix, after, limit)
+	if prefix != "" {
+		d.narrow.Add(1)
+	}
 	if err != nil || prefix != "" || after != "" {
 		return all, next, err
 	}
@@ -354,7 +360,7 @@ func (d *swollen) List(ctx context.Context, prefix, after string, limit int) ([]
 func TestHistoryOfTooManyNames(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
-	d := &swollen{asked{Driver: engine.Connect()}, 50_001}
+	d := &swollen{asked: asked{Driver: engine.Connect()}, many: 50_001}
 	s, other := startOn(t, d, often), start(t, engine, nil)
 	next := s.listen("a/")
 	eventually(t, "a gap that lasts", func() bool { return len(s.history("").Gaps) == 1 })
@@ -376,6 +382,22 @@ func TestHistoryOfTooManyNames(t *testing.T) {
 	if !f.Partial || f.Held != 1 || f.Age != nil {
 		t.Errorf("%+v", f)
 	}
+}
+
+// A stream opens once its own names have been compared: a look at all of them that meets too many compares nothing. Here
+// every look is one at all names, because they take no time.
+func TestStreamIsNotOpenBeforeItsNamesAreCompared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &swollen{asked: asked{Driver: memory.New()}, many: 50_001}
+		s := newBubble(t, d, often)
+		time.Sleep(lookedBy)
+		began := time.Now()
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodHead, wire.Events+"?prefix=a/", nil))
+		if took := time.Since(began); d.narrow.Load() == 0 || took > time.Second {
+			t.Errorf("the stream opened after %v and %d looks at its names", took, d.narrow.Load())
+		}
+	})
 }
 
 // What is rare outlives what is frequent, and a page says from when on it has all.

@@ -232,13 +232,17 @@ func (h *hub) run(ctx context.Context) {
 			return
 		}
 		s, took, whole := h.look(ctx, g)
-		h.begun(g.ready, whole)
-		h.recallSeen(s, g.ready)
-		h.expire()
 		if g.all {
 			allMissed = missedAfter(allMissed, whole)
 			h.dueAfter(pauseAfter(h.s.history.every, took, allMissed))
 		}
+		if whole && s.held == nil && g.heard && g.prefix != g.narrow { // too many of all: look at those that somebody listens to
+			g.prefix, g.all = g.narrow, false
+			s, took, whole = h.look(ctx, g)
+		}
+		h.begun(g.ready, whole)
+		h.recallSeen(s, g.ready)
+		h.expire()
 		if g.prefix == g.narrow {
 			missed = missedAfter(missed, whole)
 			pause = pauseAfter(lookEvery, took, missed)

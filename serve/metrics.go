@@ -127,27 +127,20 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	for _, c := range []*counter{&m.storeCalls, &m.grants, &m.evictions, &m.recalls, &m.lost, &m.notices} {
 		c.write(&b)
 	}
-	for _, g := range []struct {
-		name, help string
-		value      int
-	}{
-		{"leasehold_waiting_calls", "Calls that wait for other holders.", s.gate.count(waits)},
-		{"leasehold_claims", "Claims that this instance knows of.", s.claims.count()},
-		{"leasehold_listeners", "Event streams.", s.hub.count()},
-		{"leasehold_webhook_queue", "Notices for the webhook that are to be sent.", s.webhook.count()},
-		{"leasehold_draining", "1 when the instance is stopping.", number(s.draining.Err() != nil)},
-	} {
-		gauge(&b, g.name, g.help, strconv.Itoa(g.value))
-	}
 	storeUp := math.NaN()
 	if known {
 		storeUp = float64(number(up))
 	}
-	for _, g := range append(s.history.gauges(time.Now()),
-		figure{"leasehold_store_up", "1 when the store answered the last call.", storeUp},
-		figure{"process_start_time_seconds", "When the process started, in seconds since 1970.", float64(started.UnixMilli()) / 1000},
+	for _, g := range append(s.history.gauges(time.Now(), s.opts.MetricLimits),
+		figure{"leasehold_waiting_calls", "Calls that wait for other holders.", plain(s.gate.count(waits))},
+		figure{"leasehold_claims", "Claims that this instance knows of.", plain(s.claims.count())},
+		figure{"leasehold_listeners", "Event streams.", plain(s.hub.count())},
+		figure{"leasehold_webhook_queue", "Notices for the webhook that are to be sent.", plain(s.webhook.count())},
+		figure{"leasehold_draining", "1 when the instance is stopping.", plain(number(s.draining.Err() != nil))},
+		figure{"leasehold_store_up", "1 when the store answered the last call.", plain(storeUp)},
+		figure{"process_start_time_seconds", "When the process started, in seconds since 1970.", plain(float64(started.UnixMilli()) / 1000)},
 	) {
-		gauge(&b, g.name, g.help, strconv.FormatFloat(g.value, 'f', -1, 64))
+		g.write(&b)
 	}
 	fmt.Fprintf(&b, "# HELP leasehold_build_info The build and the engine.\n# TYPE leasehold_build_info gauge\n")
 	fmt.Fprintf(&b, "leasehold_build_info{version=%q,goversion=%q,engine=%q} 1\n", s.opts.Version, runtime.Version(), s.driver.Features().Engine)
@@ -155,34 +148,89 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(b.String())) // whose reader has gone
 }
 
-// A figure is a gauge; NaN: it is unknown.
+// A figure is a gauge: a value, or one for each label. NaN: it is unknown.
 type figure struct {
 	name, help string
-	value      float64
+	values     []value
+}
+
+type value struct {
+	label string
+	value float64
+}
+
+func plain[T int | float64](v T) []value { return []value{{value: float64(v)}} }
+
+func (f *figure) write(b *strings.Builder) {
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s gauge\n", f.name, f.help, f.name)
+	for _, v := range f.values {
+		labels := ""
+		if v.label != "" {
+			labels = "{" + v.label + "}"
+		}
+		fmt.Fprintf(b, "%s%s %s\n", f.name, labels, strconv.FormatFloat(v.value, 'f', -1, 64))
+	}
 }
 
 // gauges are about the last look at the whole store, and unknown while there is none, and about the file.
-func (r *recorder) gauges(now time.Time) []figure {
-	held, waiting, atRisk, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
+// named: the limits of names are shown.
+func (r *recorder) gauges(now time.Time, named bool) []figure {
+	held, alone, full, atRisk, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	var used, limits []value
 	seen, up, lag := r.glance(now)
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
-			held, waiting, longest = float64(seen.held), float64(len(seen.rows)-seen.held), seen.longest(now).Seconds()
+			held, longest = float64(seen.held), seen.longest(now).Seconds()
+			full = float64(seen.full())
+			alone = float64(len(seen.rows)-seen.held) - full
 			if n := seen.atRisk(); n != nil {
 				atRisk = float64(*n)
 			}
 		}
+		if named {
+			used, limits = seen.used(up)
+		}
 	}
-	return []figure{
-		{"leasehold_store_held", "Leases in the store.", held},
-		{"leasehold_store_waiting", "Places in the store's queues.", waiting},
-		{"leasehold_store_at_risk", "Leases that were not renewed for more than half their length.", atRisk},
-		{"leasehold_store_longest_wait_seconds", "For how long the first of them has waited.", longest},
-		{"leasehold_store_look_age_seconds", "How long ago the store was asked what it holds.", age},
-		{"leasehold_history_lag_seconds", "For how long the history file has not taken the first entry that it lacks.", lag.Seconds()},
+	all := []figure{
+		{"leasehold_store_held", "Leases in the store.", plain(held)},
+		{"leasehold_store_waiting", "Places in the store's queues, by what they wait for.", []value{{label("reason", "exclusive"), alone}, {label("reason", "limit"), full}}},
+		{"leasehold_store_at_risk", "Leases that were not renewed for more than half their length.", plain(atRisk)},
+		{"leasehold_store_longest_wait_seconds", "For how long the first of them has waited.", plain(longest)},
+		{"leasehold_store_look_age_seconds", "How long ago the store was asked what it holds.", plain(age)},
+		{"leasehold_history_lag_seconds", "For how long the history file has not taken the first entry that it lacks.", plain(lag.Seconds())},
 	}
+	if named {
+		all = append(all,
+			figure{"leasehold_store_used", "Weight of the leases under a limit that an operator has set.", used},
+			figure{"leasehold_store_limit", "Limits that operators have set.", limits},
+		)
+	}
+	return all
 }
+
+// full is how many places wait for room under a limit.
+func (s *sight) full() (n int) {
+	for i := range s.rows {
+		n += number(s.rows[i].full)
+	}
+	return n
+}
+
+// used is what is used of each limit that an operator has set, and the limits. known: they are still known.
+func (s *sight) used(known bool) (used, limits []value) {
+	for _, one := range s.limits {
+		lock, uses, limit := label("lock", labelEscapes.Replace(one.name)), float64(one.used), float64(one.limit)
+		if !known {
+			uses, limit = math.NaN(), math.NaN()
+		}
+		used, limits = append(used, value{lock, uses}), append(limits, value{lock, limit})
+	}
+	return used, limits
+}
+
+// labelEscapes are those of the text format.
+var labelEscapes = strings.NewReplacer("\\", `\\`, "\"", `\"`, "\n", `\n`)
 
 // glance returns what the last look at the whole store has seen, or nil, and whether the store was
 // up then or later. lag is how long the file has not taken an entry; 0: it has, or there is no
@@ -216,10 +264,6 @@ func (s *sight) longest(now time.Time) (waited time.Duration) {
 		}
 	}
 	return waited
-}
-
-func gauge(b *strings.Builder, name, help, value string) {
-	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s gauge\n%s %s\n", name, help, name, name, value)
 }
 
 func number(yes bool) int {

@@ -62,7 +62,7 @@ func TestCountersStartAtZero(t *testing.T) {
 // The page about observing names each metric of the service.
 func TestPageNamesTheMetrics(t *testing.T) {
 	t.Parallel()
-	s := startOn(t, memory.NewServer().Connect(), nil)
+	s := start(t, memory.NewServer(), &serve.Options{MetricLimits: true})
 	page, err := os.ReadFile("../docs/observe.md")
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +72,47 @@ func TestPageNamesTheMetrics(t *testing.T) {
 			t.Errorf("docs/observe.md does not name %s", m[1])
 		}
 	}
+}
+
+// A place waits for room under a limit, or for somebody who is or wants to be alone. What is used of an operator's limit is
+// shown to those who ask for it.
+func TestGaugesOfLimits(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	every := serve.HistoryOptions{Every: 100 * time.Millisecond}
+	plain := start(t, engine, &serve.Options{History: every})
+	s := start(t, engine, &serve.Options{History: every, MetricLimits: true})
+	ask := func(status int, name, owner, more string) {
+		t.Helper()
+		code := map[int]string{409: wire.CodeBusy}[status]
+		s.post(wire.Acquire, `{"name":%q,"owner":%q,"ttl_ms":60000,"queue":true%s}`, name, owner, more).want(t, status, code)
+	}
+	name := "gpu \"a\\b\""
+	s.post(wire.Limit, `{"name":%q,"limit":5}`, name).want(t, 200, "")
+	ask(200, name, "one", `,"mode":"shared","weight":3`)
+	ask(409, name, "two", `,"mode":"shared","weight":3`)
+	ask(409, name, "three", `,"mode":"shared"`)
+	ask(409, name, "alone", ``)
+	ask(409, name, "behind", `,"mode":"shared"`)
+	ask(200, "plain", "one", ``)
+	ask(409, "plain", "two", `,"mode":"shared"`)
+	used := []string{`leasehold_store_used{lock="gpu \"a\\b\""} 3`, `leasehold_store_limit{lock="gpu \"a\\b\""} 5`}
+	s.shows(used...)
+	for _, one := range []*service{s, plain} {
+		one.shows(`leasehold_store_waiting{reason="limit"} 2`, `leasehold_store_waiting{reason="exclusive"} 3`)
+	}
+	if strings.Contains(plain.get("/metrics"), "gpu") {
+		t.Error("the metrics show a name that nobody asked for")
+	}
+}
+
+// shows waits for lines of the metrics.
+func (s *service) shows(lines ...string) {
+	s.t.Helper()
+	eventually(s.t, strings.Join(lines, ", "), func() bool {
+		text := s.get("/metrics")
+		return !slices.ContainsFunc(lines, func(l string) bool { return !strings.Contains(text, "\n"+l+"\n") })
+	})
 }
 
 // Leases and waiters are those of the store, whoever made them, and unknown while it does not answer.
@@ -84,16 +125,9 @@ func TestGaugesAreOfTheStore(t *testing.T) {
 	other.post(wire.Acquire, `{"name":"a","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
 	other.post(wire.Acquire, `{"name":"b","owner":"owner","ttl_ms":60000}`).want(t, 200, "")
 	other.post(wire.Acquire, `{"name":"a","owner":"other","ttl_ms":60000,"queue":true}`).want(t, 409, wire.CodeBusy)
-	shows := func(lines ...string) {
-		t.Helper()
-		eventually(t, strings.Join(lines, ", "), func() bool {
-			text := s.get("/metrics")
-			return !slices.ContainsFunc(lines, func(l string) bool { return !strings.Contains(text, "\n"+l+"\n") })
-		})
-	}
-	shows("leasehold_store_up 1", "leasehold_store_held 2", "leasehold_store_waiting 1", "leasehold_store_at_risk 0")
+	s.shows("leasehold_store_up 1", "leasehold_store_held 2", `leasehold_store_waiting{reason="exclusive"} 1`, "leasehold_store_at_risk 0")
 	d.Always(locktest.OpInspect, locktest.LoseRequest)
-	shows("leasehold_store_up 0", "leasehold_store_held NaN", "leasehold_store_waiting NaN", "leasehold_store_longest_wait_seconds NaN")
+	s.shows("leasehold_store_up 0", "leasehold_store_held NaN", `leasehold_store_waiting{reason="exclusive"} NaN`, `leasehold_store_waiting{reason="limit"} NaN`, "leasehold_store_longest_wait_seconds NaN")
 	d.Always(locktest.OpInspect, nil)
-	shows("leasehold_store_up 1", "leasehold_store_held 2")
+	s.shows("leasehold_store_up 1", "leasehold_store_held 2")
 }

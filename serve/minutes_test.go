@@ -73,7 +73,7 @@ func TestSeriesWithoutTheTimeBetweenInstances(t *testing.T) {
 func TestFiguresOfManyAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newBubble(t, &swollen{asked{Driver: memory.New()}, 3000}, nil)
+		s := newBubble(t, &swollen{asked: asked{Driver: memory.New()}, many: 3000}, nil)
 		time.Sleep(time.Second)
 		first := s.figures()
 		time.Sleep(500 * time.Millisecond)

@@ -18,9 +18,32 @@ const mostContended, mostHosts, mostOverviewEnds = 10, 20, 10
 
 // A sight is what one look at the store has seen of all names.
 type sight struct {
-	at   time.Time // when the answer was there
-	rows []row
-	held int // of rows; the others wait
+	at     time.Time // when the answer was there
+	rows   []row
+	held   int // of rows; the others wait
+	limits []limited
+}
+
+// A limited is a name with a limit that an operator has set.
+type limited struct {
+	name  string
+	limit int
+	used  int64
+}
+
+// mostLimits is how many names with limits /metrics shows: each is a series.
+const mostLimits = 1000
+
+// limitOf adds the limit of a name, if it has one.
+func (s *sight) limitOf(state driver.State) {
+	if state.Limit == 0 || len(s.limits) == mostLimits {
+		return
+	}
+	one := limited{name: state.Resource, limit: state.Limit}
+	for _, h := range state.Holders {
+		one.used += int64(h.Weight)
+	}
+	s.limits = append(s.limits, one)
 }
 
 // A row is a lease or a place.
@@ -28,6 +51,7 @@ type row struct {
 	name   string
 	host   string
 	waits  bool
+	full   bool          // it waits for room under a limit, and for nobody who is or wants to be alone
 	since  time.Time     // zero: unknown
 	renews bool          // its holder says who it is, and means to renew it
 	left   time.Duration // 0: unknown

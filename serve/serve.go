@@ -46,6 +46,9 @@ type Options struct {
 	Audit io.Writer
 	// Limits are the limits of this instance.
 	Limits Limits
+	// MetricLimits has /metrics show what is used of the limits that operators have set, by name.
+	// Everybody who reads the metrics sees those names. At most 1,000 are shown.
+	MetricLimits bool
 	// History configures this instance's history.
 	History HistoryOptions
 	// Version is the program's version, for /metrics and for clients. "": it is not stated.

@@ -17,11 +17,14 @@ import (
 type metrics struct {
 	lock    func(name string) string
 	started sync.Map // sets of attributes, attribute.Distinct, whose counters have started
+	reasons sync.Map // of uint64: why a wait, by its ID, is counted as waiting
 
-	acquire  metric.Float64Histogram // by leasehold.outcome
-	hold     metric.Float64Histogram // by leasehold.end
-	waiting  metric.Int64UpDownCounter
+	acquire  metric.Float64Histogram   // by leasehold.outcome
+	hold     metric.Float64Histogram   // by leasehold.end
+	waiting  metric.Int64UpDownCounter // by leasehold.reason
 	held     metric.Int64UpDownCounter
+	used     metric.Int64UpDownCounter
+	limit    metric.Int64Gauge
 	slack    metric.Float64Histogram
 	failures metric.Int64Counter
 	lost     metric.Int64Counter // by leasehold.cause
@@ -38,13 +41,13 @@ var shares = metric.WithExplicitBucketBoundaries(.05, .1, .2, .33, .4, .5, .6, .
 
 func newMetrics(o *Options) (*metrics, error) {
 	meter := cmp.Or(o.MeterProvider, otel.GetMeterProvider()).Meter(scope)
-	m, errs := &metrics{lock: o.Lock}, make([]error, 10)
+	m, errs := &metrics{lock: o.Lock}, make([]error, 12)
 	m.acquire, errs[0] = meter.Float64Histogram("leasehold.acquire.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("How long calls that acquire a lock took, by what came of them."))
 	m.hold, errs[1] = meter.Float64Histogram("leasehold.hold.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("How long locks were held, by how that ended."))
 	m.waiting, errs[2] = meter.Int64UpDownCounter("leasehold.waiting", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls that acquire a lock and have not returned."))
+		metric.WithDescription("Calls that acquire a lock and have not returned, by what they wait for."))
 	m.held, errs[3] = meter.Int64UpDownCounter("leasehold.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that are held, nested ones included."))
 	m.slack, errs[4] = meter.Float64Histogram("leasehold.renewal.slack_ratio", metric.WithUnit("1"), shares,
@@ -59,6 +62,10 @@ func newMetrics(o *Options) (*metrics, error) {
 		metric.WithDescription("Leases, held or kept, that another process has waited for."))
 	m.outranks, errs[9] = meter.Int64Counter("leasehold.outranked", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leaders that stepped down for a candidate of higher preference."))
+	m.used, errs[10] = meter.Int64UpDownCounter("leasehold.used", metric.WithUnit("1"),
+		metric.WithDescription("Weight of the shared leases that are held, nested ones included."))
+	m.limit, errs[11] = meter.Int64Gauge("leasehold.limit", metric.WithUnit("1"),
+		metric.WithDescription("The limit that the last call with one asked for."))
 	return m, errors.Join(errs...)
 }
 
@@ -115,10 +122,37 @@ func (m *metrics) waits(ctx context.Context, e leasehold.Event) {
 	switch {
 	case e.Step == leasehold.StepBegun:
 		m.start(ctx, e)
-		m.waiting.Add(ctx, 1, m.of(e))
+		m.waitsFor(ctx, e, e.Reason())
+		if m.lock != nil && e.Limit > 0 {
+			m.limit.Record(ctx, int64(e.Limit), m.of(e))
+		}
+	case e.Step == leasehold.StepQueued:
+		m.waitsFor(ctx, e, e.Reason())
 	case e.Step.Ends():
-		m.waiting.Add(ctx, -1, m.of(e))
+		m.waitsFor(ctx, e, "")
 		m.acquire.Record(ctx, e.Took.Seconds(), m.of(e, attribute.String("leasehold.outcome", e.Step.String())))
+	}
+}
+
+// waitsFor counts a call as waiting for reason, and no longer for what it waited for before; empty: it
+// does not wait.
+func (m *metrics) waitsFor(ctx context.Context, e leasehold.Event, reason string) {
+	count := func(by int64, reason string) {
+		m.waiting.Add(ctx, by, m.of(e, attribute.String("leasehold.reason", reason)))
+	}
+	if was, waits := m.reasons.LoadAndDelete(e.ID); waits {
+		count(-1, was.(string))
+	}
+	if reason != "" {
+		m.reasons.Store(e.ID, reason)
+		count(1, reason)
+	}
+}
+
+// uses counts the weight of a shared lease, by locks.
+func (m *metrics) uses(ctx context.Context, e leasehold.Event, weight int) {
+	if m.lock != nil && weight != 0 {
+		m.used.Add(ctx, int64(weight), m.of(e))
 	}
 }
 
@@ -126,6 +160,7 @@ func (m *metrics) holds(ctx context.Context, e leasehold.Event) {
 	switch {
 	case e.Step == leasehold.StepBegun:
 		m.held.Add(ctx, 1, m.of(e))
+		m.uses(ctx, e, e.Weight)
 	case e.Step == leasehold.StepRecalled:
 		m.recalls.Add(ctx, 1, m.of(e))
 	case e.Step == leasehold.StepOutranked:
@@ -135,6 +170,7 @@ func (m *metrics) holds(ctx context.Context, e leasehold.Event) {
 		return
 	}
 	m.held.Add(ctx, -1, m.of(e))
+	m.uses(ctx, e, -e.Weight)
 	m.hold.Record(ctx, e.Took.Seconds(), m.of(e, attribute.String("leasehold.end", e.Step.String())))
 	if cause := e.Cause(); cause != "" {
 		m.lost.Add(ctx, 1, m.of(e, attribute.String("leasehold.cause", cause)))

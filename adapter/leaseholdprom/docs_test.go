@@ -15,7 +15,7 @@ var fqName = regexp.MustCompile(`fqName: "([a-z_]+)"`)
 
 // exported are the names of all metrics.
 func exported(t *testing.T) map[string]bool {
-	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: prometheus.NewRegistry()})
+	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: prometheus.NewRegistry(), Lock: func(name string) string { return name }})
 	if err != nil {
 		t.Fatal(err)
 	}

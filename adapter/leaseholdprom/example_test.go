@@ -39,17 +39,12 @@ func Example() {
 	}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			switch {
-			case m.GetHistogram().GetSampleCount() > 0:
-				fmt.Println(f.GetName(), m.GetHistogram().GetSampleCount())
-			case m.Gauge != nil:
-				fmt.Println(f.GetName(), m.GetGauge().GetValue())
+			if n := m.GetHistogram().GetSampleCount(); n > 0 {
+				fmt.Println(f.GetName(), n)
 			}
 		}
 	}
 	// Output:
 	// leasehold_acquire_seconds 1
-	// leasehold_held 0
 	// leasehold_hold_seconds 1
-	// leasehold_waiting 0
 }

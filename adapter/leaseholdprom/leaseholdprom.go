@@ -20,9 +20,9 @@ import (
 
 // Options configure a Collector. The zero value of each field is its default.
 type Options struct {
-	// Lock adds the label lock to all metrics. It maps a resource's name to the value, of which
-	// there must be few: each is a series of every metric until the process ends. nil: no such
-	// label.
+	// Lock adds the label lock to all metrics, and the metrics leasehold_used and leasehold_limit. It
+	// maps a resource's name to the value, of which there must be few: each is a series of every
+	// metric until the process ends. nil: no such label.
 	Lock func(name string) string
 	// Engines are the names, as in driver.Features.Engine, whose series New starts at zero. They
 	// must be empty if Lock is set, because New does not know its values. nil: each engine's series
@@ -36,11 +36,14 @@ type Options struct {
 type Collector struct {
 	lock    func(name string) string
 	started sync.Map // of [2]string: label values whose series have started
+	reasons sync.Map // of uint64: why a wait, by its ID, is counted as waiting
 
 	acquire  *prometheus.HistogramVec // by outcome
 	hold     *prometheus.HistogramVec // by end
-	waiting  *prometheus.GaugeVec
+	waiting  *prometheus.GaugeVec     // by reason
 	held     *prometheus.GaugeVec
+	used     *prometheus.GaugeVec
+	limit    *prometheus.GaugeVec
 	slack    *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 	lost     *prometheus.CounterVec // by cause
@@ -70,16 +73,18 @@ func New(o *Options) (*Collector, error) {
 	histogram := func(name, help string, buckets []float64, by ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, c.labels(by...))
 	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, c.labels())
+	gauge := func(name, help string, by ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, c.labels(by...))
 	}
 	counter := func(name, help string, by ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, c.labels(by...))
 	}
 	c.acquire = histogram("leasehold_acquire_seconds", "How long calls that acquire a lock took, by what came of them.", seconds, "outcome")
 	c.hold = histogram("leasehold_hold_seconds", "How long locks were held, by how that ended.", seconds, "end")
-	c.waiting = gauge("leasehold_waiting", "Calls that acquire a lock and have not returned.")
+	c.waiting = gauge("leasehold_waiting", "Calls that acquire a lock and have not returned, by what they wait for.", "reason")
 	c.held = gauge("leasehold_held", "Leases that are held, nested ones included.")
+	c.used = gauge("leasehold_used", "Weight of the shared leases that are held, nested ones included.")
+	c.limit = gauge("leasehold_limit", "The limit that the last call with one asked for.")
 	c.slack = histogram("leasehold_renewal_slack_ratio", "What renewals found left of the lease, as a share of its TTL.", shares)
 	c.failures = counter("leasehold_renewal_failures_total", "Renewals that failed. Each lease is tried again until it ends.")
 	c.lost = counter("leasehold_lost_total", "Leases that ended before they were released, by cause.", "cause")
@@ -151,8 +156,11 @@ func (c *Collector) start(e leasehold.Event) {
 	for _, cause := range leasehold.Causes() {
 		c.lost.WithLabelValues(c.of(e, cause)...)
 	}
-	c.waiting.WithLabelValues(c.of(e)...)
+	for _, reason := range leasehold.Reasons() {
+		c.waiting.WithLabelValues(c.of(e, reason)...)
+	}
 	c.held.WithLabelValues(c.of(e)...)
+	c.used.WithLabelValues(c.of(e)...)
 	c.slack.WithLabelValues(c.of(e)...)
 	c.failures.WithLabelValues(c.of(e)...)
 	c.recalls.WithLabelValues(c.of(e)...)
@@ -166,10 +174,27 @@ func (c *Collector) waits(e leasehold.Event) {
 	switch {
 	case e.Step == leasehold.StepBegun:
 		c.start(e)
-		c.waiting.WithLabelValues(c.of(e)...).Inc()
+		c.waitsFor(e, e.Reason())
+		if e.Limit > 0 {
+			c.limit.WithLabelValues(c.of(e)...).Set(float64(e.Limit))
+		}
+	case e.Step == leasehold.StepQueued:
+		c.waitsFor(e, e.Reason())
 	case e.Step.Ends():
-		c.waiting.WithLabelValues(c.of(e)...).Dec()
+		c.waitsFor(e, "")
 		c.acquire.WithLabelValues(c.of(e, e.Step.String())...).Observe(e.Took.Seconds())
+	}
+}
+
+// waitsFor counts a call as waiting for reason, and no longer for what it waited for before; empty: it
+// does not wait.
+func (c *Collector) waitsFor(e leasehold.Event, reason string) {
+	if was, waits := c.reasons.LoadAndDelete(e.ID); waits {
+		c.waiting.WithLabelValues(c.of(e, was.(string))...).Dec()
+	}
+	if reason != "" {
+		c.reasons.Store(e.ID, reason)
+		c.waiting.WithLabelValues(c.of(e, reason)...).Inc()
 	}
 }
 
@@ -177,6 +202,7 @@ func (c *Collector) holds(e leasehold.Event) {
 	switch {
 	case e.Step == leasehold.StepBegun:
 		c.held.WithLabelValues(c.of(e)...).Inc()
+		c.used.WithLabelValues(c.of(e)...).Add(float64(e.Weight))
 	case e.Step == leasehold.StepRecalled:
 		c.recalls.WithLabelValues(c.of(e)...).Inc()
 	case e.Step == leasehold.StepOutranked:
@@ -186,6 +212,7 @@ func (c *Collector) holds(e leasehold.Event) {
 		return
 	}
 	c.held.WithLabelValues(c.of(e)...).Dec()
+	c.used.WithLabelValues(c.of(e)...).Sub(float64(e.Weight))
 	c.hold.WithLabelValues(c.of(e, e.Step.String())...).Observe(e.Took.Seconds())
 	if cause := e.Cause(); cause != "" {
 		c.lost.WithLabelValues(c.of(e, cause)...).Inc()
@@ -211,7 +238,11 @@ func (c *Collector) renews(e leasehold.Event) {
 }
 
 func (c *Collector) all() []prometheus.Collector {
-	return []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost, c.keeps, c.recalls, c.outranks}
+	all := []prometheus.Collector{c.acquire, c.hold, c.waiting, c.held, c.slack, c.failures, c.lost, c.keeps, c.recalls, c.outranks}
+	if c.lock != nil {
+		all = append(all, c.used, c.limit)
+	}
+	return all
 }
 
 // Describe implements prometheus.Collector.

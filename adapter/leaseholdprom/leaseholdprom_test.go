@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -157,7 +158,7 @@ func testScrape(t *testing.T) {
 		"leasehold_hold_seconds end=released engine=memory":       2,
 		"leasehold_hold_seconds end=lost engine=memory":           1,
 		"leasehold_hold_seconds end=evicted engine=memory":        1,
-		"leasehold_waiting engine=memory":                         0,
+		"leasehold_waiting engine=memory reason=call":             0,
 		"leasehold_held engine=memory":                            1,
 		"leasehold_lost_total cause=expired engine=memory":        1,
 		"leasehold_lost_total cause=evicted engine=memory":        1,
@@ -197,6 +198,67 @@ func TestLockLabel(t *testing.T) {
 	if got["leasehold_held engine=memory lock=a"] != 2 || got["leasehold_held engine=memory lock=b"] != 1 {
 		t.Errorf("%v", got)
 	}
+}
+
+// Limits are seen by lock: what is used, and who waits for room and who to be alone.
+func TestLimits(t *testing.T) { synctest.Test(t, testLimits) }
+
+func testLimits(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry, Lock: func(name string) string { return name }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := memory.NewServer()
+	locker := func() *leasehold.Locker {
+		l, err := leasehold.New(engine.Connect(), &leasehold.Options{Trace: metrics.Trace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	locks, others := locker(), locker()
+	defer locks.Close()
+	defer others.Close()
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wait := func(l *leasehold.Locker, opts ...leasehold.Option) {
+		calls.Go(func() {
+			if _, err := l.Acquire(ctx, "gpu", opts...); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+	}
+	lease, err := locks.Acquire(t.Context(), "gpu", leasehold.Limit(5), leasehold.Weight(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(counts map[string]float64) {
+		t.Helper()
+		got := scrape(t, registry)
+		for name, n := range counts {
+			series, reason, _ := strings.Cut(name, " ")
+			if reason != "" {
+				reason = " reason=" + reason
+			}
+			if v, ok := got["leasehold_"+series+" engine=memory lock=gpu"+reason]; !ok || v != n {
+				t.Errorf("%s is %v (%t), want %v", name, v, ok, n)
+			}
+		}
+	}
+	wait(locks, leasehold.Limit(5), leasehold.Weight(4))
+	wait(others)
+	wait(others)
+	want(map[string]float64{"used": 3, "limit": 5, "waiting call": 0, "waiting limit": 1, "waiting exclusive": 1, "waiting process": 1})
+	cancel()
+	calls.Wait()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(map[string]float64{"used": 0, "limit": 5, "waiting limit": 0, "waiting exclusive": 0, "waiting process": 0})
 }
 
 // What an engine's first lock starts is there before, for engines that are named.

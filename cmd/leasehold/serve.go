@@ -113,12 +113,13 @@ Limits: rate`},
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
 	s.history.add(flags)
 	s.webhook.add(flags)
+	flags.BoolVar(&s.opts.MetricLimits, "metrics-limits", false, "show names with a limit, and how much is used, in /metrics")
 	flags.IntVar(&s.opts.Limits.Waiting, "max-waiting", 0, "at most `N` waiting calls (default 20000)")
 	flags.IntVar(&s.opts.Limits.Streams, "max-streams", 0, "at most `N` event streams (default 5000)")
 	flags.IntVar(&s.opts.Limits.StreamsEach, "max-streams-each", 0, "at most `N` event streams per client (default 1000)")
 	flags.IntVar(&s.opts.Limits.WaitingEach, "max-waiting-each", 0, "at most `N` waiting calls per client (default 10000)")
 	flags.Float64Var(&s.opts.Limits.Rate, "rate", 0, "at most `N` calls per second and client, renewals and releases excluded (default no limit)")
-	flags.StringSliceVar(&s.opts.Hosts, "host", nil, "accept `NAME` as a host name from this machine, too")
+	flags.StringSliceVar(&s.opts.Hosts, "host", nil, "also accept `NAME` as host from this machine")
 	return cmd
 }
 

@@ -41,8 +41,8 @@ func TestChoosingHasTheFeatures(t *testing.T) {
 // features is the table of all engines.
 func features(t *testing.T) string {
 	b := &strings.Builder{}
-	b.WriteString("| engine | fencing | shared | fair | wakes | resumes | `AtLeast` | `ls`, `show` | `evict` | shortest TTL | in steps of |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| engine | fencing | shared | weights | `SetLimit` | fair | wakes | recalls | `Keep` | resumes | `AtLeast` | `ls`, `show`, `evict` | shortest TTL | in steps of |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, engine := range []struct {
 		name string
 		open func() (driver.Driver, error)
@@ -92,11 +92,21 @@ func row(t *testing.T, d driver.Driver) []string {
 	if f.SessionTTL > 0 {
 		shortest, step = f.SessionTTL.String()+", as its session gives", "–"
 	}
-	row := []string{}
-	for _, has := range []bool{f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, operates, operates} {
-		row = append(row, map[bool]string{true: "yes", false: "no"}[has])
+	recalls := yes(f.Tells)
+	if f.Tells && !f.Recalls {
+		recalls = "slow"
 	}
-	return append(row, shortest, step)
+	return []string{
+		yes(f.Fencing), yes(f.Shared), yes(f.Weights), yes(f.Limits), yes(f.Fair), yes(f.Wakes), recalls, yes(f.Keeps),
+		yes(f.Resumes), yes(f.Lingers), yes(operates), shortest, step,
+	}
+}
+
+func yes(has bool) string {
+	if has {
+		return "yes"
+	}
+	return "no"
 }
 
 func onSQL(t *testing.T, client, dsn string, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error)) func() (driver.Driver, error) {

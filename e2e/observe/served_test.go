@@ -252,10 +252,15 @@ func (r *recording) repeat(d time.Duration) {
 // store that is gone.
 func TestProcessIsObserved(t *testing.T) {
 	store := servers.StartRedis(t)
-	proc := startProcess(t, "redis://"+store.Addr(), nil)
+	proc := startProcess(t, "redis://"+store.Addr(), nil, "--metrics-limits")
 	s := &served{recording: newRecording(t)}
 	s.target = proc
 	s.repeat(5 * time.Minute)
+	for path, body := range map[string]string{"/v1/limit": `{"name":"c","limit":5}`, "/v1/acquire": `{"name":"c","owner":"one","ttl_ms":600000}`} {
+		if got := s.call(path, "%s", body); got != http.StatusOK {
+			t.Fatalf("%s: %d", path, got)
+		}
+	}
 	if got := s.call("/v1/acquire", `{"name":"a","owner":"holds","ttl_ms":60000}`); got != http.StatusOK {
 		t.Fatalf("acquire: %d", got)
 	}

@@ -152,7 +152,7 @@ func wantCounts(t *testing.T, c *collector, outcomes, ends map[string]uint64) {
 		{"leasehold.lost", "leasehold.cause", map[string]uint64{"evicted": 1, "expired": 0, "max_hold": 0, "engine": 0}},
 		{"leasehold.renewal.failures", "leasehold.engine", none},
 		{"leasehold.held", "leasehold.engine", none},
-		{"leasehold.waiting", "leasehold.engine", none},
+		{"leasehold.waiting", "leasehold.reason", map[string]uint64{"call": 0}},
 	} {
 		if got := c.counts(want.metric, want.by); !maps.Equal(got, want.counts) {
 			t.Errorf("OTLP has %s as %v, want %v", want.metric, got, want.counts)
