@@ -460,6 +460,21 @@ func TestPagesOfAHistory(t *testing.T) {
 	}
 }
 
+// An eviction stays among the last ends, however many leases are released after it.
+func TestTroublesStayInTheOverview(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	s.post(wire.Acquire, `{"name":"evicted","owner":"a","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Evict, `{"name":"evicted","owner":"a","reason":"r"}`).want(t, 200, "")
+	for range 12 {
+		s.cycle("busy")
+	}
+	ends := ask[wire.Figures](t, s.url+wire.Overview).Ends
+	if len(ends) != 10 || ends[9].Name != "evicted" || ends[0].Name != "busy" {
+		t.Errorf("%d ends: %+v", len(ends), ends)
+	}
+}
+
 // Nobody learns of names that he may not view, by the history or by figures.
 func TestHistoryOfWhatOneMayView(t *testing.T) {
 	t.Parallel()

@@ -65,10 +65,11 @@ func (one *holding) begins(h driver.Holder) {
 // silent is for how long looks have seen no renewal of a lease that was over at then, by its last end, if that is more than
 // half of what is known of its length; nil: it may have been released.
 func (one *holding) silent(then time.Time) *int64 {
-	if length := one.length(); length == 0 || one.end.left <= 0 || then.Before(one.end.answered.Add(one.end.left)) || then.Sub(one.still) < length/2 {
+	length, seen := one.length(), one.end.answered.Sub(one.still) // since then nobody has looked
+	if length == 0 || one.end.left <= 0 || then.Before(one.end.answered.Add(one.end.left)) || seen < length/2 {
 		return nil
 	}
-	return sinceOf(one.still, then)
+	return sinceOf(one.still, one.end.answered)
 }
 
 // length is for how long the lease was granted or renewed last: exactly if this instance did that, and else what it is at

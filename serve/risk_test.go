@@ -118,13 +118,23 @@ func TestALeaseThatNobodyRenewedWhereTheStoreDoesNotSayLengths(t *testing.T) {
 			t.Errorf("at risk: %v", n)
 		}
 		time.Sleep(40 * time.Second)
+		by.want(200, wire.Acquire, `{"name":"short","owner":"d","ttl_ms":4000,"details":{"program":"p"}}`)
+		for range 11 {
+			time.Sleep(time.Second)
+			by.want(200, wire.Renew, `{"name":"short","owner":"d","ttl_ms":4000}`)
+		}
+		by.want(200, wire.Release, `{"name":"short","owner":"d"}`)
+		time.Sleep(6 * time.Second)
 		silent := map[string]bool{}
 		for _, e := range told[wire.Entries](s, wire.History).Entries {
 			if e.Kind == wire.EventEnded {
-				silent[e.Name] = e.Silent != nil && *e.Silent > 50_000
+				silent[e.Name] = e.Silent != nil
+				if e.Name == "young" && (e.Silent == nil || *e.Silent < 50_000) {
+					t.Errorf("the young one: %+v", e)
+				}
 			}
 		}
-		if !silent["young"] || silent["curl"] || len(silent) != 3 {
+		if !silent["young"] || silent["curl"] || silent["short"] || len(silent) != 4 {
 			t.Errorf("ended after a silence: %v", silent)
 		}
 	})
