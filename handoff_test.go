@@ -243,9 +243,15 @@ func TestNothingIsLeftAfterARace(t *testing.T) {
 func TestHandOverAndLossRace(t *testing.T) {
 	server := memory.NewServer()
 	locks := newLocker(t, server.Connect(), nil)
-	other := newLocker(t, server.Connect(), nil)
+	raceWithEvictions(t, locks, newLocker(t, server.Connect(), nil), 8, func() {})
+	acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
+}
+
+// raceWithEvictions acquires and releases in goroutines of locks, while other evicts whoever holds, with pauses.
+func raceWithEvictions(t *testing.T, locks, other *leasehold.Locker, goroutines int, pause func()) {
+	t.Helper()
 	stop := make(chan struct{})
-	var evictions sync.WaitGroup
+	var evictions, wg sync.WaitGroup
 	evictions.Go(func() {
 		for {
 			select {
@@ -253,13 +259,13 @@ func TestHandOverAndLossRace(t *testing.T) {
 				return
 			default:
 			}
+			pause()
 			if st, _ := other.Inspect(t.Context(), "a"); len(st.Holders) > 0 {
 				other.Evict(t.Context(), "a", st.Holders[0].Owner.Reveal(), "race")
 			}
 		}
 	})
-	var wg sync.WaitGroup
-	for range 8 {
+	for range goroutines {
 		wg.Go(func() {
 			for range 500 {
 				lease, err := locks.Acquire(t.Context(), "a")
@@ -277,7 +283,6 @@ func TestHandOverAndLossRace(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	evictions.Wait()
-	acquire(t, locks, "a", leasehold.Wait(0)).Release(t.Context())
 }
 
 // A lease that is handed to a waiter at the moment it gives up goes on, in the background

@@ -48,7 +48,7 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.locker.clock.Now()
-	fit := h.phase != kept && h.canHandOver() || h.phase == kept && h.isFresh(now) && h.suits(a)
+	fit := h.phase != kept && h.canHandOver() || h.phase == kept && h.canTakeKept(now, a)
 	if !fit || !h.transition(onTake) {
 		h.leave()
 		h.holders.hasTurn = false

@@ -47,11 +47,21 @@ func (r *request) keepable() bool {
 // must be left. Requires h.mu.
 func (h *hold) window() time.Duration { return min(h.locker.opts.Keep, h.deadline.span/2) }
 
-// isFresh reports whether the hold may be kept, or be taken by another call. Requires h.mu.
-func (h *hold) isFresh(now boottime.Instant) bool {
-	return h.keep != nil && h.keep.able && !h.recalled && !h.over() && h.holders.hasTurn &&
+// isFresh reports whether the hold may be kept. Requires h.mu.
+func (h *hold) isFresh(now boottime.Instant) bool { return !h.recalled && h.isConfirmed(now) }
+
+// isConfirmed reports whether the engine's last word is enough for another call to take the hold.
+// Requires h.mu.
+func (h *hold) isConfirmed(now boottime.Instant) bool {
+	return h.keep != nil && h.keep.able && !h.over() && h.holders.hasTurn &&
 		h.grant.handOvers < maxHandOvers &&
 		now.Sub(h.keep.word) < h.window()
+}
+
+// canTakeKept reports whether a call may take the kept hold. One that was recalled on its way to
+// the call may be taken as if it were handed over. Requires h.mu.
+func (h *hold) canTakeKept(now boottime.Instant, a *acquisition) bool {
+	return h.isConfirmed(now) && h.suits(a) && (!h.recalled || h.canHandOver())
 }
 
 // suits reports whether the hold is what a would be granted. Requires h.mu.

@@ -898,39 +898,7 @@ func TestKeepAndLossRace(t *testing.T) {
 	server := memory.NewServer()
 	var pairs locktest.Pairs
 	locks := newLocker(t, server.Connect(), &leasehold.Options{Keep: 10 * time.Millisecond, Trace: pairs.Trace})
-	other := newLocker(t, server.Connect(), nil)
-	stop := make(chan struct{})
-	var evictions, wg sync.WaitGroup
-	evictions.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(rand.N(200 * time.Microsecond)):
-			}
-			if st, _ := other.Inspect(t.Context(), "a"); len(st.Holders) > 0 {
-				other.Evict(t.Context(), "a", st.Holders[0].Owner.Reveal(), "race")
-			}
-		}
-	})
-	for range 4 {
-		wg.Go(func() {
-			for range 500 {
-				lease, err := locks.Acquire(t.Context(), "a")
-				if errors.Is(err, leasehold.ErrLost) {
-					continue // evicted before Acquire returned
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				lease.Release(t.Context())
-			}
-		})
-	}
-	wg.Wait()
-	close(stop)
-	evictions.Wait()
+	raceWithEvictions(t, locks, newLocker(t, server.Connect(), nil), 4, func() { time.Sleep(rand.N(200 * time.Microsecond)) })
 	acquire(t, locks, "a", leasehold.Wait(time.Second)).Release(t.Context())
 	locks.Close()
 	if err := pairs.Err(); err != nil || len(pairs.Open()) > 0 {

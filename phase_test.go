@@ -197,10 +197,36 @@ func TestHoldChangesBeforeItIsOffered(t *testing.T) {
 	}
 }
 
+// A recall on the way to a call leaves it the hold, as long as that may be handed over.
+func TestHoldIsRecalledBeforeItIsTaken(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := stageIn(t, &agreeing{}, kept, &Options{Keep: time.Hour})
+			defer s.locks.Close()
+			s.locks.queue.take("a")
+			if late {
+				time.Sleep(DefaultHandOver)
+			}
+			s.h.recall()
+			lease, err := s.a.take(s.h, StepTaken)
+			if (lease == nil) != late || err != nil {
+				t.Fatalf("late: %v: %v, %v", late, lease, err)
+			}
+			if late {
+				s.locks.queue.pass("a")
+				return
+			}
+			if err := lease.Release(t.Context()); err != nil || s.h.phase == kept {
+				t.Errorf("released in phase %s, %v", phaseNames[s.h.phase], err)
+			}
+		})
+	}
+}
+
 // Whatever happens between the call that finds a hold kept and its take, that call has the turn.
 func TestHoldChangesBeforeItIsTaken(t *testing.T) {
 	for what, change := range map[string]func(s *stage){
-		"recalled": func(s *stage) { s.h.recall() },
+		"recalled": func(s *stage) { time.Sleep(DefaultHandOver); s.h.recall() },
 		"lost":     func(s *stage) { s.h.lose(ErrLost) },
 		"known":    func(s *stage) { s.h.neverKeep() },
 	} {

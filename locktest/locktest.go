@@ -114,7 +114,7 @@ func Cases() []Case {
 // Run runs each case as a subtest of t. It must not be called from a parallel test: some
 // cases count the goroutines of the process.
 func Run(t *testing.T, h Harness) {
-	run(t, offers(t, h), together(t, h), func(t *testing.T, c Case) { c.Run(t, h) })
+	run(t, offers(t, h), togetherOn(t, h), func(t *testing.T, c Case) { c.Run(t, h) })
 }
 
 // RunBubbled runs each case as Run does, in a bubble of testing/synctest. Waiting then takes no
@@ -122,7 +122,7 @@ func Run(t *testing.T, h Harness) {
 // itself run without. It is for engines inside the process, which make no blocking system calls
 // and never hold a mutex for long. harness is called for each case, in its bubble.
 func RunBubbled(t *testing.T, harness func() Harness) {
-	run(t, offers(t, harness()), runtime.GOMAXPROCS(0), func(t *testing.T, c Case) {
+	run(t, offers(t, harness()), func() int { return runtime.GOMAXPROCS(0) }, func(t *testing.T, c Case) {
 		if c.Alone {
 			c.Run(t, harness())
 			return
@@ -131,8 +131,9 @@ func RunBubbled(t *testing.T, harness func() Harness) {
 	})
 }
 
-// run runs what is offered as subtests, several at once but for those that must be alone.
-func run(t *testing.T, offered Need, several int, runCase func(*testing.T, Case)) {
+// run runs what is offered as subtests, several at once but for those that must be alone. Before each case it asks whether
+// more could run.
+func run(t *testing.T, offered Need, several func() int, runCase func(*testing.T, Case)) {
 	one := func(c Case) {
 		t.Run(c.Name, func(t *testing.T) {
 			if missing := c.Needs &^ offered; missing != 0 {
@@ -151,13 +152,19 @@ func run(t *testing.T, offered Need, several int, runCase func(*testing.T, Case)
 		}
 	}()
 	var workers sync.WaitGroup
-	for range several {
-		workers.Go(func() {
-			for c := range queue {
-				one(c)
+	others := 0
+	workers.Go(func() {
+		for c := range queue {
+			for ; others+1 < several(); others++ {
+				workers.Go(func() {
+					for c := range queue {
+						one(c)
+					}
+				})
 			}
-		})
-	}
+			one(c)
+		}
+	})
 	workers.Wait()
 	for _, c := range Cases() {
 		if c.Alone {
@@ -184,23 +191,33 @@ func skipped(offered Need) string {
 	return fmt.Sprintf("%d of %d cases skipped, for want of %v", n, len(Cases()), want)
 }
 
-// together returns how many cases run at once. They mostly wait for leases to expire, so it does
-// not follow the number of processors as -parallel does. But a case that loads the engine delays
-// the others. So there are fewer if a call takes more than a millisecond. There is one if the
-// machine is so busy that leases would end during the calls of a case.
-func together(t testing.TB, h Harness) int {
-	const calls, slow, busy, many, few = 20, time.Millisecond, 20 * time.Millisecond, 8, 4
+// togetherOn returns what tells how many cases may run at once. They mostly wait for leases to
+// expire, so it does not follow the number of processors as -parallel does. But a case that loads
+// the engine delays the others. So there are fewer if a call takes more than a millisecond. There
+// is one while the machine is so busy that leases would end during the calls of a case: it is
+// measured again, as a machine that builds programs is busy only for a while.
+func togetherOn(t testing.TB, h Harness) func() int {
+	const calls, slow, busy, many, few, again = 20, time.Millisecond, 20 * time.Millisecond, 8, 4, 5 * time.Second
 	c := contend(t, open(t, h), request(newName(t)))
-	start := time.Now()
-	for range calls / 2 {
-		c.granted("the resource is free")
-		c.released()
+	n, measured := 1, time.Time{}
+	return func() int {
+		start := time.Now()
+		if n == many || start.Sub(measured) < again {
+			return n
+		}
+		for range calls / 2 {
+			if _, err := c.try(); err != nil || c.release() != nil {
+				return n // which is for the cases to tell
+			}
+		}
+		measured = time.Now()
+		switch took := measured.Sub(start); {
+		case took > calls*busy:
+		case took > calls*slow:
+			n = max(n, few)
+		default:
+			n = many
+		}
+		return n
 	}
-	switch took := time.Since(start); {
-	case took > calls*busy:
-		return 1
-	case took > calls*slow:
-		return few
-	}
-	return many
 }

@@ -64,9 +64,8 @@ func BenchmarkNames(b *testing.B) {
 // build builds the command.
 func build(b *testing.B) (command string) {
 	command = filepath.Join(b.TempDir(), "leasehold")
-	out, err := exec.Command("go", "build", "-o", command, "github.com/leasehold-go/leasehold/cmd/leasehold").CombinedOutput()
-	if err != nil {
-		b.Fatalf("%v: %s", err, out)
+	if err := servers.Program(command, "github.com/leasehold-go/leasehold/cmd/leasehold"); err != nil {
+		b.Fatal(err)
 	}
 	return command
 }

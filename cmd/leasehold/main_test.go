@@ -17,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // binary is the real command, built once.
@@ -34,8 +36,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "leasehold")
-	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
+	if err := servers.Program(binary, "."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	for _, name := range []string{"LEASEHOLD_STORE", "LEASEHOLD_NAME", "LEASEHOLD_OWNER", "LEASEHOLD_TOKEN"} {

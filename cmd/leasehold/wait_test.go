@@ -64,7 +64,7 @@ func TestWaitUntilALeaseEnds(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("a lease of 2 s: it took %v", took)
 	}
-	c.wantRun(0, "--at-least", "2s", "kept", "--", "true")
+	c.wantRun(0, "--at-least", "5s", "kept", "--", "true")
 	c.want(1, "wait", "-w", "0", "kept")
 	c.want(0, "wait", "kept")
 }

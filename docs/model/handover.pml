@@ -9,7 +9,7 @@
  *   handed = true                Lease.Release, hold.handOver, localQueue.handOver
  *   gets, of what was handed     acquisition.take and hold.take in handover.go: the latter checks the lease again; if
  *                                it is not fit, it gives the lease up and contends
- *   FRESH                        hold.isFresh in keep.go
+ *   FRESH                        hold.isConfirmed in keep.go
  *   kept = true                  hold.offer, localQueue.offer; asKept: a waiter is offered it at once
  *   kept = false                 localQueue.take and enter, or reclaim by GiveBack
  *   GiveBack                     hold.giveBack and check: a recall, the end of the window, Close

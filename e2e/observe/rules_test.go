@@ -26,13 +26,14 @@ type shop struct {
 	locks  *leasehold.Locker
 	server *memory.Server
 	engine *locktest.Faulty
-	rival  *leasehold.Locker // of another process, which nobody records
+	lock   func(name string) string // of the exporter's options
+	rival  *leasehold.Locker        // of another process, which nobody records
 }
 
 // newShop is for a synctest bubble.
-func newShop(t *testing.T) *shop {
+func newShop(t *testing.T, lock func(name string) string) *shop {
 	t.Helper()
-	s := &shop{recording: newRecording(t), server: memory.NewServer()}
+	s := &shop{recording: newRecording(t), server: memory.NewServer(), lock: lock}
 	s.start()
 	var err error
 	if s.rival, err = leasehold.New(s.server.Connect(), nil); err != nil {
@@ -45,7 +46,7 @@ func newShop(t *testing.T) *shop {
 func (s *shop) start() {
 	s.t.Helper()
 	registry := prometheus.NewRegistry()
-	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry})
+	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry, Lock: s.lock})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -189,6 +190,7 @@ var endings = []life{
 // Each rule fires in the lives that it is for, and in no other. What it goes by is what a Locker has
 // exported, from its first sample on.
 func TestRulesFire(t *testing.T) {
+	t.Parallel()
 	var file strings.Builder
 	alerts, err := filepath.Abs(docs + "alerts.yml")
 	if err != nil {
@@ -212,7 +214,7 @@ func (l life) group(t *testing.T, last string) (group string) {
 		want[a] = 1
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+		s := newShop(t, nil)
 		l.live(s)
 		s.close()
 		expr := fmt.Sprintf(`count by (alertname, cause) (last_over_time(ALERTS{alertstate="firing"}[%s]))`, last)
@@ -255,13 +257,15 @@ func panels(t *testing.T, dashboard string) []panel {
 
 // Each panel shows something of a process that trades, and the first of whatever happens to it.
 func TestPanelsShow(t *testing.T) {
+	t.Parallel()
 	var file strings.Builder
 	fmt.Fprintf(&file, "evaluation_interval: %v\ntests:\n", every)
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+		s := newShop(t, func(string) string { return "shop" })
 		go s.trade(20 * time.Minute)
 		lease := s.acquire(s.locks, "a")
 		kept := s.acquire(s.locks, "kept")
+		s.acquire(s.locks, "limited", leasehold.Limit(3))
 		s.pass(5 * time.Minute)
 		s.evict(lease)
 		s.engine.Next(locktest.OpRenew, locktest.LoseRequest)

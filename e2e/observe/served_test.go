@@ -162,6 +162,7 @@ var servedLives = []struct {
 
 // Each rule of the service fires in the lives that it is for, and in no other.
 func TestRulesOfTheServiceFire(t *testing.T) {
+	t.Parallel()
 	var file strings.Builder
 	fmt.Fprintf(&file, "rule_files: [%q]\nevaluation_interval: %v\ntests:\n", absolute(t, "alerts.yml"), every)
 	for _, l := range servedLives {
@@ -251,6 +252,7 @@ func (r *recording) repeat(d time.Duration) {
 // What a process exports shows in each panel, from the first event on, and fires the rules for the first loss and for a
 // store that is gone.
 func TestProcessIsObserved(t *testing.T) {
+	t.Parallel()
 	store := servers.StartRedis(t)
 	proc := startProcess(t, "redis://"+store.Addr(), nil, "--metrics-limits")
 	s := &served{recording: newRecording(t)}

@@ -54,6 +54,7 @@ func (c *collector) until(t *testing.T, name string, n int) (some []*trace.Span)
 // A call to "leasehold serve" is a child of its caller's span: of one that the header names, and of that of a Go program, also
 // when it waits.
 func TestCallsAreTraced(t *testing.T) {
+	t.Parallel()
 	c := &collector{}
 	proc := startProcess(t, "memory:", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.overHTTP(t), "OTEL_BSP_SCHEDULE_DELAY=100"})
 

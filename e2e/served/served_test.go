@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -44,9 +45,8 @@ func TestMain(m *testing.M) {
 }
 
 func build(path string) error {
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "github.com/leasehold-go/leasehold/cmd/leasehold")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the command: %w\n%s", err, out)
+	if err := servers.Program(path, "github.com/leasehold-go/leasehold/cmd/leasehold"); err != nil {
+		return err
 	}
 	return os.Setenv(binaryEnv, path)
 }
@@ -180,14 +180,32 @@ func (s *service) harness() locktest.Harness {
 	}
 }
 
-func TestRedisConformance(t *testing.T) {
-	apart.Run(t, func(t *testing.T) {
-		r := servers.StartRedis(t)
-		h := serve(t, "redis://"+r.Addr()).harness()
-		h.FlushState = func(t testing.TB) { r.Must(t, "FLUSHALL") }
-		h.Pause = func(testing.TB) (resume func()) { return r.Pause() }
-		locktest.Run(t, h)
-	})
+// TestRedisConformance runs the cases for which engine/httplock's run, on services in its own process, lacks something.
+func TestRedisConformance(t *testing.T) { apart.RunSome(t, cases(true), onRedis) }
+
+func TestRedisConformanceOfTheRest(t *testing.T) {
+	servers.Long(t, "engine/httplock runs these cases, on services in its own process")
+	apart.RunSome(t, cases(false), onRedis)
+}
+
+// cases is a pattern of the cases that disturb a store, or need other processes, or of the others.
+func cases(disturb bool) string {
+	const what = locktest.NeedPause | locktest.NeedRestart | locktest.NeedAddress | locktest.NeedFlushState
+	var names []string
+	for _, c := range locktest.Cases() {
+		if (c.Needs&what != 0) == disturb {
+			names = append(names, c.Name+"$")
+		}
+	}
+	return strings.Join(names, "|")
+}
+
+func onRedis(t *testing.T) {
+	r := servers.StartRedis(t)
+	h := serve(t, "redis://"+r.Addr()).harness()
+	h.FlushState = func(t testing.TB) { r.Must(t, "FLUSHALL") }
+	h.Pause = func(testing.TB) (resume func()) { return r.Pause() }
+	locktest.Run(t, h)
 }
 
 func TestPostgresConformance(t *testing.T) {

@@ -89,7 +89,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	if stays != nil {
 		return driver.Grant{}, d.drop(p, c.stay(ctx, p, s, stays))
 	}
-	var resp *clientv3.TxnResponse
+	var resp answer
 	switch {
 	case next:
 		if !sure {
@@ -126,9 +126,9 @@ func (d *Driver) drop(p *place, err error) error {
 }
 
 // decide acts on what the resource's keys were: a grant, a refusal, or more to do.
-func (c *claim) decide(ctx context.Context, p *place, resp *clientv3.TxnResponse, started boottime.Instant) (driver.Grant, error) {
+func (c *claim) decide(ctx context.Context, p *place, resp answer, started boottime.Instant) (driver.Grant, error) {
 	for range maxReads {
-		all, own := p.readQueue(resp)
+		all, own := p.readQueue(resp.TxnResponse)
 		before, rev := all, int64(math.MaxInt64)
 		if own >= 0 {
 			before, rev = all[:own], all[own].rev
@@ -192,9 +192,12 @@ func (c *claim) rule() queue.Claim {
 	return queue.Claim{Mode: c.req.Mode, Limit: c.req.Limit, Weight: c.req.Weight}
 }
 
-// limitIn is the operator's limit that resp has read; none if it does not matter to the claim.
-func (c *claim) limitIn(resp *clientv3.TxnResponse) (limit, error) {
-	l, err := c.d.limitIn(c.dir, resp)
+// limitIn is the operator's limit that resp has read. An exclusive claim needs none.
+func (c *claim) limitIn(resp answer) (limit, error) {
+	if !resp.limited {
+		return limit{unknown: true}, nil
+	}
+	l, err := c.d.limitIn(c.dir, resp.TxnResponse)
 	if c.req.Mode == driver.Exclusive {
 		return l, nil
 	}

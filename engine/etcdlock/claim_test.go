@@ -113,8 +113,8 @@ func TestQueueOfOneIsNotDecoded(t *testing.T) {
 		p.exists(c.made)
 		read := append(c.others, kv(p.key, 7))
 		queue, _ := p.readQueue(&clientv3.TxnResponse{Succeeded: true, Header: &pb.ResponseHeader{Revision: c.made}, Responses: []*pb.ResponseOp{
-			{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},
 			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{}}}, // no limit
+			{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},
 			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: read}}},
 		}})
 		if got := queue[len(queue)-1].Owner == ""; got != c.decoded { // there is no value

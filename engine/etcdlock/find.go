@@ -97,7 +97,7 @@ func (c *claim) find(ctx context.Context) error {
 		return nil
 	}
 	seen, err := d.list(ctx, c.dir)
-	if err != nil && !seen.limit.damaged {
+	if err != nil && !seen.limit.unknown {
 		return err
 	}
 	own := slices.IndexFunc(seen.queue, c.isOurs)

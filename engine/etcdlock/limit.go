@@ -18,8 +18,9 @@ import (
 
 // An operator's limit is the value of one of two keys below limitDir. Each change deletes one of them and
 // puts the other, in one transaction. So the watch of deletions, which every waiter has, tells of the
-// change in the order of the deletions that might let the waiter in. Every read of the queue reads the
-// limit, too, in the same transaction.
+// change in the order of the deletions that might let the waiter in. A read of the queue for shared claims
+// reads the limit, too, in the same transaction. One for exclusive claims does not: after it, shared ones
+// in the same line read again before they hold.
 //
 // Holders follow from the order of keys, so a lower limit has to tell who holds beyond it. These are the
 // first claims of the queue, and After is the last one's create revision. Who they are is decided when the
@@ -39,7 +40,7 @@ type limit struct {
 
 	key     string // "": there is none
 	mod     int64  // when it was set
-	damaged bool   // it is not known
+	unknown bool   // it is damaged, or was not read
 }
 
 // limitDir is what the keys of the limit of the resource at dir begin with. No resource, tombstone or mark has such keys.
@@ -56,8 +57,14 @@ func (d *Driver) limitedBy(key string) (dir string, ok bool) {
 
 // readsOf read the limit and the keys of the resource at dir.
 func (d *Driver) readsOf(dir string) []clientv3.Op {
-	return []clientv3.Op{clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix()), clientv3.OpGet(dir, clientv3.WithPrefix())}
+	return []clientv3.Op{d.limitOf(dir), keysOf(dir)}
 }
+
+func (d *Driver) limitOf(dir string) clientv3.Op {
+	return clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix())
+}
+
+func keysOf(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithPrefix()) }
 
 // limitIn is the limit of the resource at dir, if resp has read it.
 func (d *Driver) limitIn(dir string, resp *clientv3.TxnResponse) (limit, error) {
@@ -72,7 +79,7 @@ func (d *Driver) limitIn(dir string, resp *clientv3.TxnResponse) (limit, error) 
 func newLimit(kv *mvccpb.KeyValue) (l limit, err error) {
 	err = json.Unmarshal(kv.Value, &l)
 	if err != nil || l.Most < 0 || l.Most > driver.MaxWeight {
-		return limit{damaged: true}, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
+		return limit{unknown: true}, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
 	}
 	l.key, l.mod = string(kv.Key), kv.ModRevision
 	if l.After >= l.mod { // a copy from another cluster

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -324,33 +326,117 @@ func TestTooHeavyLeavesNoKey(t *testing.T) {
 	}
 }
 
-// Limits and weights cost no request: each cycle is one transaction to acquire and one to release.
+// Limits and weights cost no request: each cycle is one transaction to acquire and one to release. They cost an
+// exclusive claim no comparison and no operation either: whoever uses neither sends what it would without them.
 func TestWeightsAndLimitsCostNoRequest(t *testing.T) {
 	t.Parallel()
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	var taps tap
 	d := driverOn(t, taps.client(t, e), nil)
-	var sent atomic.Int64
-	count := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
-		sent.Add(1)
-		return send(ctx)
-	}
-	taps.txn.Store(&count)
-	for _, most := range []int{0, 3} {
-		limitTo(t, d, most)
-		for _, req := range []driver.Request{{}, {Mode: driver.Shared}, {Mode: driver.Shared, Weight: 3}} {
-			for _, queue := range []bool{false, true} {
-				req.Resource, req.Owner, req.TTL, req.Queue = "a", "owner", limitTTL, queue
-				sent.Store(0)
-				c := claimOf(t, d, req)
-				claimtest.Granted(t, c)
-				claimtest.Released(t, c)
-				if n := sent.Load(); n != 2 {
-					t.Errorf("%+v with a limit of %d: %d requests; want 2", req, most, n)
-				}
+	const release = ", 1 compare delete"
+	for _, c := range []struct {
+		req  driver.Request
+		want string
+	}{
+		{driver.Request{}, "3 compare put else count keys" + release},
+		{driver.Request{Queue: true}, "3 compare put keys else count keys" + release},
+		{driver.Request{Mode: driver.Shared}, "3 compare limit put else count limit keys" + release},
+		{driver.Request{Mode: driver.Shared, Queue: true}, "3 compare limit put keys else count limit keys" + release},
+		{driver.Request{Mode: driver.Shared, Weight: 3}, "3 compare limit put else count limit keys" + release},
+		{driver.Request{Mode: driver.Shared, Weight: 3, Queue: true}, "3 compare limit put keys else count limit keys" + release},
+	} {
+		for _, most := range []int{0, 3} {
+			limitTo(t, d, most)
+			c.req.Resource, c.req.Owner, c.req.TTL = "a", "owner", limitTTL
+			sent := taps.sent()
+			one := claimOf(t, d, c.req)
+			claimtest.Granted(t, one)
+			claimtest.Released(t, one)
+			if got := sent(); got != c.want {
+				t.Errorf("%+v with a limit of %d sends %q; want %q", c.req, most, got, c.want)
 			}
 		}
 	}
+}
+
+// Whoever waits for an exclusive lock reads no limit.
+func TestExclusiveWaitersReadNoLimit(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	holders, d := driverOn(t, clientOf(t, e), nil), driverOn(t, taps.client(t, e), nil)
+	req := driver.Request{Resource: "a", Owner: "holder", TTL: limitTTL}
+	holder := claimOf(t, holders, req)
+	claimtest.Granted(t, holder)
+	sent := taps.sent()
+	req.Owner, req.Queue = "waiter", true
+	waiter := claimOf(t, d, req)
+	if _, err := arm(t.Context(), waiter); err != nil {
+		t.Fatal(err)
+	}
+	if got := sent(); strings.Contains(got, "limit") || !strings.Contains(got, "keys") {
+		t.Errorf("a waiter sends %q; want no read of a limit", got)
+	}
+	shares := claimOf(t, d, sharing("shares"))
+	sent = taps.sent()
+	claimtest.Refused(t, shares)
+	if got := sent(); !strings.Contains(got, "limit") {
+		t.Errorf("a shared claim sends %q; want a read of the limit", got)
+	}
+	claimtest.Released(t, holder)
+	served(t, waiter)
+	claimtest.Released(t, waiter)
+	served(t, shares)
+}
+
+// sent returns what describes the transactions since then, and ends it.
+func (p *tap) sent() (end func() string) {
+	var mu sync.Mutex
+	var all []string
+	note := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		mu.Lock()
+		all = append(all, describe(req))
+		mu.Unlock()
+		return send(ctx)
+	}
+	p.txn.Store(&note)
+	return func() string {
+		p.txn.Store(nil)
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(all, ", ")
+	}
+}
+
+func describe(req *pb.TxnRequest) string {
+	var words []string
+	if n := len(req.Compare); n > 0 {
+		words = append(words, fmt.Sprint(n, " compare"))
+	}
+	words = append(words, operations(req.Success)...)
+	if len(req.Failure) > 0 {
+		words = append(append(words, "else"), operations(req.Failure)...)
+	}
+	return strings.Join(words, " ")
+}
+
+func operations(ops []*pb.RequestOp) (words []string) {
+	for _, op := range ops {
+		read := op.GetRequestRange()
+		switch {
+		case op.GetRequestPut() != nil:
+			words = append(words, "put")
+		case op.GetRequestDeleteRange() != nil:
+			words = append(words, "delete")
+		case read.CountOnly:
+			words = append(words, "count")
+		case strings.HasPrefix(string(read.Key), "leasehold////"):
+			words = append(words, "limit")
+		default:
+			words = append(words, "keys")
+		}
+	}
+	return words
 }
 
 // The limit is lowered after a claim that does not queue has read that there is room, and before its put: it is refused.
@@ -366,8 +452,9 @@ func TestLimitIsLoweredBeforeAPut(t *testing.T) {
 	req.Queue = false
 	next := claimOf(t, driverOn(t, taps.client(t, e), nil), req)
 	lowered := false
+	puts := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
 	lower := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
-		if !lowered && len(req.Success) > 0 && req.Success[0].GetRequestPut() != nil && len(req.Compare) > 3 { // the second put, that compares what was read
+		if !lowered && slices.ContainsFunc(req.Success, puts) && len(req.Compare) > 3 { // the second put, that compares what was read
 			lowered = true
 			limitTo(t, other, 1)
 		}
@@ -449,6 +536,28 @@ func TestLimitsUnderLoad(t *testing.T) {
 	var changes, limit, used, judged atomic.Int64 // changes is odd while the limit changes
 	var work sync.WaitGroup
 	over := make(chan struct{})
+	for i := range 2 { // who reads no limits, and has the driver of others read them again
+		work.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				lease, err := lockers[i].Acquire(t.Context(), "a", leasehold.TTL(limitTTL))
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				if now := used.Load(); now > 0 {
+					t.Errorf("%d are used beside an exclusive lease", now)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
 	for i := range 10 {
 		work.Go(func() {
 			for {

@@ -91,7 +91,7 @@ func TestLimitThatIsDamaged(t *testing.T) {
 		}
 	}
 	for _, value := range []string{"", "3", `{"limit":-1}`, `{"limit":2147483648}`, `{"limit":"3"}`} {
-		if l, err := newLimit(&mvccpb.KeyValue{Value: []byte(value), ModRevision: 9}); err == nil || !l.damaged {
+		if l, err := newLimit(&mvccpb.KeyValue{Value: []byte(value), ModRevision: 9}); err == nil || !l.unknown {
 			t.Errorf("%s: %+v, %v; want ErrCorrupt", value, l, err)
 		}
 	}
@@ -183,10 +183,22 @@ func TestLineForgetsWhatWasReadBesideAnotherLimit(t *testing.T) {
 		t.Error("it is not next behind one of two")
 	}
 	l.watch = 0
-	damaged := read(0, 12)
-	damaged.limit.damaged = true
-	if l.learn(1, boottime.Now(), damaged); next() { // by an exclusive claim, which does not care
+	unread := read(0, 12)
+	unread.limit = limit{unknown: true}
+	unread.rev = 13
+	wake := p.waitFor(read(1, 12), boottime.Now())
+	if p.stays() == nil || isWoken(wake) {
+		t.Error("it is not to wait behind one of one")
+	}
+	l.watch = 0
+	if l.learn(1, boottime.Now(), unread); next() { // by an exclusive claim, which needs none
 		t.Error("it is next beside a limit that is not known")
+	}
+	if p.stays() != nil || !isWoken(wake) {
+		t.Error("it does not read the limit that an exclusive claim did not")
+	}
+	if l.limits(d.dir("a"), 12); l.watch != 0 {
+		t.Error("what was read without the limit counts after that has changed")
 	}
 }
 

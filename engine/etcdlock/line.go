@@ -41,7 +41,7 @@ type deletion struct {
 // learn takes over what a read told that began at from, of which the watch hears since. It wakes those who are next.
 // Requires Driver.mu.
 func (l *line) learn(watch int, from boottime.Instant, seen look) {
-	if !seen.limit.damaged && seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // else it was overtaken
+	if seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // else it was overtaken
 		l.watch, l.from, l.look = watch, from, seen
 		l.heard = slices.DeleteFunc(l.heard, func(gone deletion) bool { return gone.rev <= seen.rev })
 		for _, gone := range l.heard {
@@ -118,7 +118,7 @@ func (l *line) tooHeavy(e entry) bool {
 // that nobody is let in by what is deleted after that. It is read again, once for all who wait. Requires Driver.mu.
 func (l *line) limits(dir string, rev int64) {
 	l.limited = rev
-	if l.watch != 0 && l.rev >= rev {
+	if l.watch != 0 && l.rev >= rev && !l.limit.unknown {
 		return // that was read with it
 	}
 	l.watch = 0

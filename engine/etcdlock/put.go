@@ -13,7 +13,7 @@ import (
 
 // put makes the key, unless it is there or must not come any more, under the conditions cmps. Without one, and
 // unless queue, it makes it only if the resource has no keys. It returns what keys the resource then has.
-func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (*clientv3.TxnResponse, error) {
+func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (answer, error) {
 	if queue || len(cmps) > 0 {
 		cmps = append(cmps, created(p.key, 0))
 	} else {
@@ -23,7 +23,7 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	d.mu.Lock()
 	if p.phase != idle { // meanwhile, by another claim of its owner, or by the end of its session
 		d.mu.Unlock()
-		return nil, errAgain
+		return answer{}, errAgain
 	}
 	p.moveTo(s)
 	floor := d.seen.Load()
@@ -32,9 +32,9 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	}
 	answered := awaiting(&p.unsure.puts, s)
 	p.listen()
-	k := d.keepAlive(s)
+	k, limited := d.keepAlive(s), p.wantsLimit()
 	d.mu.Unlock()
-	w := p.putOf(s, queue, cmps)
+	w := p.putOf(s, queue, limited, cmps)
 	resp, err := d.send(ctx, w)
 	d.mu.Lock()
 	if w.unsure == nil {
@@ -56,11 +56,11 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	switch {
 	case isGone(err):
 		d.lose(s)
-		return nil, errGone
+		return answer{}, errGone
 	case err != nil:
-		return nil, err
+		return answer{}, err
 	}
-	return resp, d.await(ctx, k)
+	return answer{resp, limited}, d.await(ctx, k)
 }
 
 // regressed gives up a place whose key has a revision that is not above the floor. Requires Driver.mu.
@@ -71,40 +71,59 @@ func (p *place) regressed(floor int64) error {
 
 // putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, the mark of its
 // owner, or that the session's lease is gone. Refused, it reads whether there are marks, and the queue.
-func (p *place) putOf(s *session, queue bool, cmps []clientv3.Cmp) *write {
-	marks, reads := p.d.markDir(p.claim.dir, p.claim.req.Owner), p.d.readsOf(p.claim.dir)
+func (p *place) putOf(s *session, queue, limited bool, cmps []clientv3.Cmp) *write {
+	marks, keys := p.d.markDir(p.claim.dir, p.claim.req.Owner), keysOf(p.claim.dir)
 	w := &write{
 		dir: p.claim.dir, wantsFree: !queue,
 		cmps:      append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
 		then:      []clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))},
-		otherwise: append([]clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly())}, reads...),
+		otherwise: []clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly()), keys},
 	}
-	switch {
-	case queue:
-		w.then = append(w.then, reads...)
-	case p.claim.req.Mode == driver.Shared:
-		w.then = append(w.then, reads[0])
+	if queue {
+		w.then = append(w.then, keys)
+	}
+	if limited {
+		limit := p.d.limitOf(p.claim.dir)
+		w.then, w.otherwise = slices.Insert(w.then, 0, limit), slices.Insert(w.otherwise, 1, limit)
 	}
 	return w
 }
 
+// An answer is what a put or a read has told of the resource.
+type answer struct {
+	*clientv3.TxnResponse
+	limited bool // it has read the limit
+}
+
+// wantsLimit reports whether a read of the queue is to read the limit as well: p is shared, or another place that is, and
+// waits, learns from that read. Requires Driver.mu.
+func (p *place) wantsLimit() bool {
+	return slices.ContainsFunc(p.line.places, func(one *place) bool {
+		return one.claim.req.Mode == driver.Shared && (one == p || one.phase < held)
+	})
+}
+
 // readLine reads the queue of the resource, keeping the place alive.
-func (p *place) readLine(ctx context.Context) (*clientv3.TxnResponse, error) {
+func (p *place) readLine(ctx context.Context) (answer, error) {
 	d := p.d
 	d.mu.Lock()
 	p.listen()
-	s, k := p.in, d.keepAlive(p.in)
+	s, k, limited := p.in, d.keepAlive(p.in), p.wantsLimit()
 	d.mu.Unlock()
 	if s == nil { // another process's
 		if err := p.keep(ctx, min(p.claim.req.TTL, waitTTL)); err != nil {
-			return nil, err
+			return answer{}, err
 		}
 	}
-	resp, err := d.read(ctx, d.readsOf(p.claim.dir)...)
-	if err != nil {
-		return nil, err
+	reads := []clientv3.Op{keysOf(p.claim.dir)}
+	if limited {
+		reads = d.readsOf(p.claim.dir)
 	}
-	return resp, d.await(ctx, k)
+	resp, err := d.read(ctx, reads...)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{resp, limited}, d.await(ctx, k)
 }
 
 // readQueue returns the queue that resp shows, and where the place's key is in it; -1: it
@@ -117,8 +136,7 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 		return nil, -1
 	}
 	last := resp.Responses[len(resp.Responses)-1].GetResponseRange()
-	put := resp.Responses[0].GetResponsePut() != nil
-	if put && len(resp.Responses) < 3 || p.in != nil && put && p.isAlone(resp, last.Kvs) { // nobody else has a key
+	if last == nil || p.in != nil && p.isAlone(resp, last.Kvs) { // nobody else has a key
 		return []entry{{content: content{Owner: p.claim.req.Owner}, key: p.key, rev: p.rev, lease: p.in.id}}, 0
 	}
 	queue = entries(p.claim.dir, last.Kvs)
@@ -135,5 +153,7 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 // isAlone reports whether resp is of a put that has just made the key, and what was read after it is that alone: nothing
 // need be decoded. Requires Driver.mu.
 func (p *place) isAlone(resp *clientv3.TxnResponse, read []*mvccpb.KeyValue) bool {
-	return resp.Succeeded && len(read) == 1 && read[0].CreateRevision == resp.Header.Revision && p.rev == resp.Header.Revision
+	n := len(resp.Responses)
+	return resp.Succeeded && n > 1 && resp.Responses[n-2].GetResponsePut() != nil &&
+		len(read) == 1 && read[0].CreateRevision == resp.Header.Revision && p.rev == resp.Header.Revision
 }

@@ -77,7 +77,7 @@ func (p *place) ahead() int {
 // be read. Requires Driver.mu.
 func (p *place) stays() *driver.Busy {
 	l, ahead := p.line, p.ahead()
-	if ahead < 1 || !p.known(l.queue[ahead]) || l.tooHeavy(l.queue[ahead]) {
+	if ahead < 1 || !p.known(l.queue[ahead]) || l.tooHeavy(l.queue[ahead]) || l.limit.unknown && ahead < len(l.holders()) {
 		return nil
 	}
 	busy := p.busy(l.queue[:ahead])
@@ -132,7 +132,7 @@ func (p *place) endWait() {
 // since the key was found. Requires Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	ahead := p.ahead()
-	if ahead < 0 || ahead >= len(p.line.holders()) {
+	if ahead < 0 || ahead >= len(p.line.holders()) || p.line.limit.unknown && p.line.queue[ahead].mode() == driver.Shared {
 		return p.phase == held, false
 	}
 	sure = p.known(p.line.queue[ahead]) &&

@@ -43,6 +43,43 @@ func queue(t *testing.T, d driver.Driver) {
 	}
 }
 
+// comes waits until the holder was told.
+func comes(t *testing.T, wanted *atomic.Int64) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); wanted.Load() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not told")
+		}
+	}
+}
+
+// forwarder is a proxy that streams.
+func forwarder(t *testing.T, service string) *httputil.ReverseProxy {
+	t.Helper()
+	target, err := url.Parse(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1
+	return forward
+}
+
+// behind is a driver whose service is h.
+func behind(t *testing.T, h http.Handler) driver.Driver {
+	t.Helper()
+	between := httptest.NewServer(h)
+	t.Cleanup(between.Close)
+	return opened(t, between.URL)
+}
+
+func opened(t *testing.T, url string) driver.Driver {
+	t.Helper()
+	d := open(t, url)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
 // A proxy that keeps the stream back, or cuts it, delays a recall to the next renewal.
 func TestARecallThatIsLostComesWithARenewal(t *testing.T) {
 	t.Parallel()
@@ -57,21 +94,14 @@ func TestARecallThatIsLostComesWithARenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := instances(t, memory.NewServer(), 1, nil)
-			target, err := url.Parse(service)
-			if err != nil {
-				t.Fatal(err)
-			}
-			forward := httputil.NewSingleHostReverseProxy(target)
-			between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			forward := forwarder(t, service)
+			d, other := behind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == wire.Events {
 					events(w, r)
 					return
 				}
 				forward.ServeHTTP(w, r)
-			}))
-			t.Cleanup(between.Close)
-			d, other := open(t, between.URL), open(t, service)
-			t.Cleanup(func() { d.Close(); other.Close() })
+			})), opened(t, service)
 			var wanted atomic.Int64
 			c := held(t, d, &wanted)
 			queue(t, other)
@@ -115,49 +145,28 @@ func TestARecallByAnotherInstance(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
 	a, b := instances(t, engine, 1, nil), instances(t, engine, 1, nil)
-	target := make(map[bool]*httputil.ReverseProxy)
-	for events, to := range map[bool]string{false: a, true: b} {
-		u, err := url.Parse(to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		target[events] = httputil.NewSingleHostReverseProxy(u)
-		target[events].FlushInterval = -1
-	}
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	target := map[bool]http.Handler{false: forwarder(t, a), true: forwarder(t, b)} // whether for events
+	d, other := behind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target[r.URL.Path == wire.Events].ServeHTTP(w, r)
-	}))
-	d, other := open(t, between.URL), open(t, a)
-	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	})), opened(t, a)
 	var wanted atomic.Int64
 	held(t, d, &wanted)
 	queue(t, other)
-	for end := time.Now().Add(20 * time.Second); wanted.Load() == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not told by the instance that has the stream")
-		}
-	}
+	comes(t, &wanted)
 }
 
 // A driver asks for a stream that tells who is wanted once a claim does, though it had one without before.
 func TestAStreamTellsOnceItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	service := instances(t, memory.NewServer(), 1, nil)
-	target, err := url.Parse(service)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.FlushInterval = -1
+	forward := forwarder(t, service)
 	asked := make(chan string, 16)
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d, other := behind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == wire.Events {
 			asked <- r.URL.Query().Get("kind")
 		}
 		forward.ServeHTTP(w, r)
-	}))
-	d, other := open(t, between.URL), open(t, service)
-	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	})), opened(t, service)
 	plain, err := d.Claim(driver.Request{Resource: "plain", Owner: "another-holder-of-this-test", TTL: time.Minute, Lost: func(error) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -179,23 +188,14 @@ func TestAStreamTellsOnceItIsAskedFor(t *testing.T) {
 		t.Fatal("no other stream is asked for")
 	}
 	queue(t, other)
-	for end := time.Now().Add(20 * time.Second); wanted.Load() == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not told")
-		}
-	}
+	comes(t, &wanted)
 }
 
 // A recall that comes while the answer with the grant is under way is not lost.
 func TestARecallBeforeTheAnswerThatGrants(t *testing.T) {
 	t.Parallel()
 	service := instances(t, memory.NewServer(), 1, nil)
-	target, err := url.Parse(service)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.FlushInterval = -1
+	forward := forwarder(t, service)
 	granted, pass := make(chan bool, 8), make(chan bool)
 	forward.ModifyResponse = func(r *http.Response) error {
 		if r.Request.URL.Path == wire.Acquire {
@@ -204,9 +204,7 @@ func TestARecallBeforeTheAnswerThatGrants(t *testing.T) {
 		}
 		return nil
 	}
-	between := httptest.NewServer(forward)
-	d, other := open(t, between.URL), open(t, service)
-	t.Cleanup(func() { d.Close(); other.Close(); between.Close() })
+	d, other := behind(t, forward), opened(t, service)
 	told := make(chan bool, 1)
 	c, err := d.Claim(driver.Request{Resource: "n", Owner: "the-holder-of-this-test", TTL: time.Minute, Wanted: func() {
 		select {
@@ -238,12 +236,7 @@ func TestARecallBeforeTheAnswerThatGrants(t *testing.T) {
 // A service that does not tell, such as an older one, which refuses fields that it does not know, is not asked to.
 func TestAServiceThatDoesNotTellIsNotAsked(t *testing.T) {
 	t.Parallel()
-	target, err := url.Parse(instances(t, memory.NewServer(), 1, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.FlushInterval = -1
+	forward := forwarder(t, instances(t, memory.NewServer(), 1, nil))
 	forward.ModifyResponse = func(r *http.Response) error {
 		if r.Request.URL.Path != wire.Features {
 			return nil
@@ -254,7 +247,7 @@ func TestAServiceThatDoesNotTellIsNotAsked(t *testing.T) {
 		r.Header.Set("Content-Length", strconv.Itoa(len(text)))
 		return err
 	}
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d := behind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body) // what is missing the service refuses
 		if bytes.Contains(text, []byte("wanted")) || r.URL.Query().Has("kind") {
 			t.Errorf("asked %s %s", r.URL, text)
@@ -262,8 +255,6 @@ func TestAServiceThatDoesNotTellIsNotAsked(t *testing.T) {
 		r.Body = io.NopCloser(bytes.NewReader(text))
 		forward.ServeHTTP(w, r)
 	}))
-	d := open(t, between.URL)
-	t.Cleanup(func() { d.Close(); between.Close() })
 	if f := d.Features(); f.Tells || f.Recalls || f.Keeps {
 		t.Fatalf("features %+v", f)
 	}

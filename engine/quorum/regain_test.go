@@ -204,34 +204,28 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			notRenewed(t, holder)
 		})
 	})
-	t.Run("before a renewal", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(3)
-			holder, _, links := heldByTwo(t, c, opts)
-			gate := make(chan struct{})
-			links[2].Next(locktest.OpTry, gated(gate))
-			mustRenew(t, holder, 2) // finds that node 3 has nothing, and asks it
-			another(t, c)
-			close(gate)
-			synctest.Wait()
-			notRenewed(t, holder)
-		})
-	})
-	t.Run("before its release", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(3)
-			holder, _, links := heldByTwo(t, c, opts)
-			gate := make(chan struct{})
-			links[2].Next(locktest.OpTry, gated(gate))
-			mustRenew(t, holder, 2) // finds that node 3 has nothing, and asks it
-			another(t, c)
-			close(gate)
-			synctest.Wait()
+	for before, lost := range map[string]func(t *testing.T, holder driver.Claim){
+		"a renewal": notRenewed,
+		"its release": func(t *testing.T, holder driver.Claim) {
 			if err := holder.Release(t.Context(), driver.End{}); err == nil {
 				t.Error("released, though another has held since")
 			}
+		},
+	} {
+		t.Run("before "+before, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(3)
+				holder, _, links := heldByTwo(t, c, opts)
+				gate := make(chan struct{})
+				links[2].Next(locktest.OpTry, gated(gate))
+				mustRenew(t, holder, 2) // finds that node 3 has nothing, and asks it
+				another(t, c)
+				close(gate)
+				synctest.Wait()
+				lost(t, holder)
+			})
 		})
-	})
+	}
 	t.Run("during one", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(3)

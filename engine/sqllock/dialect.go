@@ -253,6 +253,6 @@ type pace struct {
 	idle int
 	// others is the least pause of who is not next.
 	others time.Duration
-	// far is last for who is not next; 0: the same.
+	// far is last for who is not next, once nothing has changed for as long; 0: the same.
 	far time.Duration
 }

@@ -162,6 +162,8 @@ func TestPace(t *testing.T) {
 		{distant, time.Hour, 0, 0, p.last},
 		{distant, time.Hour, 0, 1, distant.far},
 		{distant, 0, 0, 1, 2 * p.first},
+		{distant, distant.far - 1, 0, maxAhead, distant.last},
+		{distant, distant.far, 0, maxAhead, distant.far},
 		{pace{first: p.first, last: p.last, share: 32, idle: 4, far: 2 * maxBlind}, time.Hour, 0, 1, 2 * maxBlind},
 		{heads, 0, 0, 0, heads.first},
 		{heads, 40 * time.Millisecond, 0, 0, 10 * time.Millisecond},

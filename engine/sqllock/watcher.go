@@ -191,7 +191,10 @@ func (p pace) after(quiet, spent time.Duration, ahead int) time.Duration {
 	wait := max(time.Duration(ahead+1)*p.first, quiet/time.Duration(p.share))
 	last := p.last
 	if ahead > 0 {
-		wait, last = max(wait, p.others), max(last, p.far)
+		wait = max(wait, p.others)
+		if quiet >= p.far { // else it may be next soon, however many were ahead
+			last = max(last, p.far)
+		}
 	}
 	return max(min(wait, last), min(maxBlind, time.Duration(p.idle)*spent))
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // Name is the lock that all of a fleet wait for.
@@ -57,8 +59,8 @@ type Turn struct {
 func Build(t testing.TB, pkg string) (binary string) {
 	t.Helper()
 	binary = filepath.Join(t.TempDir(), "waiters")
-	if out, err := exec.Command("go", "build", "-o", binary, pkg).CombinedOutput(); err != nil {
-		t.Fatalf("build the waiters: %v\n%s", err, out)
+	if err := servers.Program(binary, pkg); err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }
