@@ -19,9 +19,6 @@ RACED_E2E = e2e/postgres e2e/mysql e2e/nats e2e/s3 e2e/memcached
 RACED = $(filter-out $(UNRACED),$(MODULES)) $(RACED_E2E)
 # The explorer delivers one message at a time: with the race detector it takes five times as long, for the same orders.
 EXPLORER = locktest/explore
-# What takes longest begins first, so that nothing runs alone at the end.
-RACED_FIRST = engine/etcdlock engine/redislock engine/zklock e2e/postgres e2e/mysql engine/caslock
-PLAIN_FIRST = cmd/leasehold e2e/observe e2e/page e2e/forgotten
 PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
@@ -31,10 +28,10 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 4 $(EACH) $(RACED_FIRST:%=./%) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
+	go test -short -race -p 4 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
 
 test-plain:
-	go test -short -p 3 -parallel 4 $(EACH) $(PLAIN_FIRST:%=./%) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
+	go test -short -p 3 -parallel 4 $(EACH) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools
