@@ -35,7 +35,8 @@ var (
 	// ErrInvalidOption: an option is out of range, or two options exclude each other.
 	ErrInvalidOption = errors.New("invalid option")
 	// ErrTooHeavy: the weight of the call exceeds its own limit, or one that an operator has set, so
-	// no release can make room for it. A call that waits fails when such a limit is set.
+	// no release can make room for it. A call that waits fails when such a limit is set, or at the
+	// latest when its turn comes.
 	ErrTooHeavy = driver.ErrTooHeavy
 	// ErrDeadlock: the context belongs to a holder of the same resource, so the call would wait
 	// for itself. Reentrant allows nesting.

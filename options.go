@@ -112,7 +112,7 @@ type Option func(*request)
 func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 
 // Limit requests one of at most n shared leases, as a semaphore does, or leases whose weights
-// together are at most n; see [Weight]. It implies [Shared]. n must be at least 1.
+// together are at most n; see [Weight]. It implies [Shared]. n must be from 1 to [driver.MaxWeight].
 //
 // All users of a semaphore should name the same n. If they do not, the smallest limit counts,
 // of all holders and of the caller. Beside two holders without a limit, Limit(2) is refused.
@@ -120,8 +120,8 @@ func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 // limit ends no lease: it takes full effect when the earlier leases have ended.
 func Limit(n int) Option {
 	return func(r *request) {
-		if n < 1 {
-			r.fail("Limit(%d) is below 1", n)
+		if n < 1 || n > driver.MaxWeight {
+			r.fail("Limit(%d) is not between 1 and %d", n, driver.MaxWeight)
 		}
 		r.mode, r.limit = driver.Shared, n
 	}
@@ -194,7 +194,7 @@ func AtLeast(d time.Duration) Option {
 
 // Reentrant lets a holder acquire its resource again with its lease's context. The nested lease
 // shares token and deadline, and the last Release frees the resource. An exclusive lease inside
-// a shared one is [ErrDeadlock].
+// a shared one is [ErrDeadlock], and so is a heavier one inside a lighter one.
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
 // Note replaces [Options.Note] for this lease, with the same bounds. After a hand-over inside the

@@ -56,7 +56,7 @@ func TestInvalidCallsReachNoEngine(t *testing.T) {
 	locks := newLocker(t, mine, nil)
 	for _, opt := range []leasehold.Option{
 		leasehold.TTL(0), leasehold.TTL(-time.Second), leasehold.TTL(time.Nanosecond), leasehold.Wait(-1),
-		leasehold.Limit(0), leasehold.Limit(-1), leasehold.MaxHold(0), leasehold.AtLeast(-1), nil,
+		leasehold.Limit(0), leasehold.Limit(-1), leasehold.Limit(driver.MaxWeight + 1), leasehold.MaxHold(0), leasehold.AtLeast(-1), nil,
 	} {
 		_, err := locks.Acquire(t.Context(), "a", opt)
 		wantErr(t, err, leasehold.ErrInvalidOption)

@@ -45,6 +45,8 @@ func (a *acquisition) nest() (*Lease, error) {
 		return nil, ErrDeadlock
 	case a.mode == driver.Exclusive && h.req.Mode == driver.Shared:
 		return nil, fmt.Errorf("%w: a shared lease cannot nest an exclusive one", ErrDeadlock)
+	case h.req.Mode == driver.Shared && max(a.weight, 1) > max(h.req.Weight, 1):
+		return nil, fmt.Errorf("%w: a lease of weight %d cannot nest one of weight %d", ErrDeadlock, max(h.req.Weight, 1), a.weight)
 	case a.atLeast > 0 && !h.locker.features.Lingers:
 		return nil, ErrUnsupported
 	}

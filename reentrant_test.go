@@ -79,6 +79,30 @@ func TestSharedHolderCannotNestAnExclusiveLease(t *testing.T) {
 	shared.Release(t.Context())
 }
 
+// What a nested lease uses is a part of what the outer one does, or the limit would be exceeded.
+func TestLighterHolderCannotNestAHeavierLease(t *testing.T) {
+	locks := newLocker(t, memory.New(), nil)
+	nests := func(outer *leasehold.Lease, opts ...leasehold.Option) {
+		t.Helper()
+		nested, err := locks.Acquire(outer.Context(), "a", append(opts, leasehold.Reentrant())...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nested.Release(t.Context())
+	}
+	for _, light := range []leasehold.Option{leasehold.Limit(5), leasehold.Weight(2)} {
+		outer := acquire(t, locks, "a", light)
+		_, err := locks.Acquire(outer.Context(), "a", leasehold.Weight(3), leasehold.Reentrant())
+		wantErr(t, err, leasehold.ErrDeadlock)
+		nests(outer, light)
+		nests(outer, leasehold.Shared())
+		outer.Release(t.Context())
+	}
+	alone := acquire(t, locks, "a")
+	nests(alone, leasehold.Weight(3))
+	alone.Release(t.Context())
+}
+
 func TestContextOfAnEndedLeaseWaitsInTurn(t *testing.T) {
 	locks := newLocker(t, memory.New(), nil)
 	old := acquire(t, locks, "a")

@@ -24,7 +24,7 @@ type Right string
 const (
 	View  Right = "view"  // show, list, events; the holder's name in refusals
 	Lock  Right = "lock"  // acquire, renew, release, note, reserve
-	Evict Right = "evict" // evict, remove waiters, reset, and lift fences
+	Evict Right = "evict" // evict, remove waiters, reset, set limits, and lift fences
 )
 
 // A Rule grants rights to the names that begin with a prefix; "" is all.

@@ -387,12 +387,17 @@ func (s *Server) limit(w http.ResponseWriter, r *http.Request) {
 		s.rejected(w, err)
 		return
 	}
-	if err := driver.CheckLimit(c.Limit); err != nil {
+	if c.Limit == nil {
+		s.invalid(w, errors.New("limit is missing; 0 removes it"))
+		return
+	}
+	limit := *c.Limit
+	if err := driver.CheckLimit(limit); err != nil {
 		s.invalid(w, err)
 		return
 	}
 	v := about(w, c.Name, "")
-	if v.Reason = fmt.Sprintf("limit %d", c.Limit); !s.may(w, Evict, c.Name) {
+	if v.Reason = fmt.Sprintf("limit %d", limit); !s.may(w, Evict, c.Name) {
 		return
 	}
 	if s.isTooOld(v.came, 0) {
@@ -405,7 +410,7 @@ func (s *Server) limit(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
 	defer cancel()
-	if err := s.operator.SetLimit(ctx, c.Name, c.Limit); err != nil {
+	if err := s.operator.SetLimit(ctx, c.Name, limit); err != nil {
 		s.failed(w, err)
 		return
 	}

@@ -32,6 +32,8 @@ func TestWeightsAndLimits(t *testing.T) {
 	s.post(wire.Acquire, claim, "d", 1).want(t, 200, "")
 
 	s.post(wire.Limit, `{"name":"gpu","limit":-1}`).want(t, 400, "invalid")
+	s.post(wire.Limit, `{"name":"gpu"}`).want(t, 400, "invalid")
+	s.post(wire.Limit, `{"name":"gpu","limit":null}`).want(t, 400, "invalid")
 	s.post(wire.Limit, `{"name":"","limit":1}`).want(t, 400, "invalid_name")
 	s.post(wire.Acquire, `{"name":"x","owner":"a","ttl_ms":60000,"weight":2}`).want(t, 400, "invalid")
 	s.post(wire.Acquire, claim, "e", -1).want(t, 400, "invalid")

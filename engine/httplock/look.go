@@ -73,7 +73,7 @@ func (d operator) SetLimit(ctx context.Context, resource string, limit int) erro
 	if !d.features.Limits {
 		return driver.ErrUnsupported
 	}
-	return d.post(ctx, d.links.WatchLate, wire.Limit, wire.LimitCall{Name: resource, Limit: limit}, &done{})
+	return d.post(ctx, d.links.WatchLate, wire.Limit, wire.LimitCall{Name: resource, Limit: &limit}, &done{})
 }
 
 func stateOf(s wire.State) driver.State {

@@ -135,7 +135,7 @@ type FenceCall struct {
 // A LimitCall is the body of Limit.
 type LimitCall struct {
 	Name  string `json:"name"`
-	Limit int    `json:"limit"` // 0: none
+	Limit *int   `json:"limit"` // 0: none; nil is refused, lest a call without it removes a limit
 }
 
 // A Grant is the answer to Acquire and Renew.
