@@ -206,12 +206,16 @@ func holdersBeyondTheLimit(t *testing.T, z *servers.ZooKeeper) {
 // waited just now: on a machine that is too busy to try it in time its place ends.
 func sees(t testing.TB, operator *zklock.Driver, name string, next driver.Claim, holders, waiters int, why string) {
 	t.Helper()
+	want, seen := [2]int{holders, waiters}, [2]int{}
 	waitFor(t, fmt.Sprintf("%s: %d hold and %d wait", why, holders, waiters), func() bool {
-		nowHold, nowWait := whoHolds(t, operator, name)
-		if nowHold == holders && nowWait == waiters {
+		before := seen
+		seen[0], seen[1] = whoHolds(t, operator, name)
+		if seen == want {
 			return true
 		}
-		t.Logf("%s: %d hold and %d wait", why, nowHold, nowWait)
+		if seen != before {
+			t.Logf("%s: %d hold and %d wait; want %d and %d", why, seen[0], seen[1], holders, waiters)
+		}
 		_, _ = next.Try(t.Context())
 		return false
 	})
