@@ -31,10 +31,10 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 6 $(EACH) $(RACED_FIRST:%=./%) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
+	go test -short -race -p 4 $(EACH) $(RACED_FIRST:%=./%) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
 
 test-plain:
-	go test -short -p 4 -parallel 4 $(EACH) $(PLAIN_FIRST:%=./%) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
+	go test -short -p 3 -parallel 4 $(EACH) $(PLAIN_FIRST:%=./%) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools

@@ -66,17 +66,28 @@ func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts [
 		a.ctx, cancel = context.WithTimeoutCause(ctx, a.wait, errWaited)
 		defer cancel()
 	}
+	if lease, err = a.prepare(); lease != nil || err != nil {
+		return lease, err
+	}
+	return a.conclude(a.contend())
+}
+
+// prepare does what comes before the engine is asked. It returns a lease if that is not needed.
+func (a *acquisition) prepare() (lease *Lease, err error) {
 	if lease, err = a.nest(); lease != nil || err != nil {
 		return lease, err
 	}
 	if lease, err = a.takeTurn(); lease != nil || err != nil {
 		return lease, err
 	}
-	if err = a.newHold(l.owners.next()); err != nil {
-		l.queue.passIf(a.hasTurn, name)
-		return nil, err
+	if err = a.newHold(a.locker.owners.next()); err != nil {
+		a.locker.queue.passIf(a.hasTurn, a.name)
 	}
-	err = a.contend()
+	return nil, err
+}
+
+// conclude turns the outcome of contend into that of the call.
+func (a *acquisition) conclude(err error) (*Lease, error) {
 	if refusal := a.keptElsewhere(err); refusal != nil {
 		var cancel context.CancelFunc
 		a.ctx, cancel = context.WithTimeoutCause(a.ctx, a.patience(), errWaited)
@@ -187,7 +198,7 @@ func (a *acquisition) newHold(owner string) (err error) {
 		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
 	}
 	if h.yields || a.keeps {
-		h.req.Wanted = h.recall
+		h.req.Wanted, h.req.WantedOnce = h.recall, a.preference == nil
 	}
 	if a.keeps {
 		h.keep = &keeping{able: true}

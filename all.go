@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -192,16 +193,68 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 // try asks once for the names from from to below to, all at the same time. It returns the first
 // error other than a refusal, or else the first refusal.
 func (g *gathering) try(ctx context.Context, from, to int) (failed int, err error) {
-	errs := several.Errors(to-from, to-from, func(i int) (err error) {
-		g.leases[from+i], err = g.locker.acquire(ctx, g.names[from+i], false, g.opts)
-		return err
-	})
+	var errs []error
+	if d := g.locker.batches; d != nil && to-from > 1 {
+		errs = g.tryTogether(ctx, d, from, to)
+	} else {
+		errs = several.Errors(to-from, to-from, func(i int) (err error) {
+			g.leases[from+i], err = g.locker.acquire(ctx, g.names[from+i], false, g.opts)
+			return err
+		})
+	}
 	for i, one := range slices.Backward(errs) {
 		if one != nil && (err == nil || errors.Is(err, ErrBusy) || !errors.Is(one, ErrBusy)) {
 			failed, err = from+i, one
 		}
 	}
 	return failed, err
+}
+
+// tryTogether is try by one call of the driver, for the names that need the engine.
+func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, to int) (errs []error) {
+	errs = make([]error, to-from)
+	asking := make([]*acquisition, to-from) // nil: it was answered without the engine
+	trials := make([]driver.Trial, 0, to-from)
+	least := callBound
+	for i := range asking {
+		a, err := g.locker.newAcquisition(ctx, g.names[from+i], g.opts)
+		if errs[i] = err; err != nil {
+			continue
+		}
+		defer a.end(&g.leases[from+i], &errs[i])
+		a.traceBegin()
+		if ctx.Err() != nil {
+			errs[i] = context.Cause(ctx)
+		} else if g.leases[from+i], errs[i] = a.prepare(); g.leases[from+i] == nil && errs[i] == nil {
+			asking[i], trials, least = &a, append(trials, driver.Trial{Claim: a.hold.claim}), min(least, a.hold.req.TTL)
+		}
+	}
+	sent, now := g.locker.clock.Read()
+	if len(trials) > 0 {
+		call := newBound(ctx, now.Add(least))
+		d.TryAll(call, trials)
+		call.end()
+	}
+	granted := true
+	for _, a := range asking {
+		if a != nil {
+			a.sent, a.tried, trials = sent, &trials[0], trials[1:]
+			granted = granted && a.tried.Err == nil
+		}
+	}
+	finish := func(i int) {
+		if a := asking[i]; a != nil {
+			g.leases[from+i], errs[i] = a.conclude(a.contend())
+		}
+	}
+	if !granted {
+		several.Bounded(len(asking), len(asking), finish)
+		return errs
+	}
+	for i := range asking {
+		finish(i)
+	}
+	return errs
 }
 
 // wait waits for name i, as long as the smaller names are held.
@@ -232,9 +285,7 @@ func (g *gathering) releaseFrom(ctx context.Context, from int) {
 		le.hold.forgetAtLeast()
 	}
 	g.locker.calls.cleanUp(func() {
-		othersThenFirst(held, func(_ int, le *Lease) {
-			le.release(ctx) // its result is not needed: the lease expires
-		})
+		releaseAll(ctx, held) // its result is not needed: the leases expire
 	})
 }
 
@@ -247,12 +298,67 @@ func (h *hold) forgetAtLeast() {
 	}
 }
 
-// othersThenFirst calls do for all leases but the first concurrently, then for the first. A
-// caller that waits for the first name and holds nothing then finds the others free.
-func othersThenFirst(leases []*Lease, do func(i int, le *Lease)) {
+// releaseAll releases all leases but the first concurrently, then the first. A caller that waits for
+// the first name and holds nothing then finds the others free.
+func releaseAll(ctx context.Context, leases []*Lease) []error {
+	errs := make([]error, len(leases))
 	others := len(leases) - 1
-	several.Bounded(others, others, func(i int) { do(i+1, leases[i+1]) })
-	do(0, leases[0])
+	if d := leases[0].hold.locker.batches; d != nil && others > 0 {
+		releaseTogether(ctx, d, leases, errs)
+		return errs
+	}
+	several.Bounded(others, others, func(i int) { errs[i+1] = leases[i+1].release(ctx) })
+	errs[0] = leases[0].release(ctx)
+	return errs
+}
+
+// releaseTogether is releaseAll by one call of the driver, for the leases that need the engine. The
+// first one is the last in that call, unless a call of this process waits for it.
+func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error) {
+	var ending []int
+	end := func(i int) {
+		var last bool
+		if last, errs[i] = leases[i].let(ctx); last {
+			ending = append(ending, i)
+		}
+	}
+	for i := range leases[1:] {
+		end(i + 1)
+	}
+	first := leases[0].hold
+	first.mu.Lock()
+	alone := first.waitedForLocally()
+	first.mu.Unlock()
+	if !alone {
+		end(0)
+	}
+	endings, calls := make([]driver.Ending, len(ending)), make([]*bound, len(ending))
+	for n, i := range ending {
+		h := leases[i].hold
+		endings[n].Claim = h.claim
+		endings[n].How, calls[n] = h.beginRelease(ctx)
+	}
+	if len(ending) > 0 {
+		call := newBound(withoutCancel(ctx), slices.MinFunc(calls, func(a, b *bound) int { return a.deadline.Compare(b.deadline) }).deadline)
+		d.ReleaseAll(call, endings)
+		call.end()
+	}
+	finish := func(n int) {
+		le, e := leases[ending[n]], &endings[n]
+		defer le.hold.calling.End()
+		defer calls[n].end()
+		errs[ending[n]] = le.finishRelease(le.hold.endRelease(calls[n], e.How, nil, e.Err))
+	}
+	if slices.ContainsFunc(endings, func(e driver.Ending) bool { return e.Err != nil }) {
+		several.Bounded(len(ending), len(ending), finish)
+	} else {
+		for n := range ending {
+			finish(n)
+		}
+	}
+	if alone {
+		errs[0] = leases[0].release(ctx)
+	}
 }
 
 // newLeases joins leases that were acquired with ctx.
@@ -349,8 +455,10 @@ func (ls *Leases) Release(ctx context.Context) error {
 	if ls.ctx.Err() == nil {
 		ls.ctx.cancel(ErrReleased)
 	}
-	errs := make([]error, len(ls.leases))
-	othersThenFirst(ls.leases, func(i int, le *Lease) { errs[i] = le.Release(ctx) })
+	errs := releaseAll(ctx, ls.leases)
+	for i, le := range ls.leases {
+		errs[i] = le.wrap("release", errs[i])
+	}
 	if !slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, ErrReleased) }) {
 		return errs[0]
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -36,6 +37,175 @@ func wantFree(t *testing.T, l *leasehold.Locker, names ...string) {
 			t.Errorf("%s is not free: %+v, %v", name, state, err)
 		}
 	}
+}
+
+// together serves calls of several claims at once, and counts that.
+type together struct {
+	driver.Driver
+	tries, releases *atomic.Int32
+}
+
+func newTogether(d driver.Driver) together {
+	return together{d, new(atomic.Int32), new(atomic.Int32)}
+}
+
+func (d together) TryAll(ctx context.Context, trials []driver.Trial) {
+	d.tries.Add(1)
+	several.Bounded(len(trials), len(trials), func(i int) {
+		trials[i].Grant, trials[i].Err = trials[i].Claim.Try(ctx)
+	})
+}
+
+func (d together) ReleaseAll(ctx context.Context, endings []driver.Ending) {
+	d.releases.Add(1)
+	several.Bounded(len(endings), len(endings), func(i int) {
+		endings[i].Err = endings[i].Claim.Release(ctx, endings[i].How)
+	})
+}
+
+// eachWay tests drivers with calls of several claims at once, and without.
+func eachWay(t *testing.T, test func(t *testing.T, way func(driver.Driver) driver.Driver)) {
+	for name, way := range map[string]func(driver.Driver) driver.Driver{
+		"one by one": func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} },
+		"together":   func(d driver.Driver) driver.Driver { return newTogether(d) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, way) })
+		})
+	}
+}
+
+// Names that are free cost one call to acquire and one to release. What the process knows itself costs none.
+func TestAllInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		d := newTogether(mine)
+		locks, other := newLocker(t, d, nil), newLocker(t, server.Connect(), nil)
+		all := acquireAll(t, locks, []string{"c", "a", "b"}, leasehold.For("d", leasehold.Limit(3), leasehold.Weight(2)))
+		for i, name := range all.Names() {
+			st, err := other.Inspect(t.Context(), name)
+			if err != nil || len(st.Holders) != 1 || st.Holders[0].Token != all.Lease(name).Token() || st.Holders[0].Token == 0 {
+				t.Errorf("%d: %s with token %d: %+v, %v", i, name, all.Lease(name).Token(), st.Holders, err)
+			}
+		}
+		nested, err := locks.AcquireAll(all.Context(), []string{"a", "e", "f"}, leasehold.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := d.tries.Load(); n != 2 || mine.Calls(locktest.OpTry) != 6 {
+			t.Errorf("%d calls for %d tries", n, mine.Calls(locktest.OpTry))
+		}
+		for _, ls := range []*leasehold.Leases{nested, all} {
+			if err := ls.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := d.releases.Load(); n != 2 || mine.Calls(locktest.OpRelease) != 6 {
+			t.Errorf("%d calls for %d releases", n, mine.Calls(locktest.OpRelease))
+		}
+		wantFree(t, other, "a", "b", "c", "d", "e", "f")
+	})
+}
+
+// Among what is released together, the first name is the last: who gets it finds the others free.
+// One that waits in this process gets it only after the others are free.
+func TestFirstOfAllIsReleasedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		names := &inOrder{Driver: server.Connect()}
+		locks := newLocker(t, names, nil)
+		all := acquireAll(t, locks, []string{"a", "b", "c"})
+		if all.Release(t.Context()); names.released[len(names.released)-1] != "a" {
+			t.Errorf("released in the order %q", names.released)
+		}
+		all = acquireAll(t, locks, []string{"a", "b"})
+		var next *leasehold.Leases
+		go func() { next, _ = locks.AcquireAll(context.Background(), []string{"a", "b"}) }()
+		synctest.Wait()
+		before := len(names.released)
+		all.Release(t.Context())
+		synctest.Wait()
+		if next == nil || names.released[before] != "b" {
+			t.Errorf("released in the order %q, and another holds them: %v", names.released, next != nil)
+		}
+		next.Release(t.Context())
+		wantFree(t, locks, "a", "b", "c")
+	})
+}
+
+// inOrder notes the names in the order of their releases.
+type inOrder struct {
+	*memory.Driver
+	mu       sync.Mutex
+	released []string // guarded by mu
+}
+
+func (d *inOrder) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return inOrderClaim{c, d, req.Resource}, err
+}
+
+type inOrderClaim struct {
+	driver.Claim
+	d    *inOrder
+	name string
+}
+
+func (c inOrderClaim) Release(ctx context.Context, how driver.End) error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.d.released = append(c.d.released, c.name)
+	return c.Claim.Release(ctx, how)
+}
+
+// Answers to some of several calls are lost. Whatever was granted is given back, and an unknown
+// release stays unknown.
+func TestLostAnswersOfSeveral(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose locktest.Fault
+		want error // of Release
+	}{
+		{"request", locktest.LoseRequest, nil},
+		{"reply", locktest.LoseReply, locktest.ErrInjected},
+		{"hung", locktest.HangReply, context.DeadlineExceeded},
+	} {
+		eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+			server := memory.NewServer()
+			mine := newFaulty(t, server)
+			locks, other := newLocker(t, way(mine), nil), newLocker(t, server.Connect(), nil)
+			names := []string{"a", "b", "c"}
+			mine.Next(locktest.OpTry, nil, c.lose)
+			if _, err := locks.AcquireAll(t.Context(), names); err == nil || errors.Is(err, leasehold.ErrBusy) {
+				t.Errorf("%s: AcquireAll: %v; want that an answer was lost", c.name, err)
+			}
+			wantFree(t, other, names...)
+			all := acquireAll(t, locks, names)
+			mine.Next(locktest.OpRelease, nil, c.lose)
+			if err := all.Release(t.Context()); c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: Release: %v; want %v", c.name, err, c.want)
+			}
+			wantFree(t, other, names...)
+			acquireAll(t, locks, names).Release(t.Context())
+		})
+	}
+}
+
+// Grants that come after their deadline are not used: each is asked for again.
+func TestLateAnswerToSeveral(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, other := newLocker(t, way(mine), &leasehold.Options{TTL: time.Second}), newLocker(t, server.Connect(), nil)
+		mine.Next(locktest.OpTry, nil, locktest.SlowReply(999*time.Millisecond))
+		all := acquireAll(t, locks, []string{"a", "b"})
+		if left := time.Until(all.Deadline()); left < 900*time.Millisecond/2 {
+			t.Errorf("held for another %v", left)
+		}
+		all.Release(t.Context())
+		wantFree(t, other, "a", "b")
+	})
 }
 
 func TestAllAreHeldOnceEach(t *testing.T) {
@@ -246,10 +416,10 @@ func TestOneOfACrowdWithoutWaitingGetsAll(t *testing.T) {
 }
 
 func TestFailingMemberReleasesTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		server := memory.NewServer()
 		mine := newFaulty(t, server)
-		locks, other := newLocker(t, mine, nil), newLocker(t, server.Connect(), nil)
+		locks, other := newLocker(t, way(mine), nil), newLocker(t, server.Connect(), nil)
 		mine.Next(locktest.OpTry, nil, locktest.LoseReply)
 		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"})
 		wantErr(t, err, locktest.ErrInjected)
@@ -298,11 +468,11 @@ func (c stuckReleasesClaim) Release(ctx context.Context, how driver.End) error {
 }
 
 func TestOneFailingReleaseStopsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		var stuck atomic.Bool
 		stuck.Store(true)
 		server := memory.NewServer()
-		locks, other := newLocker(t, stuckReleases{server.Connect(), "b", &stuck}, nil), newLocker(t, server.Connect(), nil)
+		locks, other := newLocker(t, way(stuckReleases{server.Connect(), "b", &stuck}), nil), newLocker(t, server.Connect(), nil)
 		all := acquireAll(t, locks, []string{"a", "b", "c"})
 		wantErr(t, all.Release(t.Context()), locktest.ErrInjected)
 		wantFree(t, other, "a", "c")
@@ -317,9 +487,9 @@ func TestOneFailingReleaseStopsNoOther(t *testing.T) {
 
 // A wait is over when what it was for is lost.
 func TestLossWhileWaitingForTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		server := memory.NewServer()
-		locks, other := newLocker(t, server.Connect(), nil), newLocker(t, server.Connect(), nil)
+		locks, other := newLocker(t, way(server.Connect()), nil), newLocker(t, server.Connect(), nil)
 		busy := acquire(t, other, "b")
 		time.AfterFunc(time.Second, func() {
 			state, _ := other.Inspect(context.Background(), "a")
@@ -335,9 +505,9 @@ func TestLossWhileWaitingForTheRest(t *testing.T) {
 
 // One that was lost in a call for the others is found before anybody acts on it.
 func TestLossWhileTheRestIsAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		server := memory.NewServer()
-		locks, other := newLocker(t, slowTries{server.Connect()}, nil), newLocker(t, server.Connect(), nil)
+		locks, other := newLocker(t, way(slowTries{server.Connect()}), nil), newLocker(t, server.Connect(), nil)
 		busy := acquire(t, other, "b")
 		time.AfterFunc(1100*time.Millisecond, func() { busy.Release(context.Background()) })
 		time.AfterFunc(2500*time.Millisecond, func() { // "b" is held, "c" and "d" are asked for
@@ -355,11 +525,11 @@ func TestLossWhileTheRestIsAskedFor(t *testing.T) {
 
 // Wait that runs out between two calls to the engine is told as in the middle of one.
 func TestWaitRunsOutBetweenTwoCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		var stuck atomic.Bool
 		stuck.Store(true)
 		server := memory.NewServer()
-		locks, other := newLocker(t, slowTries{stuckReleases{server.Connect(), "c", &stuck}}, nil), newLocker(t, server.Connect(), nil)
+		locks, other := newLocker(t, way(slowTries{stuckReleases{server.Connect(), "c", &stuck}}), nil), newLocker(t, server.Connect(), nil)
 		lease := acquire(t, other, "b", leasehold.Note("backup of db7"))
 		// It runs out while "c" is given up again.
 		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.Wait(1020*time.Millisecond))
@@ -474,9 +644,9 @@ func (c slowTriesClaim) Try(ctx context.Context) (driver.Grant, error) {
 
 // Ten free names cost one round trip, ten with one busy among them two more.
 func TestAllCostAsManyRoundTripsAsTheyMust(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		server := memory.NewServer()
-		locks, other := newLocker(t, slowTries{server.Connect()}, nil), newLocker(t, server.Connect(), nil)
+		locks, other := newLocker(t, way(slowTries{server.Connect()}), nil), newLocker(t, server.Connect(), nil)
 		names := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 		start := time.Now()
 		all := acquireAll(t, locks, names)

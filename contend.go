@@ -21,7 +21,8 @@ type contending struct {
 	grant     driver.Grant     // by the last call
 	pace      waiting.Pace
 	waitState waitState
-	late      bool // a grant arrived after its own deadline
+	late      bool          // a grant arrived after its own deadline
+	tried     *driver.Trial // the first call, which was sent already; nil: it was not
 }
 
 // contend tries until the engine grants. A call that does not wait for other holders tries once.
@@ -29,11 +30,15 @@ type contending struct {
 func (a *acquisition) contend() (err error) {
 	l, claim, most := a.locker, a.hold.claim, min(a.hold.req.TTL, callBound)
 	for {
-		var now time.Time
-		a.sent, now = l.clock.Read()
-		call := newBound(a.ctx, now.Add(most))
-		a.grant, err = claim.Try(call)
-		call.end()
+		if t := a.tried; t != nil {
+			a.tried, a.grant, err = nil, t.Grant, t.Err
+		} else {
+			var now time.Time
+			a.sent, now = l.clock.Read()
+			call := newBound(a.ctx, now.Add(most))
+			a.grant, err = claim.Try(call)
+			call.end()
+		}
 		if err == nil && l.calls.isClosing() {
 			return ErrClosed
 		}

@@ -161,13 +161,23 @@ func (h *hold) endError() error {
 // tried is the error of Try, if any. An engine that denied both calls is not asked again:
 // without the right to take a lock there is nothing to give back.
 func (h *hold) release(ctx context.Context, tried error) error {
+	how, call := h.beginRelease(ctx)
+	defer h.calling.End()
+	defer call.end()
+	return h.endRelease(call, how, tried, h.claim.Release(call, how))
+}
+
+// beginRelease begins the calls of a release, and returns their context and what they leave behind:
+// AtLeast may keep the hold.
+func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	keep := h.stopRenewals()
 	_ = h.calling.Begin(context.Background()) // the call in flight is bounded, and stopRenewals has cancelled ours
-	defer h.calling.End()
-	call := newBound(withoutCancel(ctx), time.Now().Add(min(h.req.TTL, callBound)))
-	defer call.end()
+	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(min(h.req.TTL, callBound)))
+}
+
+// endRelease repeats a release whose first call came to err.
+func (h *hold) endRelease(call *bound, how driver.End, tried, err error) error {
 	for tries := 0; ; tries++ {
-		err := h.claim.Release(call, driver.End{Linger: max(keep, 0)}) // for AtLeast
 		switch {
 		case err == nil, waiting.Final(err), h.unknown == nil && errors.Is(err, ErrLost),
 			errors.Is(err, ErrDenied) && errors.Is(tried, ErrDenied):
@@ -179,6 +189,7 @@ func (h *hold) release(ctx context.Context, tried error) error {
 		if _, err := waiting.Sleep(call, nil, nil, waiting.Backoff(tries, 10*time.Millisecond, time.Second)); err != nil {
 			return h.unknown
 		}
+		err = h.claim.Release(call, how)
 	}
 }
 

@@ -120,9 +120,7 @@ func (h *hold) offer(le *Lease) error {
 	case gone:
 		h.giveBack()
 	case !offered:
-		err := h.endKeeping()
-		le.finishRelease(err)
-		return err
+		return le.finishRelease(h.endKeeping())
 	}
 	return nil
 }

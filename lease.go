@@ -176,12 +176,22 @@ func (le *Lease) Release(ctx context.Context) error {
 }
 
 func (le *Lease) release(ctx context.Context) error {
+	last, err := le.let(ctx)
+	if last {
+		return le.finishRelease(le.hold.release(ctx, nil))
+	}
+	return err
+}
+
+// let releases le as far as that needs no answer of the engine. last reports that the hold must be
+// ended at the engine, and finishRelease must follow.
+func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	h := le.hold
 	h.expire() // after a pause its timer may not have run yet
 	h.mu.Lock()
 	if le.released {
 		h.mu.Unlock()
-		return ErrReleased
+		return false, ErrReleased
 	}
 	next, last := h.drop(le)
 	err, keeps := h.cause, h.phase == kept
@@ -193,18 +203,15 @@ func (le *Lease) release(ctx context.Context) error {
 	switch {
 	case keeps:
 		le.traceEnd(StepReleased, nil)
-		return h.offer(le)
+		return false, h.offer(le)
 	case err != nil && last:
 		h.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its answer matters to nobody
-	case last:
-		err = h.release(ctx, nil)
-		h.passTurn()
-		le.finishRelease(err)
-	case err == nil:
+		return false, err
+	case err == nil && !last:
 		next.take(h)
 		le.traceEnd(StepReleased, nil)
 	}
-	return err
+	return last, err
 }
 
 // drop removes le from the hold. It returns the waiter of this process that takes over the hold,
@@ -227,9 +234,10 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	return next, next == nil
 }
 
-// finishRelease applies the engine's answer to the release of the last lease. If the outcome is
-// unknown, Release may be called again.
-func (le *Lease) finishRelease(err error) {
+// finishRelease applies the engine's answer to the release of the last lease, and returns it. If the
+// outcome is unknown, Release may be called again.
+func (le *Lease) finishRelease(err error) error {
+	le.hold.passTurn()
 	switch {
 	case err == nil:
 		le.traceEnd(StepReleased, nil)
@@ -241,6 +249,7 @@ func (le *Lease) finishRelease(err error) {
 		defer le.hold.mu.Unlock()
 		le.released = false
 	}
+	return err
 }
 
 func (le *Lease) wrap(call string, err error) error { return wrap(call, le.Name(), err) }

@@ -18,8 +18,9 @@ import (
 // use.
 type Locker struct {
 	driver    driver.Driver
-	operator  driver.Operator // the driver, if it is an Operator; or nil
-	clock     *boottime.Clock // for deadlines
+	operator  driver.Operator   // the driver, if it is an Operator; or nil
+	batches   driver.BatchTrier // the driver, if it is a BatchTrier; or nil
+	clock     *boottime.Clock   // for deadlines
 	features  driver.Features
 	opts      Options
 	who       *description // the default description of holders
@@ -54,6 +55,7 @@ func newLocker(d driver.Driver, opts *Options, clock *boottime.Clock) (*Locker, 
 	}
 	l := &Locker{driver: d, clock: clock, features: d.Features(), opts: o, who: who, calls: calls{closing: make(chan struct{})}}
 	l.operator, _ = d.(driver.Operator)
+	l.batches, _ = d.(driver.BatchTrier)
 	if (opts == nil || opts.TTL == 0) && l.features.SessionTTL > 0 {
 		l.opts.TTL = l.features.SessionTTL
 	}

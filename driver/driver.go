@@ -36,8 +36,8 @@ var (
 )
 
 // A Driver serves claims on one engine. It is safe for concurrent use. It may implement
-// [Operator], [BatchRenewer], [Checker] and [Identifier]. A wrapper must forward those that it
-// wants to keep.
+// [Operator], [BatchRenewer], [BatchTrier], [Checker] and [Identifier]. A wrapper must forward
+// those that it wants to keep.
 type Driver interface {
 	// Claim returns a claim for req. It does no I/O. It returns ErrUnsupported for requests that
 	// the engine can never serve. The core has checked name, owner, mode and TTL.
@@ -153,6 +153,10 @@ type Request struct {
 	// then: Wanted is a reason to look, not a promise. See Features.Tells and Features.Recalls; a
 	// driver without either ignores it.
 	Wanted func()
+
+	// WantedOnce says that one call of Wanted is enough until the answer to the next Renew. It saves
+	// an engine the notices of further places, and may be ignored.
+	WantedOnce bool
 }
 
 // A Grant is a lease granted by the engine.

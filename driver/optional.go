@@ -118,3 +118,30 @@ func (r *Renewal) Answer(g Grant, err error) {
 type Identifier interface {
 	Identify(ctx context.Context) (id string, err error)
 }
+
+// A BatchTrier is a Driver that tries and releases several of its claims in few round trips. An
+// answer that is lost is lost for one claim: each of them is then what it is after a Try or Release
+// of its own. No two elements are for the same claim.
+type BatchTrier interface {
+	// TryAll does for each Trial what Try does, and sets its Grant and Err. It returns when ctx
+	// ends at the latest, and does not wait for the answer to one before it asks for another.
+	TryAll(ctx context.Context, trials []Trial)
+	// ReleaseAll does for each Ending what Release does, and sets its Err. It returns when ctx
+	// ends at the latest, and does not wait for the answer to one before it sends another.
+	// Releases that one server gets together are served in their order.
+	ReleaseAll(ctx context.Context, endings []Ending)
+}
+
+// A Trial is one claim's part of a TryAll.
+type Trial struct {
+	Claim Claim // set by the caller: the claim to try
+	Grant Grant // set by TryAll, where Err is nil
+	Err   error // set by TryAll: what Claim.Try would return
+}
+
+// An Ending is one claim's part of a ReleaseAll.
+type Ending struct {
+	Claim Claim // set by the caller: the claim to release
+	How   End   // set by the caller
+	Err   error // set by ReleaseAll: what Claim.Release would return
+}

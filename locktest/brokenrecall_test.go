@@ -12,14 +12,19 @@ import (
 // brokenRecalls are drivers that tell holders wrongly that others wait.
 var brokenRecalls = []breakage{
 	{name: "nobody is wanted", rejects: []string{
-		"HolderIsWanted", "WantedByThoseWhoWaitAlready", "RenewalTellsOfOthers", "BatchTellsOfOthers", "SharersAreWanted", "ResumedHolderIsWanted",
+		"HolderIsWanted", "WantedByThoseWhoWaitAlready", "OneCallUntilARenewal", "RenewalTellsOfOthers", "BatchTellsOfOthers", "SharersAreWanted", "ResumedHolderIsWanted",
 	}, warp: warp{request: func(q *driver.Request) { q.Wanted = nil }}},
-	{name: "a holder is wanted once", rejects: []string{"HolderIsWanted", "RenewalTellsOfOthers"}, warp: warp{request: func(q *driver.Request) {
+	{name: "a holder is wanted once", rejects: []string{"HolderIsWanted", "OneCallUntilARenewal", "RenewalTellsOfOthers"}, warp: warp{request: func(q *driver.Request) {
 		if q.Wanted != nil {
 			q.Wanted = sync.OnceFunc(q.Wanted)
 		}
 	}}},
-	{name: "the grant tells of nobody", rejects: []string{"WantedByThoseWhoWaitAlready"}, warp: warp{
+	{name: "one call is all that a lease gets", rejects: []string{"OneCallUntilARenewal"}, warp: warp{request: func(q *driver.Request) {
+		if q.WantedOnce {
+			q.Wanted = sync.OnceFunc(q.Wanted)
+		}
+	}}},
+	{name: "the grant tells of nobody", rejects: []string{"WantedByThoseWhoWaitAlready", "OneCallUntilARenewal"}, warp: warp{
 		claim: deafDuring("try"),
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			c.remember("try"+c.asked.Owner, true)

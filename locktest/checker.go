@@ -20,6 +20,7 @@ type Belief struct {
 	Owner    string      `json:"owner"`    // who believed
 	Mode     driver.Mode `json:"mode"`     // exclusive or shared
 	Limit    int         `json:"limit"`    // as requested; 0: none
+	Weight   int         `json:"weight"`   // of a shared one; 0 counts as 1
 	Token    uint64      `json:"token"`    // 0: the engine has none, their order is not checked
 	Called   time.Time   `json:"called"`   // when Acquire was, for a shared one; zero: at From
 	From     time.Time   `json:"from"`     // the belief began
@@ -53,10 +54,10 @@ func (h *History) Believe(lease *leasehold.Lease) (done func()) {
 	return h.believe(lease, Belief{Mode: driver.Exclusive})
 }
 
-// BelieveShared is Believe for a shared lease with that limit (0: none), by an Acquire that was
-// called at called.
-func (h *History) BelieveShared(lease *leasehold.Lease, limit int, called time.Time) (done func()) {
-	return h.believe(lease, Belief{Mode: driver.Shared, Limit: limit, Called: called})
+// BelieveShared is Believe for a shared lease with that limit (0: none) and weight, by an Acquire
+// that was called at called.
+func (h *History) BelieveShared(lease *leasehold.Lease, limit, weight int, called time.Time) (done func()) {
+	return h.believe(lease, Belief{Mode: driver.Shared, Limit: limit, Weight: weight, Called: called})
 }
 
 func (h *History) believe(lease *leasehold.Lease, b Belief) (done func()) {
@@ -85,9 +86,9 @@ const maxViolations = 10
 
 // Check returns nil if no two beliefs exclude each other and tokens grow. Otherwise it returns
 // an error with the first violations of each resource. Violations are exclusive beliefs that
-// overlap with any other, and shared ones beyond the smallest of their limits. So is a token
-// that is not above the tokens of all beliefs that had ended before it began, or for a shared
-// one before Acquire was called.
+// overlap with any other, and shared ones that together weigh more than the smallest of their
+// limits. So is a token that is not above the tokens of all beliefs that had ended before it
+// began, or for a shared one before Acquire was called.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,8 +119,9 @@ func overlaps(beliefs []Belief) (errs []error) {
 			continue // over before Acquire had returned: nobody could act on it
 		}
 		live = slices.DeleteFunc(live, func(l Belief) bool { return !l.Until.After(b.From) })
-		limit := b.Limit
+		limit, used := b.Limit, b.weight()
 		for _, l := range live {
+			used += l.weight()
 			if l.Mode == driver.Exclusive || b.Mode == driver.Exclusive {
 				errs = append(errs, fmt.Errorf("two holders at once for %v: %v and %v",
 					earlier(l.Until, b.Until).Sub(b.From), l, b))
@@ -129,8 +131,8 @@ func overlaps(beliefs []Belief) (errs []error) {
 			}
 		}
 		live = append(live, b)
-		if limit > 0 && len(live) > limit && b.Mode == driver.Shared {
-			errs = append(errs, fmt.Errorf("%d holders at once, limit %d: the last is %v", len(live), limit, b))
+		if limit > 0 && used > limit && b.Mode == driver.Shared {
+			errs = append(errs, fmt.Errorf("%d holders at once use %d, limit %d: the last is %v", len(live), used, limit, b))
 		}
 	}
 	return errs
@@ -156,6 +158,9 @@ func stale(beliefs []Belief) (errs []error) {
 	}
 	return errs
 }
+
+// weight is how much of a limit b uses.
+func (b Belief) weight() int { return max(b.Weight, 1) }
 
 // called is from when on b may have been granted, at the earliest.
 func (b Belief) called() time.Time {

@@ -20,6 +20,7 @@ func TestHistoryCheck(t *testing.T) {
 		b.Mode, b.Limit = driver.Shared, limit
 		return b
 	}
+	weighs := func(weight int, b Belief) Belief { b.Weight = weight; return b }
 	waited := func(ms int, b Belief) Belief {
 		b.Called = b.From.Add(-time.Duration(ms) * time.Millisecond)
 		return b
@@ -39,6 +40,7 @@ func TestHistoryCheck(t *testing.T) {
 		{"ended before it began", []Belief{ex("a", 1, 5, 0), ex("b", 2, 6, 30)}, ""},
 		{"sharers", []Belief{sh("a", 2, 0, 0, 10), sh("b", 1, 0, 5, 30), sh("c", 3, 0, 6, 8)}, ""},
 		{"sharers at their limit", []Belief{sh("a", 1, 2, 0, 10), sh("b", 2, 2, 5, 30), sh("c", 3, 2, 10, 12)}, ""},
+		{"weights at their limit", []Belief{weighs(3, sh("a", 1, 4, 0, 10)), sh("b", 2, 4, 5, 30), weighs(3, sh("c", 3, 4, 10, 12))}, ""},
 		{"a sharer was granted before it knew", []Belief{sh("a", 7, 0, 0, 10), waited(15, sh("c", 6, 0, 20, 30))}, ""},
 
 		{"overlap", []Belief{ex("a", 1, 0, 10), ex("b", 2, 9, 30)}, "two holders"},
@@ -49,6 +51,7 @@ func TestHistoryCheck(t *testing.T) {
 		{"exclusive during shared", []Belief{sh("a", 1, 0, 0, 10), ex("b", 2, 9, 30)}, "two holders"},
 		{"shared during exclusive", []Belief{ex("a", 1, 0, 10), sh("b", 2, 0, 9, 30)}, "two holders"},
 		{"one sharer too many", []Belief{sh("a", 1, 2, 0, 10), sh("b", 2, 2, 5, 30), sh("c", 3, 2, 9, 12)}, "3 holders"},
+		{"a weight too many", []Belief{weighs(3, sh("a", 1, 4, 0, 10)), weighs(2, sh("b", 2, 4, 5, 30))}, "2 holders at once use 5"},
 		{"smallest limit", []Belief{sh("a", 1, 1, 0, 10), sh("b", 2, 5, 5, 30)}, "2 holders"},
 		{"a limit beside none", []Belief{sh("a", 1, 0, 0, 10), sh("b", 2, 1, 5, 30)}, "2 holders"},
 		{"token repeated", []Belief{ex("a", 7, 0, 10), ex("b", 7, 20, 30)}, "did not grow"},

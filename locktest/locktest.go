@@ -104,7 +104,7 @@ func Cases() []Case {
 	var all []Case
 	for _, file := range [][]Case{
 		nameCases, exclusiveCases, ttlCases, waitingCases, releaseCases, renewalCases, lossCases,
-		fencingCases, sharedCases, weightCases, limitCases, inspectCases, listCases, severalCases, faultCases, barredCases, recallCases, keepCases, hangCases, forgottenCases, processCases, resourceCases,
+		fencingCases, sharedCases, weightCases, limitCases, inspectCases, listCases, severalCases, faultCases, barredCases, recallCases, keepCases, hangCases, togetherCases, forgottenCases, processCases, resourceCases,
 	} {
 		all = append(all, file...)
 	}

@@ -36,6 +36,7 @@ const (
 	NeedAddress
 	NeedHang
 	NeedBatchRenewer
+	NeedBatchTrier
 	NeedForget
 )
 
@@ -48,7 +49,7 @@ var needNames = []string{
 	"renewals with another TTL (Harness.FixedTTL is set)",
 	"renewals that shorten (Harness.NeverShortens is set)",
 	"Harness.Pause", "Harness.Restart", "Harness.FlushState", "Harness.Address",
-	"Harness.Hang", "a driver.BatchRenewer", "Harness.Forget",
+	"Harness.Hang", "a driver.BatchRenewer", "a driver.BatchTrier", "Harness.Forget",
 }
 
 // String lists what n contains, for the message of a skip.
@@ -77,11 +78,12 @@ func offers(t testing.TB, h Harness) Need {
 		t.Fatal("Features.Weights or Features.Limits is declared without Features.Shared, or Limits without a driver.Operator, which has SetLimit")
 	}
 	_, batches := d.(driver.BatchRenewer)
+	_, together := d.(driver.BatchTrier)
 	var n Need
 	for bit, has := range []bool{
 		f.Fencing, f.Shared, f.Fair, f.Wakes, f.Resumes, f.Lingers, f.Bars, f.Notes, f.Raises, f.Tells, f.Keeps, f.Weights, f.Limits, operates,
 		!h.NoLossNotice, !h.FixedTTL, !h.NeverShortens, h.Pause != nil, h.Restart != nil, h.FlushState != nil, h.Address != "",
-		h.Hang != nil, batches, h.Forget != nil,
+		h.Hang != nil, batches, together, h.Forget != nil,
 	} {
 		if has {
 			n |= 1 << bit

@@ -11,6 +11,7 @@ import (
 var recallCases = []Case{
 	{Name: "HolderIsWanted", Needs: NeedTells, Run: holderIsWanted},
 	{Name: "WantedByThoseWhoWaitAlready", Needs: NeedTells, Run: wantedByThoseWhoWaitAlready},
+	{Name: "OneCallUntilARenewal", Needs: NeedTells, Run: oneCallUntilARenewal},
 	{Name: "RenewalTellsOfOthers", Needs: NeedTells, Run: renewalTellsOfOthers},
 	{Name: "BatchTellsOfOthers", Needs: NeedTells | NeedBatchRenewer, Run: batchTellsOfOthers},
 	{Name: "SharersAreWanted", Needs: NeedTells | NeedShared, Run: sharersAreWanted},
@@ -80,6 +81,39 @@ func wantedByThoseWhoWaitAlready(t testing.TB, h Harness) {
 		behind.busy("it is held")
 	}
 	told.is(t, next, "another waits")
+	next.released()
+}
+
+// oneCallUntilARenewal is enough for WantedOnce: at the grant, or by whoever queues after it.
+func oneCallUntilARenewal(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	name := newName(t)
+	var told [2]wanted
+	once := func(i int) driver.Request {
+		req := told[i].in(queued(request(name)))
+		req.WantedOnce = true
+		return req
+	}
+	holder := holding(t, d1, once(0))
+	for range 2 {
+		waiter := contend(t, d2, queued(request(name)))
+		waiter.busy("it is held")
+		told[0].is(t, holder, "a waiter has queued since the grant or a renewal")
+		waiter.leaves()
+		holder.renewed(longTTL)
+		waitQuiet(&told[0])
+	}
+	next, behind := contend(t, d2, once(1)), contend(t, d1, queued(request(name)))
+	next.busy("it is held")
+	if d1.Features().Fair {
+		behind.busy("it is held")
+	}
+	holder.released()
+	next.wins(Margin, "it was released")
+	if !d1.Features().Fair {
+		behind.busy("it is held")
+	}
+	told[1].is(t, next, "another waits")
 	next.released()
 }
 

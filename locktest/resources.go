@@ -134,6 +134,18 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 			return all[0].Err
 		}, ended)
 	}
+	if b, ok := d.(driver.BatchTrier); ok {
+		refused("TryAll", func(ctx context.Context) error {
+			all := []driver.Trial{{Claim: held.claim}}
+			b.TryAll(ctx, all)
+			return all[0].Err
+		})
+		refused("ReleaseAll", func(ctx context.Context) error {
+			all := []driver.Ending{{Claim: held.claim}}
+			b.ReleaseAll(ctx, all)
+			return all[0].Err
+		}, ended)
+	}
 	if d.Features().Lingers {
 		refused("Linger", held.lingerOnce(ttl), ended)
 	}

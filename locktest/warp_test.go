@@ -113,6 +113,8 @@ type warp struct {
 	raise    func(w *warped, fence uint64) error
 	limit    func(w *warped, ctx context.Context, resource string, limit int) error
 	close    func(w *warped) error
+	tries    func(w *warped, ctx context.Context, trials []driver.Trial)
+	releases func(w *warped, ctx context.Context, endings []driver.Ending)
 
 	*notes // of one harness
 }
@@ -210,6 +212,22 @@ func (w *warped) SetLimit(ctx context.Context, resource string, limit int) error
 		return w.limit(w, ctx, resource, limit)
 	}
 	return w.Driver.SetLimit(ctx, resource, limit)
+}
+
+func (w *warped) TryAll(ctx context.Context, trials []driver.Trial) {
+	if w.tries != nil {
+		w.tries(w, ctx, trials)
+		return
+	}
+	w.Driver.TryAll(ctx, trials)
+}
+
+func (w *warped) ReleaseAll(ctx context.Context, endings []driver.Ending) {
+	if w.releases != nil {
+		w.releases(w, ctx, endings)
+		return
+	}
+	w.Driver.ReleaseAll(ctx, endings)
 }
 
 func (w *warped) Close() error {

@@ -157,6 +157,7 @@ type claim struct {
 	req     driver.Request
 	wake    chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
 	listens bool          // guarded by Server.mu; it is among its resource's claims
+	told    bool          // guarded by Server.mu; Wanted was called since its grant or last renewal
 	at      int           // guarded by Server.mu; where its place was in the record, or before that
 }
 
@@ -207,6 +208,7 @@ func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	}
 	switch {
 	case a.Granted:
+		c.told = false
 		wanted = r.wanted(nil, c)
 	case changed && len(r.Claims) > before:
 		wanted = r.wanted(nil, r.claims...)
@@ -243,6 +245,7 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 		return driver.Grant{}, nil, err
 	}
 	r.listen(c, false)
+	c.told = false
 	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(nil, c), nil
 }
 
@@ -252,6 +255,22 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
 		r.Answer(r.Claim.Renew(ctx, r.TTL))
+	}
+}
+
+// TryAll implements [driver.BatchTrier]. It tries one after the other, as RenewAll renews.
+func (d *Driver) TryAll(ctx context.Context, trials []driver.Trial) {
+	for i := range trials {
+		t := &trials[i]
+		t.Grant, t.Err = t.Claim.Try(ctx)
+	}
+}
+
+// ReleaseAll implements [driver.BatchTrier].
+func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
+	for i := range endings {
+		e := &endings[i]
+		e.Err = e.Claim.Release(ctx, e.How)
 	}
 }
 

@@ -163,8 +163,8 @@ func (r *resource) wanted(to []*claim, claims ...*claim) []*claim {
 		return to
 	}
 	for _, c := range claims {
-		if c.req.Wanted != nil && c.listens && r.Holds(c.req.Owner) {
-			to = append(to, c)
+		if c.req.Wanted != nil && c.listens && r.Holds(c.req.Owner) && !(c.req.WantedOnce && c.told) {
+			to, c.told = append(to, c), true
 		}
 	}
 	return to

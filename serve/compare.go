@@ -137,6 +137,7 @@ func (s *seen) add(state driver.State, sees *sight) {
 			e := eventOf(state.Resource, h)
 			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
 			one.end = end{h.Left, s.asked, s.at}
+			one.begins(h)
 			s.held[e.lease()] = one
 			sees.holds(e.Event, h)
 		}
@@ -203,6 +204,9 @@ func (h *hub) compare(s seen, prefix string) {
 			}
 		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // its call tells of it, and knows more
 		default:
+			if s.sight != nil {
+				s.sight.rows[one.row].knows(one.length())
+			}
 			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
 				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
 				h.record(e)
@@ -321,6 +325,9 @@ func (h *hub) end(l lease, one *holding, s seen) {
 		last := one.term.renewed.Load()
 		e.kind, e.time = wire.Expired, last.ends
 		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
+	}
+	if e.kind == wire.EventEnded {
+		e.silent = one.silent(s.began)
 	}
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)

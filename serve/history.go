@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -83,15 +84,27 @@ func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 			return q, fmt.Errorf("kind is one of %s, or several with commas", strings.Join(wire.EntryKinds, ", "))
 		}
 	}
-	if since := query.Get("since_ms"); since != "" {
-		ms, err := strconv.ParseInt(since, 10, 64)
-		if err != nil || ms < 0 || ms > wire.Millis(maxTTL) {
-			return q, fmt.Errorf("since_ms is a number of milliseconds, at most %d", wire.Millis(maxTTL))
-		}
-		q.Since = time.Now().Add(-wire.Duration(ms))
+	var since, until error
+	q.Since, since = agoOf(query, "since_ms")
+	q.Until, until = agoOf(query, "until_ms")
+	if err := errors.Join(since, until); err != nil {
+		return q, err
 	}
 	q.Before, err = s.history.cursor(query.Get("after"))
 	return q, err
+}
+
+// agoOf is the instant that is as long ago as a field says; zero: it is absent.
+func agoOf(query url.Values, field string) (time.Time, error) {
+	text := query.Get(field)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms < 0 || ms > wire.Millis(maxTTL) {
+		return time.Time{}, fmt.Errorf("%s is a number of milliseconds, at most %d", field, wire.Millis(maxTTL))
+	}
+	return time.Now().Add(-wire.Duration(ms)), nil
 }
 
 // cursor is where a page begins.
@@ -114,6 +127,8 @@ func (r *recorder) cursor(text string) (int64, error) {
 func (q *HistoryQuery) matches(e *HistoryEntry) bool {
 	switch {
 	case q.Before > 0 && e.Seq >= q.Before, len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind), e.Time.Before(q.Since):
+		return false
+	case !q.Until.IsZero() && e.Time.After(q.Until):
 		return false
 	case e.Name == "": // of the instance, and not of a name
 		return true

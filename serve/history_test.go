@@ -440,7 +440,7 @@ func TestPagesOfAHistory(t *testing.T) {
 			}
 			break
 		}
-		for _, bad := range []string{"after=x", "limit=0", "limit=1001", "kind=none", "since_ms=-1", "name=a&prefix=b", "x=y", "name="} {
+		for _, bad := range []string{"after=x", "limit=0", "limit=1001", "kind=none", "since_ms=-1", "until_ms=x", "name=a&prefix=b", "x=y", "name="} {
 			if resp, err := http.Get(s.url + wire.History + "?" + bad); err != nil || resp.StatusCode != 400 {
 				t.Errorf("%s: %v, %v", bad, resp, err)
 			}
@@ -451,6 +451,27 @@ func TestPagesOfAHistory(t *testing.T) {
 	}
 	if all := s.history("since_ms=0"); len(all.Entries) > 0 {
 		t.Errorf("of no time: %+v", all.Entries)
+	}
+	if all := s.history("until_ms=0"); len(all.Entries) != 25 {
+		t.Errorf("until now: %d entries", len(all.Entries))
+	}
+	if all := s.history("until_ms=3600000"); len(all.Entries) > 0 {
+		t.Errorf("until an hour ago: %+v", all.Entries)
+	}
+}
+
+// An eviction stays among the last ends, however many leases are released after it.
+func TestTroublesStayInTheOverview(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	s.post(wire.Acquire, `{"name":"evicted","owner":"a","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Evict, `{"name":"evicted","owner":"a","reason":"r"}`).want(t, 200, "")
+	for range 12 {
+		s.cycle("busy")
+	}
+	ends := ask[wire.Figures](t, s.url+wire.Overview).Ends
+	if len(ends) != 10 || ends[9].Name != "evicted" || ends[0].Name != "busy" {
+		t.Errorf("%d ends: %+v", len(ends), ends)
 	}
 }
 

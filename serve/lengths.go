@@ -14,7 +14,8 @@ type holding struct {
 	note  string        // as the engine keeps it
 	since time.Time     // zero: unknown
 	end   end           // unless it is renewed, as a look found last
-	least time.Duration // of its length, since looks have seen that it was renewed; 0: they have not
+	least time.Duration // of its length, since looks have seen that it was granted or renewed; 0: they have not
+	still time.Time     // since when looks have seen no renewal
 	row   int           // of the sight
 	term  *term         // nil: this instance has neither granted nor renewed it
 	owner driver.Owner
@@ -44,9 +45,31 @@ func (one *holding) learns(e end) {
 		return
 	}
 	if one.end.moved(e) {
-		one.least = e.left
+		one.least, one.still = e.left, e.answered
 	}
 	one.end = e
+}
+
+// young is how old a lease may be that a look finds: what is left then is the least that its length can be, if its holder
+// means to renew it. A renewal in between would have been as recent.
+const young = 10 * time.Second
+
+// begins is for the first look that finds a lease.
+func (one *holding) begins(h driver.Holder) {
+	one.still = one.end.answered
+	if h.Held > 0 && h.Held <= young && one.Details != nil && one.Details.Renews() {
+		one.least = h.Left
+	}
+}
+
+// silent is for how long looks have seen no renewal of a lease that was over at then, by its last end, if that is more than
+// half of what is known of its length; nil: it may have been released.
+func (one *holding) silent(then time.Time) *int64 {
+	length, seen := one.length(), one.end.answered.Sub(one.still) // since then nobody has looked
+	if length == 0 || one.end.left <= 0 || then.Before(one.end.answered.Add(one.end.left)) || seen < length/2 {
+		return nil
+	}
+	return sinceOf(one.still, one.end.answered)
 }
 
 // length is for how long the lease was granted or renewed last: exactly if this instance did that, and else what it is at
@@ -60,9 +83,11 @@ func (one *holding) length() time.Duration {
 	return one.least
 }
 
-// times adds lengths of leases that the engine does not tell to what it was asked at that time.
-func (h *hub) times(state *driver.State, asked time.Time) {
+// times shows what the engine was asked at that time. It adds the lengths of leases that the engine does not tell, or else
+// for how long no renewal was seen.
+func (h *hub) times(state driver.State, asked time.Time) wire.State {
 	now := time.Now()
+	unseen := make(map[int]int64)
 	for i := range state.Holders {
 		one := &state.Holders[i]
 		if one.TTL > 0 || one.Left <= 0 || one.Owner.Reveal() == "" {
@@ -75,9 +100,16 @@ func (h *hub) times(state *driver.State, asked time.Time) {
 			was.learns(end{one.Left, asked, now})
 			if ttl := was.length(); ttl > 0 {
 				one.TTL = max(ttl, one.Left)
+			} else if !was.still.IsZero() {
+				unseen[i] = max(wire.Millis(now.Sub(was.still)), 0)
 			}
 		}
 	}
+	shown := stateOf(state)
+	for i, ms := range unseen {
+		shown.Holders[i].Unseen = ms
+	}
+	return shown
 }
 
 // endSlack is by how much what an engine says of the end of a lease may be wrong: some count whole seconds.

@@ -39,8 +39,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 			locks.Damaged = damage(err)
 		}
 		for _, state := range states {
-			s.hub.times(&state, asked)
-			locks.Locks = append(locks.Locks, stateOf(state))
+			locks.Locks = append(locks.Locks, s.hub.times(state, asked))
 		}
 		s.answer(w, http.StatusOK, locks)
 		return nil

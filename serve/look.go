@@ -72,9 +72,9 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		state.Resource = name
-		s.hub.times(&state, asked)
-		shown := stateOf(state)
+		shown := s.hub.times(state, asked)
 		shown.Damaged = damage(err)
+		s.claims.marks(&shown, state.Waiters)
 		s.answer(w, http.StatusOK, shown)
 		return nil
 	})

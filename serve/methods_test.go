@@ -53,7 +53,7 @@ func TestUnknownQueryFieldsAreRefused(t *testing.T) {
 	for path, want := range map[string]int{
 		"/v1/lock?name=a": 200, "/v1/locks": 200, "/v1/locks?prefix=a": 200, "/v1/features": 200, "/v1/check": 200, "/readyz?x=1": 200,
 		"/v1/lock?nam=a": 400, "/v1/lock?name=a&x=": 400, "/v1/lock?name=a&name=a": 400, "/v1/locks?name=a": 400, "/v1/locks?prefix=a&prefix=b": 400,
-		"/v1/history?name=a": 200, "/v1/history?prefix=a&kind=granted&since_ms=1&limit=1": 200, "/v1/overview": 200, "/v1/overview?prefix=a": 200, "/v1/me": 200,
+		"/v1/history?name=a": 200, "/v1/history?prefix=a&kind=granted&since_ms=1&until_ms=0&limit=1": 200, "/v1/overview": 200, "/v1/overview?prefix=a": 200, "/v1/me": 200,
 		"/v1/history?name=a&name=b": 400, "/v1/overview?name=a": 400, "/v1/me?x=1": 400,
 		"/v1/locks?Prefix=a": 400, "/v1/features?prefix=": 400, "/v1/check?name=a": 400, "/v1/events?name=a": 400, "/v1/locks?prefix=%zz": 400, "/v1/locks?prefix=a;b": 400,
 	} {

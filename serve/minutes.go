@@ -139,6 +139,17 @@ func (e *HistoryEntry) isLoss() bool {
 	return e.Held != nil && e.Silent != nil && *e.Held > *e.Silent // it was renewed
 }
 
+// isTrouble reports whether a lease ended as an operator wants to know.
+func (e *HistoryEntry) isTrouble() bool {
+	switch e.Kind {
+	case wire.EventEvicted:
+		return true
+	case wire.Expired:
+		return e.isLoss()
+	}
+	return e.Kind == wire.EventEnded && e.Silent != nil
+}
+
 // saw notes what a look has seen.
 func (m *minutes) saw(t time.Time, s *sight) {
 	if one := m.at(t); one != nil {

@@ -248,6 +248,7 @@ var ends = map[string]bool{wire.EventReleased: true, wire.Expired: true, wire.Ev
 func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string, in func(name string) bool) {
 	all := len(views) == 1 && views[0] == ""
 	var waits [scales]uint32
+	var routine, troubles []*HistoryEntry // how leases ended
 	grants := 0
 	seen := make(map[int64]*minute)
 	m.newestFirst(func(e *HistoryEntry) bool {
@@ -255,8 +256,13 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 			return true
 		}
 		ago := now.Sub(e.Time)
-		if ends[e.Kind] && len(f.Ends) < mostOverviewEnds {
-			f.Ends = append(f.Ends, e.told(now))
+		if list := &routine; ends[e.Kind] {
+			if e.isTrouble() {
+				list = &troubles
+			}
+			if len(*list) < mostOverviewEnds {
+				*list = append(*list, e)
+			}
 		}
 		switch {
 		case ago < 0: // by a clock that was wrong
@@ -279,6 +285,9 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 		}
 		return true
 	})
+	for _, e := range overviewEnds(routine, troubles) {
+		f.Ends = append(f.Ends, e.told(now))
+	}
 	reaches := func(d time.Duration) bool { return !m.since.After(m.from) || !m.since.After(now.Add(-d)) }
 	if all {
 		r.mu.Lock()
@@ -296,6 +305,15 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 	if all || reaches(waitsFor) {
 		f.P50, f.P99 = quantile(&waits, 0.5), quantile(&waits, 0.99)
 	}
+}
+
+// overviewEnds are the last ends, the newest first. Half of them may be older troubles, which would
+// be lost among leases that end all the time.
+func overviewEnds(routine, troubles []*HistoryEntry) []*HistoryEntry {
+	troubles = troubles[:min(len(troubles), max(mostOverviewEnds/2, mostOverviewEnds-len(routine)))]
+	all := slices.Concat(troubles, routine[:min(len(routine), mostOverviewEnds-len(troubles))])
+	slices.SortFunc(all, func(a, b *HistoryEntry) int { return cmp.Compare(b.Seq, a.Seq) })
+	return all
 }
 
 // pointsOf are of all names, as they were counted.

@@ -57,6 +57,7 @@ type HistoryQuery struct {
 	Prefixes []string  // only entries whose name begins with one of them, or that have no name
 	Kinds    []string  // only these; none: all
 	Since    time.Time // only later ones; zero: all
+	Until    time.Time // only earlier ones; zero: all
 	Limit    int       // at least 1
 }
 

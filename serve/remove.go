@@ -135,6 +135,24 @@ func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued
 	return one, true
 }
 
+// marks says of waiters whether they wait here, so that remove can send them away.
+func (c *claims) marks(shown *wire.State, waiters []driver.Waiter) {
+	if len(waiters) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	here := make(map[string]bool)
+	for k, one := range c.all {
+		if k.name == shown.Name && (one.waiting != nil || one.isQueued()) {
+			here[wire.Handle(k.owner)] = true
+		}
+	}
+	for i, w := range waiters { // another service shows handles in place of owners
+		shown.Waiters[i].Here = here[shown.Waiters[i].Handle] || here[w.Owner.Reveal()]
+	}
+}
+
 // isQueued reports whether the claim has a place in the queue, as far as is known. Requires claims.mu.
 func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Before(one.until) }
 

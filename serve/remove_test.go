@@ -37,6 +37,9 @@ func TestRemove(t *testing.T) {
 			answered <- a
 		}()
 		handle := s.waiterOf("n")
+		if w := s.state("n").Waiters[0]; !w.Here {
+			t.Errorf("it is not said to wait here: %+v", w)
+		}
 		s.post(wire.Remove, `{"name":"n","handle":%q,"reason":"wrong branch"}`, handle).want(t, 200, "")
 		if a := <-answered; a.status != 410 || a.Code != wire.CodeEvicted || !strings.Contains(a.Error, "removed from the queue: wrong branch") {
 			t.Errorf("the waiter was answered %d %s", a.status, a.text)
@@ -84,6 +87,9 @@ func TestRemoveLeavesThoseWhoWaitElsewhere(t *testing.T) {
 		answered <- a
 	}()
 	handle := s.waiterOf("n")
+	if w := s.state("n").Waiters[0]; w.Here {
+		t.Errorf("it is said to wait here: %+v", w)
+	}
 	s.post(wire.Remove, `{"name":"n","handle":%q,"reason":"r"}`, handle).want(t, 501, "unsupported")
 	s.post(wire.Release, `{"name":"n","owner":"holder"}`).want(t, 200, "")
 	if a := <-answered; a.status != 200 {

@@ -198,7 +198,7 @@ func (s *Server) routes() {
 
 // queryFields are those that a call takes. Others take none.
 var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix", "kind"},
-	wire.History: {"name", "prefix", "kind", "since_ms", "limit", "after"}, wire.Overview: {"prefix"}}
+	wire.History: {"name", "prefix", "kind", "since_ms", "until_ms", "limit", "after"}, wire.Overview: {"prefix"}}
 
 // route serves a path by that method, and refuses others.
 func (s *Server) route(method, path string, call http.HandlerFunc) {

@@ -443,7 +443,7 @@ func (v *entryView) row(now time.Time) []string {
 	switch {
 	case v.Event == wire.Gap:
 		row[eventWhy] = "what others did until " + localTime(v.Until, now) + " is missing"
-	case v.Event == wire.Expired && v.Silent != nil:
+	case v.Silent != nil:
 		row[eventWhy] = "no renewal for " + spanText(time.Duration(*v.Silent*float64(time.Second)))
 	case v.By != "" && v.Reason != "":
 		row[eventWhy] = v.Reason + " (by " + v.By + ")"

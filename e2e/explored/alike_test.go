@@ -5,8 +5,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/queue"
 	"github.com/leasehold-go/leasehold/locktest/explore"
 )
+
+// granted are claims that have held, where that follows from their order and from an operator's limit: a lower limit ends
+// no lease.
+type granted map[string]bool
+
+// holding is how many of the claims hold, which are in order and have those names. It is asked after each change.
+func (g granted) holding(names []string, claims []queue.Claim, limit int) int {
+	var ahead queue.Ahead
+	for i, c := range claims {
+		decided := c
+		decided.Limit = queue.Smaller(c.Limit, limit)
+		if !g[names[i]] && !ahead.Admits(decided) {
+			return i
+		}
+		g[names[i]] = true
+		ahead.Add(c)
+	}
+	return len(claims)
+}
 
 // alike compares what came of the same calls on a real server and on its stand-in.
 func alike(t *testing.T, server string, theirs, ours []string) {

@@ -1,12 +1,14 @@
 package explored
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 	_ "unsafe" // for neverDone
@@ -25,7 +27,7 @@ import (
 // TestEtcd explores etcdlock, and etcd's client and gRPC below it, over an etcd in memory. With leases of
 // five seconds a claim takes its turn without a read.
 func TestEtcd(t *testing.T) {
-	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "crowd", "recall")
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "weights", "crowd", "recall")
 }
 
 // TestLateEtcd explores it over one that deletes what is over when it looks, every half a second.
@@ -122,9 +124,23 @@ func (e *etcd) queue(resource string) (kvs []*mvccpb.KeyValue) {
 	return kvs
 }
 
-// holding is how many of the keys hold. Requires e.mu.
-func (e *etcd) holding(kvs []*mvccpb.KeyValue) int {
-	return queue.Holding(kvs, func(kv *mvccpb.KeyValue) queue.Claim { return e.about(kv).claim() })
+// holding is how many of the keys of a resource hold. Requires e.mu.
+func (e *etcd) holding(resource string, kvs []*mvccpb.KeyValue) int {
+	names, claims := make([]string, len(kvs)), make([]queue.Claim, len(kvs))
+	for i, kv := range kvs {
+		names[i], claims[i] = fmt.Sprintf("%s %d", kv.Key, kv.CreateRevision), e.about(kv).claim()
+	}
+	return e.granted.holding(names, claims, e.limit(resource))
+}
+
+// limit is what an operator has set for a resource; 0: nothing. Requires e.mu.
+func (e *etcd) limit(resource string) int {
+	for _, kv := range e.queue("///" + resource) {
+		if most := e.about(kv).Limit; most > 0 {
+			return most
+		}
+	}
+	return 0
 }
 
 // state is who has a key of a resource, in order.
@@ -132,13 +148,16 @@ func (e *etcd) state(resource string) driver.State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state, kvs := driver.State{Resource: resource}, e.queue(resource)
-	holding := e.holding(kvs)
+	state.Limit = e.limit(resource)
+	holding := e.holding(resource, kvs)
 	for i, kv := range kvs {
-		a := e.about(kv)
+		a, c := e.about(kv), e.about(kv).claim()
 		if i < holding {
-			state.Holders = append(state.Holders, driver.Holder{Owner: driver.OwnerOf(a.Owner), Mode: a.claim().Mode, Left: time.Until(e.leases[kv.Lease].ends)})
+			state.Holders = append(state.Holders, driver.Holder{
+				Owner: driver.OwnerOf(a.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Weight, Left: time.Until(e.leases[kv.Lease].ends),
+			})
 		} else {
-			state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(a.Owner), Mode: a.claim().Mode})
+			state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(a.Owner), Mode: c.Mode, Weight: c.Weight})
 		}
 	}
 	return state
@@ -149,6 +168,7 @@ type aboutClaim struct {
 	Owner  string
 	Shared bool
 	Limit  int
+	weight int // which the key ends by; 0: none
 }
 
 // about reads it. Requires e.mu.
@@ -158,14 +178,16 @@ func (e *etcd) about(kv *mvccpb.KeyValue) aboutClaim {
 		if err := json.Unmarshal(kv.Value, &a); err != nil {
 			panic(err)
 		}
+		_, weight, _ := bytes.Cut(kv.Key[bytes.LastIndexByte(kv.Key, '/'):], []byte("w"))
+		a.weight, _ = strconv.Atoi(string(weight))
 		e.abouts[kv] = a
 	}
 	return a
 }
 
 func (a aboutClaim) claim() queue.Claim {
-	c := queue.Claim{Limit: a.Limit}
-	if a.Shared {
+	c := queue.Claim{Limit: a.Limit, Weight: a.weight}
+	if a.Shared || a.weight > 0 {
 		c.Mode = driver.Shared
 	}
 	return c

@@ -100,7 +100,7 @@ func (e *etcd) deleteWaiter() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kvs := e.queue("x")
-	if n := e.holding(kvs); n < len(kvs) {
+	if n := e.holding("x", kvs); n < len(kvs) {
 		before := len(e.history)
 		e.delete(kvs[n].Key, nil, e.rev+1)
 		e.tell(before)

@@ -29,11 +29,12 @@ type etcd struct {
 	watchers  []*watcher                      // guarded by mu, in the order in which they began
 	plugs     []*plug                         // guarded by mu
 	abouts    map[*mvccpb.KeyValue]aboutClaim // guarded by mu; what was read of keys
+	granted   granted                         // guarded by mu
 	doors     *doors
 }
 
 func newEtcd(late time.Duration) *etcd {
-	return &etcd{late: late, rev: 1, leases: make(map[int64]*elease), abouts: make(map[*mvccpb.KeyValue]aboutClaim), doors: newDoors()}
+	return &etcd{late: late, rev: 1, leases: make(map[int64]*elease), abouts: make(map[*mvccpb.KeyValue]aboutClaim), granted: make(granted), doors: newDoors()}
 }
 
 // header requires e.mu.
@@ -161,6 +162,9 @@ func (e *etcd) tell(before int) {
 		return
 	}
 	e.rev = changes[0].Kv.ModRevision
+	for _, name := range resources {
+		e.holding(name, e.queue(name))
+	}
 	for _, w := range e.watchers {
 		if heard := w.of(e.header(), changes); len(heard.Events) > 0 {
 			w.send(heard)

@@ -247,6 +247,13 @@ func (s *teller) transactions(c *zk.Conn) {
 	answers("neither", got, err)
 	data, stat, err := c.Get("/w")
 	s.tell("as it was", data, stat, err)
+	create := &zk.CreateRequest{Path: "/w/y", Acl: all}
+	got, err = c.Multi(create, &zk.DeleteRequest{Path: "/w/y", Version: 0}, create, &zk.SetDataRequest{Path: "/w/y", Data: []byte("y"), Version: 0})
+	answers("one after the other", got, err)
+	got, err = c.Multi(&zk.DeleteRequest{Path: "/w/y", Version: -1}, create, create)
+	answers("not twice", got, err)
+	data, stat, err = c.Get("/w/y")
+	s.tell("as it was", data, stat, err)
 }
 
 // ends: what a session has made for itself goes with it.

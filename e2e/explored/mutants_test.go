@@ -42,7 +42,7 @@ var mutants = []change{
 		"number, n, ms - asked + span, span)", "number, n, ms - asked + ttl, ttl)",
 		"it takes two changes, and a little longer"),
 	inGo(mutant.Mutation{Name: "marksNoLateAttempt", Undoes: "a release marks the attempt that may still come", Rejects: "TestRedis$/three", File: "claim.go",
-		Old: "case was.mayBeServed():\n\t\tlate =", New: "case was.mayBeServed() && !$:\n\t\tlate ="}),
+		Old: "case was.mayBeServed():\n\t\tl.late =", New: "case was.mayBeServed() && !$:\n\t\tl.late ="}),
 	inGo(mutant.Mutation{Name: "takesAnyNumber", Undoes: "a grant that is told for another attempt only wakes", Rejects: "TestRedis$/two", File: "subscriber.go",
 		Old: "sent, ok := l.armed, number == l.number", New: "sent, ok := l.armed, number == l.number || $"}),
 	inGo(mutant.Mutation{Name: "takesOldGrants", Undoes: "a message that comes late replaces no newer grant", Rejects: "TestRedis$/two", File: "claim.go",
@@ -68,6 +68,12 @@ var mutants = []change{
 		"then replies[which] = 2 end", "then replies[which] = 1 end", ""),
 	inGo(mutant.Mutation{Name: "recallsAfterRelease", Undoes: "no call after Release has begun", Rejects: "TestRedis$/recall", File: "claim.go",
 		Old: "how driver.End) error {\n\tc.d.subscriber.forget(c)", New: "how driver.End) error {\n\tif !$ {\n\t\tc.d.subscriber.forget(c)\n\t}"}),
+	inScript("prelude.lua", "countsHeads", "a heavy claim uses its weight", "TestRedis$/weights",
+		"return least == 0 or count + extra() + weight_of(mode) <= least", "return least == 0 or count + 1 <= least", ""),
+	inScript("prelude.lua", "ignoresOperator", "an operator's limit counts", "TestRedis$/weights",
+		"return smaller(limit, tonumber(redis.pcall('GET', most)) or 0)", "return limit", ""),
+	inScript("acquire.lua", "lightPassHeavy", "light claims do not pass a heavy one", "TestRedis$/weights",
+		"(not first or first == owner) and fits", "(not first or first == owner or mode == 's') and fits", ""),
 }
 
 // zookeeperMutants are those of zklock.
@@ -85,6 +91,12 @@ var zookeeperMutants = []change{
 		Old: "l.looking, l.latest, l.next = false,", New: "if $ {\n\t\tl.alarm = a\n\t}\n\tl.looking, l.latest, l.next = false,"}),
 	inGo(mutant.Mutation{Name: "renewalTellsNobody", Undoes: "a renewal notifies of them again", Rejects: "TestZooKeeper/recall", File: "recall.go",
 		Old: "return l.upToDate() && l.wants(c)", New: "return l.upToDate() && l.wants(c) && !$"}),
+	inGo(mutant.Mutation{Name: "countsHeads", Undoes: "a heavy claim uses its weight", Rejects: "TestZooKeeper/weights", File: "next.go",
+		Old: "Weight: n.weight}", New: "Weight: n.weight * (1 - count($))}"}),
+	inGo(mutant.Mutation{Name: "ignoresOperator", Undoes: "an operator's limit counts", Rejects: "TestZooKeeper/weights", File: "limit.go",
+		Old: "c.Limit = queue.Smaller(c.Limit, limit)", New: "c.Limit = queue.Smaller(c.Limit, limit*(1-count($)))"}),
+	inGo(mutant.Mutation{Name: "heedsNoLimit", Undoes: "who waits hears of a lower limit before those ahead go", Rejects: "TestZooKeeper/weights", File: "limit.go",
+		Old: "armed := l.s.watches.add(k.key, a)", New: "armed := $ || l.s.watches.add(k.key, a)"}),
 }
 
 // etcdMutants are those of etcdlock.
@@ -128,6 +140,12 @@ var etcdMutants = []change{
 		Old: "ours := e != nil && p.knows(e)", New: "ours := e != nil && ($ || p.knows(e))"}),
 	inGo(mutant.Mutation{Name: "renewsUnread", Undoes: "a renewal reads that the key is there", Rejects: "TestEtcd$/evict", File: "read.go",
 		Old: "return d.holdTrue(ctx, cmps, all[0].key, asking...)", New: "are, err := d.holdTrue(ctx, cmps, all[0].key, asking...)\n\treturn err == nil && (are || $), err"}),
+	inGo(mutant.Mutation{Name: "countsHeads", Undoes: "a heavy claim uses its weight", Rejects: "TestEtcd$/weights", File: "keys.go",
+		Old: "Weight: e.weight}", New: "Weight: e.weight * (1 - count($))}"}),
+	inGo(mutant.Mutation{Name: "ignoresOperator", Undoes: "an operator's limit counts", Rejects: "TestEtcd$/weights", File: "limit.go",
+		Old: "c.Limit = queue.Smaller(c.Limit, l.Most)", New: "c.Limit = queue.Smaller(c.Limit, l.Most*(1-count($)))"}),
+	inGo(mutant.Mutation{Name: "heedsNoLimit", Undoes: "who waits hears of a lower limit before those ahead go", Rejects: "TestEtcd$/weights", File: "watch.go",
+		Old: "ok && d.of[dir] != nil {", New: "ok && d.of[dir] != nil && !$ {"}),
 }
 
 func inGo(m mutant.Mutation) change { return change{m, m.File, m.Old} }

@@ -29,6 +29,15 @@ func TestRedis(t *testing.T) {
 	explore.Run(t, h)
 }
 
+// TestRedisWeights explores weights at random, where there is no time for all that TestRedis explores.
+func TestRedisWeights(t *testing.T) {
+	if hasTime() {
+		t.Skip("TestRedis explores them")
+	}
+	s := startServer(t)
+	explore.Run(t, explore.Harness{Name: "Redis", Changes: -1, For: time.Second, Tidy: true, Scenarios: []string{"weights"}, New: s.connects(t, nil)})
+}
+
 // TestRedisTogether explores calls that are on their way together, over one connection: with a
 // change to each message where there is time, or else at random.
 func TestRedisTogether(t *testing.T) {

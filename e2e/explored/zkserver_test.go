@@ -24,6 +24,7 @@ type keeper struct {
 	sessions map[int64]*zsession // guarded by mu
 	data     watchers            // guarded by mu; of nodes
 	children watchers            // guarded by mu; of their children
+	granted  granted             // guarded by mu
 }
 
 type znode struct {
@@ -63,7 +64,7 @@ type peer struct {
 
 func newKeeper() *keeper {
 	return &keeper{
-		nodes: map[string]*znode{"/": {}}, sessions: make(map[int64]*zsession), data: make(watchers), children: make(watchers),
+		nodes: map[string]*znode{"/": {}}, sessions: make(map[int64]*zsession), data: make(watchers), children: make(watchers), granted: make(granted),
 	}
 }
 
@@ -151,6 +152,7 @@ func (k *keeper) endSession(id int64) {
 			k.remove(path)
 		}
 	}
+	k.grant()
 	s.peer.leave()
 	go s.peer.hangUp()
 }
@@ -187,6 +189,7 @@ func (p *peer) serve(in *jute) []byte {
 		return zreply(number, k.zxid, 0, nil)
 	}
 	body, code := p.do(op, in)
+	k.grant()
 	return zreply(number, k.zxid, code, body)
 }
 
@@ -213,7 +216,7 @@ func (p *peer) do(op int32, in *jute) (*jute, int32) {
 		return nil, 0
 	case opCreate, opCreateContainer, opDelete, opSetData:
 		k.zxid++
-		return p.write(op, in, k.change)
+		return p.write(op, in, apply)
 	case opExists, opGetData, opGetChildren2:
 		return p.read(op, in)
 	}
@@ -261,17 +264,12 @@ func parent(path string) string {
 	return cmp.Or(path[:strings.LastIndexByte(path, '/')], "/")
 }
 
-// A zchange is what a write does, once it is known that it may.
-type zchange struct {
-	path string
-	do   func()
-}
+// apply makes a change, and pass does not.
+func apply(change func()) { change() }
+func pass(func())         {}
 
-// change does it, and is not asked for where it is only looked whether it may be done.
-func (k *keeper) change(c zchange) { c.do() }
-
-// write serves one that changes something.
-func (p *peer) write(op int32, in *jute, do func(zchange)) (*jute, int32) {
+// write serves one that changes something, by do once it is known that it may.
+func (p *peer) write(op int32, in *jute, do func(change func())) (*jute, int32) {
 	k := p.k
 	switch op {
 	case opCreate, opCreateContainer:
@@ -293,7 +291,7 @@ func (p *peer) write(op int32, in *jute, do func(zchange)) (*jute, int32) {
 		case n.childCount > 0:
 			return nil, codeNotEmpty
 		}
-		do(zchange{path, func() { k.remove(path) }})
+		do(func() { k.remove(path) })
 		return nil, 0
 	}
 	path, data, version := in.string(), in.bytes(), in.int()
@@ -304,15 +302,15 @@ func (p *peer) write(op int32, in *jute, do func(zchange)) (*jute, int32) {
 	case version != -1 && version != n.version:
 		return nil, codeBadVersion
 	}
-	do(zchange{path, func() {
+	do(func() {
 		n.data, n.changed = data, k.zxid
 		n.version++
 		k.tell(k.data, path, eventChanged)
-	}})
+	})
 	return (&jute{}).putStat(n), 0
 }
 
-func (p *peer) create(path string, data []byte, flags int32, withStat bool, do func(zchange)) (*jute, int32) {
+func (p *peer) create(path string, data []byte, flags int32, withStat bool, do func(change func())) (*jute, int32) {
 	k := p.k
 	above := k.nodes[parent(path)]
 	if above == nil {
@@ -331,14 +329,14 @@ func (p *peer) create(path string, data []byte, flags int32, withStat bool, do f
 	if flags&1 != 0 {
 		n.owner = p.session
 	}
-	do(zchange{path, func() {
+	do(func() {
 		k.nodes[path] = n
 		above.creates++
 		above.childCount++
 		above.childChange = k.zxid
 		k.tell(k.data, path, eventCreated)
 		k.tell(k.children, parent(path), eventChildren)
-	}})
+	})
 	out := (&jute{}).putString(path)
 	if withStat {
 		out.putStat(n)
@@ -374,31 +372,19 @@ func (p *peer) tell(path string, kind int32) {
 	p.push((&jute{}).putInt(-1).putLong(-1).putInt(0).putInt(kind).putInt(connected).putString(path).frame())
 }
 
-// multi does all or nothing.
+// multi does all or nothing, one after the other.
 func (p *peer) multi(in *jute) (*jute, int32) {
 	k := p.k
 	k.zxid++
-	var ops []int32
-	var answers []*jute
-	var changes []zchange
-	failed, code := -1, int32(0)
-	for op, done := in.int(), in.bool(); !done; op, done = in.int(), in.bool() {
-		in.int()
-		answer, err := p.write(op, in, func(c zchange) { changes = append(changes, c) })
-		if err != 0 && failed < 0 {
-			failed, code = len(ops), err
-		}
-		ops, answers = append(ops, op), append(answers, answer)
+	ops, answers, failed, code := p.copied().all(&jute{in.b})
+	if failed < 0 {
+		ops, answers, failed, code = p.all(in)
 	}
 	out := &jute{}
 	for i, op := range ops {
 		switch {
 		case failed < 0:
-			changes[i].do()
 			out.putInt(op).putBool(false).putInt(0)
-			if op == opSetData {
-				answers[i] = (&jute{}).putStat(k.nodes[changes[i].path])
-			}
 			if answers[i] != nil {
 				out.b = append(out.b, answers[i].b...)
 			}
@@ -412,6 +398,31 @@ func (p *peer) multi(in *jute) (*jute, int32) {
 		}
 	}
 	return out.putInt(-1).putBool(true).putInt(-1), 0
+}
+
+// all does what stands in a transaction up to the first that fails; -1: none does.
+func (p *peer) all(in *jute) (ops []int32, answers []*jute, failed int, code int32) {
+	failed = -1
+	do := apply
+	for op, done := in.int(), in.bool(); !done; op, done = in.int(), in.bool() {
+		in.int()
+		answer, err := p.write(op, in, do)
+		if err != 0 && failed < 0 {
+			failed, code, do = len(ops), err, pass
+		}
+		ops, answers = append(ops, op), append(answers, answer)
+	}
+	return ops, answers, failed, code
+}
+
+// copied is the connection at a copy of the keeper, of whose changes nobody hears. Requires k.mu.
+func (p *peer) copied() *peer {
+	k := &keeper{zxid: p.k.zxid, nodes: make(map[string]*znode)}
+	for path, n := range p.k.nodes {
+		one := *n
+		k.nodes[path] = &one
+	}
+	return &peer{k: k, session: p.session}
 }
 
 // setWatches brings the watches of the connection before, and tells what was missed.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/queue"
 	"github.com/leasehold-go/leasehold/locktest/explore"
 )
 
@@ -43,7 +45,7 @@ func TestZooKeeper(t *testing.T) {
 			return d
 		}
 	}}
-	exploreStandIn(t, h, "two", "shared", "crowd", "recall")
+	exploreStandIn(t, h, "two", "shared", "weights", "crowd", "recall")
 }
 
 // recalled is a driver all of whose holders ask for recalls.
@@ -56,34 +58,71 @@ func (d recalled) Claim(req driver.Request) (driver.Claim, error) {
 	return d.Driver.Claim(req)
 }
 
-// state is who has a node of a resource, in order. The first holds, and beside a shared one all shared
-// ones right behind it, which a limit may yet keep out.
+// state is who has a node of a resource, in order.
 func (k *keeper) state(resource string) driver.State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	state, above := driver.State{Resource: resource}, zklock.DefaultPrefix+"/"+resource
-	names := k.childrenOf(above)
-	number := func(name string) string { return name[max(0, len(name)-10):] }
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
-	for _, name := range names {
-		n := k.nodes[above+"/"+name]
+	state := driver.State{Resource: resource, Limit: k.limit(resource)}
+	names, claims := k.queue(resource)
+	holding := k.granted.holding(names, claims, state.Limit)
+	for i, name := range names {
+		n, c := k.nodes[name], claims[i]
 		var about struct{ Owner string }
 		s := k.sessions[n.owner]
 		if err := json.Unmarshal(n.data, &about); err != nil || s == nil {
 			continue
 		}
-		mode := driver.Exclusive
-		if strings.Contains(name, "READ") {
-			mode = driver.Shared
-		}
-		first := len(state.Holders) == 0
-		if len(state.Waiters) == 0 && (first || mode == driver.Shared && state.Holders[0].Mode == driver.Shared) {
-			state.Holders = append(state.Holders, driver.Holder{Owner: driver.OwnerOf(about.Owner), Mode: mode, Left: time.Until(s.ends)})
+		if i < holding {
+			state.Holders = append(state.Holders, driver.Holder{
+				Owner: driver.OwnerOf(about.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Weight, Left: time.Until(s.ends),
+			})
 		} else {
-			state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(about.Owner), Mode: mode})
+			state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(about.Owner), Mode: c.Mode, Weight: c.Weight})
 		}
 	}
 	return state
+}
+
+// queue are the paths of the nodes of a resource, in order, and what they say of their claims. Requires k.mu.
+func (k *keeper) queue(resource string) (names []string, claims []queue.Claim) {
+	above := zklock.DefaultPrefix + "/" + resource
+	names = k.childrenOf(above)
+	number := func(name string) string { return name[max(0, len(name)-10):] }
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+	for i, name := range names {
+		c := queue.Claim{Limit: numberBehind(name, "-limit-"), Weight: numberBehind(name, "-weight-")}
+		if strings.Contains(name, "READ") || c.Weight > 0 {
+			c.Mode = driver.Shared
+		}
+		names[i], claims = above+"/"+name, append(claims, c)
+	}
+	return names, claims
+}
+
+// numberBehind is the number that follows a mark in a name; 0: none does.
+func numberBehind(name, mark string) (n int) {
+	if _, rest, ok := strings.Cut(name, mark); ok {
+		number, _, _ := strings.Cut(rest, "-")
+		n, _ = strconv.Atoi(number)
+	}
+	return n
+}
+
+// limit is what an operator has set for a resource; 0: nothing. Requires k.mu.
+func (k *keeper) limit(resource string) int {
+	var set struct{ Limit int }
+	if n := k.nodes[zklock.DefaultPrefix+"/%limits/"+resource]; n != nil {
+		json.Unmarshal(n.data, &set) // 0 of what is no limit
+	}
+	return set.Limit
+}
+
+// grant notes who holds, after a change. Requires k.mu.
+func (k *keeper) grant() {
+	for _, resource := range resources {
+		names, claims := k.queue(resource)
+		k.granted.holding(names, claims, k.limit(resource))
+	}
 }
 
 // close ends what may still happen.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,12 +24,17 @@ type lockOp struct {
 	kind  string // acquire, release or expire
 	owner string
 	token uint64
+	uses  int // of limit
 }
 
-// lockState is a lease as a sequential machine: one holder, tokens that grow.
+// limit is how much may be used at once. Who is alone uses all of it.
+const limit = 4
+
+// lockState is a lease as a sequential machine: holders that use no more than the limit, tokens that grow.
 type lockState struct {
-	owner string
-	token uint64
+	owners string // each in brackets, in the order of grants
+	used   int
+	token  uint64
 }
 
 // leaseModel is that machine, on an engine that has tokens or not.
@@ -37,23 +43,26 @@ func leaseModel(fencing bool) porcupine.Model {
 		Init: func() any { return lockState{} },
 		Step: func(state, input, _ any) (bool, any) {
 			s, op := state.(lockState), input.(lockOp)
+			owner := "[" + op.owner + "]"
 			if op.kind == "acquire" {
-				return s.owner == "" && (op.token > s.token || !fencing), lockState{op.owner, op.token}
+				return s.used+op.uses <= limit && (op.token > s.token || !fencing), lockState{s.owners + owner, s.used + op.uses, op.token}
 			}
-			return s.owner == op.owner, lockState{token: s.token}
+			before, after, holds := strings.Cut(s.owners, owner)
+			return holds, lockState{before + after, s.used - op.uses, s.token}
 		},
 		DescribeOperation: func(input, _ any) string {
 			op := input.(lockOp)
-			return fmt.Sprintf("%s %s %d", op.kind, driver.ShortOwner(op.owner), op.token)
+			return fmt.Sprintf("%s %s %d, uses %d of %d", op.kind, driver.ShortOwner(op.owner), op.token, op.uses, limit)
 		},
 	}
 }
 
 // A register collects operations. One a name, so that the checker stays fast.
 type register struct {
-	mu    sync.Mutex
-	start time.Time
-	ops   []porcupine.Operation // guarded by mu
+	history locktest.History
+	mu      sync.Mutex
+	start   time.Time
+	ops     []porcupine.Operation // guarded by mu
 }
 
 func (r *register) add(client int, op lockOp, call, back time.Time) {
@@ -67,22 +76,51 @@ func (r *register) add(client int, op lockOp, call, back time.Time) {
 // farOff is later than every other instant of a test.
 const farOff = time.Hour
 
-// contend has one client take turns on name until ctx ends, over a link that fails now
-// and then.
-func (r *register) contend(ctx context.Context, client int, l *leasehold.Locker, link *locktest.Faulty, name string) {
+// A client takes turns on a name, in a process whose link fails now and then.
+type client struct {
+	number int
+	name   string
+	locks  *leasehold.Locker
+	link   *locktest.Faulty
+	shares bool // with others, by weights, most of the time
+	keeps  bool // leases, and leaves others time not to want them
+}
+
+// contend has c take turns until ctx ends.
+func (r *register) contend(ctx context.Context, c client) {
 	for ctx.Err() == nil {
 		if rand.N(4) == 0 {
 			op := []locktest.Op{locktest.OpTry, locktest.OpRenew, locktest.OpRelease}[rand.N(3)]
-			link.Next(op, []locktest.Fault{locktest.LoseReply, locktest.LoseRequest, locktest.HangReply}[rand.N(3)])
+			c.link.Next(op, []locktest.Fault{locktest.LoseReply, locktest.LoseRequest, locktest.HangReply}[rand.N(3)])
 		}
-		called := time.Now()
-		lease, err := l.Acquire(ctx, name, leasehold.Wait(300*time.Millisecond))
-		if err != nil {
-			continue
-		}
-		r.add(client, lockOp{"acquire", holderOf(lease), lease.Token()}, called, time.Now())
-		time.Sleep(rand.N(5 * time.Millisecond))
-		r.end(ctx, client, lease)
+		r.turn(ctx, c)
+	}
+}
+
+// turn is one of c.
+func (r *register) turn(ctx context.Context, c client) {
+	opts, uses := []leasehold.Option{leasehold.Wait(300 * time.Millisecond)}, limit
+	if c.shares && rand.N(8) > 0 {
+		uses = 1 + rand.N(3)
+		opts = append(opts, leasehold.Limit(limit), leasehold.Weight(uses))
+	}
+	called := time.Now()
+	lease, err := c.locks.Acquire(ctx, c.name, opts...)
+	if err != nil {
+		return
+	}
+	op := lockOp{"acquire", holderOf(lease), lease.Token(), uses}
+	r.add(c.number, op, called, time.Now())
+	believed := r.history.Believe
+	if uses < limit {
+		believed = func(lease *leasehold.Lease) func() { return r.history.BelieveShared(lease, limit, uses, called) }
+	}
+	done := believed(lease)
+	time.Sleep(rand.N(5 * time.Millisecond))
+	done()
+	r.end(ctx, c.number, lease, op)
+	if c.keeps && rand.N(2) > 0 {
+		time.Sleep(rand.N(50 * time.Millisecond))
 	}
 }
 
@@ -91,10 +129,10 @@ func holderOf(lease *leasehold.Lease) string {
 	return fmt.Sprintf("%s %d %p", lease.Owner(), lease.Token(), lease)
 }
 
-// end gives the lease up. A lease that was lost, or whose release has an unknown outcome,
-// ends at the engine at some later time.
-func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease) {
-	op := lockOp{"release", holderOf(lease), lease.Token()}
+// end gives up the lease that op acquired. One that was lost, or whose release has an unknown
+// outcome, ends at the engine at some later time.
+func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease, op lockOp) {
+	op.kind = "release"
 	called := time.Now()
 	err := lease.Release(context.WithoutCancel(ctx))
 	switch {
@@ -109,45 +147,49 @@ func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease) 
 	}
 }
 
-// Check runs clients over several names and gives their history to the
-// checker, for which "unknown" is a failure too. Each call of open is one more process's
-// view of the same engine. It takes five seconds, two in the short lane, and longer on a busy machine.
+// Check runs clients over several names and gives their histories to porcupine, for which "unknown" is a
+// failure too, and to [locktest.History]. Of the names, one is kept where the engine has Keeps, and two are
+// shared by weights where it has them. Each call of open is one more process's view of the same engine. It
+// takes five seconds, two in the short lane, and longer on a busy machine.
 func Check(t testing.TB, open func(t testing.TB) driver.Driver) { CheckOf(t, 100, open) }
 
 // CheckOf is Check of an engine that is slow when many want one name: with at least that many operations.
 func CheckOf(t testing.TB, enough int, open func(t testing.TB) driver.Driver) {
-	const names, clients = 4, 4
+	const clients = 4
 	const longest = 3 * time.Minute
 	span := 5 * time.Second
 	if testing.Short() { // all of it is processor time
 		span = 2 * time.Second
 	}
-	var registers [names]*register
-	for i := range registers {
-		registers[i] = &register{start: time.Now()}
-	}
 	run := fmt.Sprint(rand.Uint64())
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
+	var registers []*register
 	var work sync.WaitGroup
 	var features driver.Features
-	for client := range clients {
+	for number := range clients {
 		link := locktest.NewFaulty(open(t))
+		t.Cleanup(func() { link.Close() })
 		features = link.Features()
-		l, err := leasehold.New(link, &leasehold.Options{TTL: max(700*time.Millisecond, features.MinTTL)})
-		if err != nil {
-			t.Fatal(err)
+		o := leasehold.Options{TTL: max(700*time.Millisecond, features.MinTTL)}
+		locks := locker(t, link, o)
+		keeping := locks
+		if o.Keep = 200 * time.Millisecond; features.Keeps {
+			keeping = locker(t, link, o)
 		}
-		t.Cleanup(func() {
-			l.Close()
-			link.Close()
-		})
-		for i, r := range registers {
-			work.Go(func() { r.contend(ctx, client*names+i, l, link, fmt.Sprint(run, "/", i)) })
+		for i, c := range []client{
+			{locks: locks}, {locks: keeping, keeps: features.Keeps}, {locks: locks, shares: features.Weights}, {locks: locks, shares: features.Weights},
+		} {
+			if i == len(registers) {
+				registers = append(registers, &register{start: time.Now()})
+			}
+			r := registers[i]
+			c.number, c.name, c.link = number, fmt.Sprint(run, "/", i), link
+			work.Go(func() { r.contend(ctx, c) })
 		}
 	}
 	start := time.Now()
-	for time.Since(start) < span || operations(registers[:]) < enough && time.Since(start) < longest {
+	for time.Since(start) < span || operations(registers) < enough && time.Since(start) < longest {
 		time.Sleep(50 * time.Millisecond)
 	}
 	stop()
@@ -156,12 +198,24 @@ func CheckOf(t testing.TB, enough int, open func(t testing.TB) driver.Driver) {
 		if res := porcupine.CheckOperationsTimeout(leaseModel(features.Fencing), r.ops, 30*time.Second); res != porcupine.Ok {
 			t.Errorf("name %d: %d operations: %s", i, len(r.ops), res)
 		}
+		if err := r.history.Check(); err != nil {
+			t.Errorf("name %d: %v", i, err)
+		}
 	}
-	total := operations(registers[:])
+	total := operations(registers)
 	t.Logf("%d operations in %v", total, time.Since(start))
 	if total < enough {
 		t.Errorf("only %d operations in %v", total, longest)
 	}
+}
+
+func locker(t testing.TB, link *locktest.Faulty, o leasehold.Options) *leasehold.Locker {
+	l, err := leasehold.New(link, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
 }
 
 func operations(all []*register) (n int) {

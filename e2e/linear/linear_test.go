@@ -23,8 +23,9 @@ func TestCheckerRejectsTwoHoldersAndOldTokens(t *testing.T) {
 		call int
 		back int
 	}{
-		"two holders": {{lockOp{"acquire", "a", 1}, 0, 1}, {lockOp{"acquire", "b", 2}, 2, 3}, {lockOp{"release", "a", 1}, 4, 5}},
-		"old token":   {{lockOp{"acquire", "a", 2}, 0, 1}, {lockOp{"release", "a", 2}, 2, 3}, {lockOp{"acquire", "b", 1}, 4, 5}},
+		"two holders": {{lockOp{"acquire", "a", 1, limit}, 0, 1}, {lockOp{"acquire", "b", 2, limit}, 2, 3}, {lockOp{"release", "a", 1, limit}, 4, 5}},
+		"old token":   {{lockOp{"acquire", "a", 2, limit}, 0, 1}, {lockOp{"release", "a", 2, limit}, 2, 3}, {lockOp{"acquire", "b", 1, limit}, 4, 5}},
+		"too much":    {{lockOp{"acquire", "a", 1, 1}, 0, 1}, {lockOp{"acquire", "b", 2, 3}, 2, 3}, {lockOp{"acquire", "c", 3, 1}, 4, 5}, {lockOp{"release", "a", 1, 1}, 6, 7}},
 	} {
 		r := register{start: at(0)}
 		for i, o := range ops {

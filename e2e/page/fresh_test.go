@@ -90,7 +90,7 @@ func TestAnAnswerThatDoesNotCome(t *testing.T) {
 	s.grant("a", 10*minute, map[string]any{"program": "worker", "pid": 7})
 	lock, p := open(t, s.url+"/#/lock/a"), open(t, "about:blank")
 	lock.click("#holders .evict")
-	lock.reads("dialog .facts", "It is alive")
+	lock.reads("dialog .facts", "It was alive")
 	lock.click("dialog .no")
 	p.before(`(() => {
 		const send = window.fetch

@@ -29,7 +29,7 @@ func TestLimitsAndWeights(t *testing.T) {
 		}
 	}()
 	p := open(t, s.url+"/#/locks")
-	p.reads(".row .c-mode", "5 of 8 used")
+	p.reads(".row .c-mode", "5 of 8")
 	eval[string](p, `location.hash = '#/lock/gpu'`)
 	p.reads("#holders-title", "5 of 8 used")
 	p.reads("#holders .facts", "Weight")

@@ -69,6 +69,36 @@ func TestTenThousandLocks(t *testing.T) {
 	p.reads("#count", "50 on this page")
 }
 
+// However many locks there are, the console looks through a bounded number of them.
+func TestTheSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path != "/v1/locks" {
+			service.ServeHTTP(w, r)
+			return
+		}
+		var from, limit int
+		_, _ = fmt.Sscan(r.URL.Query().Get("after"), &from) // the first page has none
+		_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &limit)
+		var all strings.Builder
+		for i := range limit {
+			fmt.Fprintf(&all, `,{"name":"n/%07d","token":"1","holders":[{"owner":"o","handle":"o~h","mode":"exclusive","token":"1","held_ms":%d,"left_ms":1000000}],"waiters":[]}`, from+i, from+i)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"locks":[%s],"next":"%d"}`, all.String()[1:], from+limit)
+	})
+	p := open(t, s.url+"/#/locks?sort=held&dir=desc")
+	for n := 5; n < 20; n += 5 {
+		p.reads("#count", fmt.Sprintf("out of the first %d,000", n))
+		p.click("#more-button")
+	}
+	p.reads("#count", "out of the first 20,000")
+	p.reads("#more", "A prefix covers all")
+	if eval[bool](p, `Boolean(document.querySelector('#more-button'))`) {
+		t.Error("it goes on without end")
+	}
+}
+
 func TestHostileNamesAndNotes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")

@@ -79,7 +79,7 @@ func TestAHolderIsEvicted(t *testing.T) {
 	s.hold("deploy", "one", "ci run 17", minute)
 	p := open(t, s.url+"/#/lock/deploy")
 	p.click("#holders .evict")
-	p.reads("dialog .facts", "Its last renewal is unknown") // a grant is no renewal
+	p.reads("dialog .facts", "Nobody renews this lease")
 	p.write("dialog [name=reason]", "maintenance")
 	if !eval[bool](p, `document.querySelector('dialog .yes').disabled`) {
 		t.Error("it can be evicted before its name is typed")

@@ -200,14 +200,6 @@ func (s *scene) chart(figures map[string]any) {
 	figures["longest_wait_ms"], figures["grants_minute"], figures["wait_p50_ms"], figures["wait_p99_ms"], figures["at_risk"] = 291_000, 31, 12, 1500, 1
 	figures["lost_hour"], figures["evicted_hour"] = 1, 1
 	figures["begins_ms"] = 5_400_000
-	ends, _ := figures["ends"].([]any)
-	for _, e := range slices.Backward(s.past.entries) {
-		if slices.Contains([]string{"released", "expired", "evicted"}, e.Kind) {
-			ends = append(ends, map[string]any{"seq": e.Seq, "kind": e.Kind, "time": e.Time, "ago_ms": time.Since(e.Time).Milliseconds(), "name": e.Name, "note": e.Note,
-				"held_ms": e.Held, "silent_ms": e.Silent, "by": e.By, "reason": e.Reason})
-		}
-	}
-	figures["ends"] = ends
 	each(figures["contended"], func(one map[string]any) { one["longest_wait_ms"] = 291_000 })
 }
 

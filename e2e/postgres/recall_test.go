@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -250,7 +251,7 @@ func TestPostgresRecallsAfterAFailover(t *testing.T) {
 	holder := asks(t, d, "x", nil)
 	holder.granted(t)
 	soon(t, "the standby has it", func() bool {
-		n, err := s.Ask("SELECT count(*) FROM leasehold_locks WHERE name = 'x' AND recall > 0")
+		n, err := s.Ask("SELECT count(*) FROM leasehold_locks WHERE name = 'x' AND recall <> 0")
 		return err == nil && n == "1"
 	})
 	p.Kill()
@@ -266,7 +267,7 @@ func TestPostgresRecallsCostOthersNothing(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
 	d, other := opened(t, p.URL(), p.URL()), opened(t, p.URL(), "")
-	marked := func() string { return p.Must(t, "SELECT recall > 0 FROM leasehold_locks WHERE name = 'x'") }
+	marked := func() string { return p.Must(t, "SELECT abs(recall) > 1 FROM leasehold_locks WHERE name = 'x'") }
 	queued := func(req *driver.Request) { req.Queue = true }
 	silent := func(req *driver.Request) { req.Wanted = nil }
 	shared := func(req *driver.Request) { req.Mode = driver.Shared }
@@ -389,7 +390,7 @@ func TestPostgresRecallsInBatches(t *testing.T) {
 		})
 	}
 	marks := func() string {
-		return p.Must(t, "SELECT count(*) FROM leasehold_locks WHERE owner <> '' AND abs(recall - expires) < 1000000")
+		return p.Must(t, "SELECT count(*) FROM leasehold_locks WHERE owner <> '' AND abs(abs(recall) - expires) < 1000000")
 	}
 	if got := marks(); got != fmt.Sprint(many) {
 		t.Errorf("%s of %d leases have a mark for as long as they last", got, many)
@@ -419,4 +420,89 @@ func TestPostgresRecallsInBatches(t *testing.T) {
 	if got := marks(); got != fmt.Sprint(many) {
 		t.Errorf("%s of %d leases have a mark for as long as they last, after RenewAll", got, many)
 	}
+}
+
+// Of places that come for a holder to whom one notice is enough one message is sent, and none if its grant says that others
+// wait. A renewal begins anew. Who shares with one that wants each notice is sent each.
+func TestPostgresTellsOnce(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	d, other := opened(t, p.URL(), p.URL()), opened(t, p.URL(), "")
+	l, err := pglisten.New(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	messages, ended := make(chan string, 100), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = l.Listen(ctx, "leasehold_wake", func(m string) { messages <- m })
+	}()
+	defer func() { cancel(); <-ended }()
+	<-messages // it listens
+	sent := func(want int, why string) {
+		t.Helper()
+		p.Must(t, "NOTIFY leasehold_wake, 'end'") // it comes after all that was committed
+		got := 0
+		for m := range messages {
+			if m == "end" {
+				break
+			}
+			if strings.HasPrefix(m, "wanted ") {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%d messages that a place has come; want %d: %s", got, want, why)
+		}
+	}
+	once := func(req *driver.Request) { req.WantedOnce, req.Queue = true, true }
+	each := func(req *driver.Request) { req.Queue = true }
+	released := func(o *owner) {
+		t.Helper()
+		if err := o.Release(t.Context(), driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		how        func(*driver.Request)
+		all, renew int // messages of three places, and of two after a renewal
+	}{"once": {once, 1, 1}, "each": {each, 3, 2}} {
+		holder := asks(t, d, name, tc.how)
+		holder.granted(t)
+		next := asks(t, d, name, tc.how)
+		next.refused(t)
+		waits(t, other, name)
+		waits(t, other, name)
+		sent(tc.all, name+": after a grant")
+		holder.told(t, "others have queued")
+		holder.renewed(t)
+		waits(t, other, name)
+		waits(t, other, name)
+		sent(tc.renew, name+": after a renewal")
+		released(holder)
+		next.told(t, "its grant says that others wait")
+		waits(t, other, name)
+		sent(tc.all/3, name+": after a grant that says so")
+
+		former, alone := asks(t, other, name+"/alone", nil), asks(t, d, name+"/alone", tc.how)
+		former.granted(t)
+		alone.refused(t)
+		released(former)
+		sent(0, name+": nobody has come yet")
+		for range 3 {
+			waits(t, other, name+"/alone")
+		}
+		sent(tc.all, name+": after a grant by a release, with nobody behind")
+		alone.told(t, "others have queued")
+	}
+	sharers := func(how func(*driver.Request)) func(*driver.Request) {
+		return func(req *driver.Request) { how(req); req.Mode, req.Queue = driver.Shared, false }
+	}
+	asks(t, d, "shared", sharers(once)).granted(t)
+	asks(t, d, "shared", sharers(each)).granted(t)
+	asks(t, d, "shared", sharers(once)).granted(t)
+	waits(t, other, "shared")
+	waits(t, other, "shared")
+	sent(2, "one who shares wants to know of each")
 }

@@ -126,14 +126,14 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 				continue
 			}
 			if name == beside && mode == driver.Exclusive {
-				hears("") // all are to look
+				hears("look") // all are to
 			} else {
 				hears("first-in")
 			}
 			if err := first.Release(t.Context(), driver.End{}); err != nil { // gives up its place
 				t.Errorf("%s, mode %d: %v", name, mode, err)
 			}
-			hears("") // all are to look
+			hears("look") // all are to
 			wins(second)
 			if err := second.Release(t.Context(), driver.End{}); err != nil {
 				t.Errorf("%s, mode %d: %v", name, mode, err)

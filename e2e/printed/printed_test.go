@@ -51,7 +51,7 @@ import (
 var all = []any{
 	caslock.Driver{}, caslock.Item{}, caslock.Listed{}, caslock.Options{}, caslock.Version(""),
 	driver.Busy{}, driver.End{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
-	driver.Renewal{}, driver.Request{}, driver.State{}, driver.Waiter{},
+	driver.Renewal{}, driver.Trial{}, driver.Ending{}, driver.Request{}, driver.State{}, driver.Waiter{},
 	etcdlock.Driver{}, etcdlock.Options{},
 	explore.Harness{}, explore.Line{}, explore.Process{}, explore.World{},
 	fence.Dialect(0), fence.Memory{}, fence.Once{}, fence.SQL{},

@@ -91,13 +91,7 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	if !c.req.Queue {
 		c.d.subscriber.listen(c)
 		g, busy, err := c.attempt(ctx, 0)
-		if busy != nil { // there is no place to release
-			c.d.subscriber.forget(c)
-			if c.load().uncertain.attempt {
-				c.giveBack(ctx)
-			}
-		}
-		return c.settle(g, busy, err)
+		return c.settleWithoutPlace(ctx, g, busy, err)
 	}
 	if err := c.d.usable(ctx); err != nil {
 		return driver.Grant{}, err
@@ -143,6 +137,17 @@ func (c *claim) receiveGrant(fence uint64) (ok bool) {
 	return ok
 }
 
+// settleWithoutPlace is settle for a Try that does not queue: a refusal leaves no place to release.
+func (c *claim) settleWithoutPlace(ctx context.Context, g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
+	if busy != nil {
+		c.d.subscriber.forget(c)
+		if c.load().uncertain.attempt {
+			c.giveBack(ctx)
+		}
+	}
+	return c.settle(g, busy, err)
+}
+
 // settle turns the result of an attempt into that of Try.
 func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
 	if busy != nil {
@@ -159,12 +164,23 @@ func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Gra
 // attempt runs the script once and returns a grant, a refusal, or an error. try is the number of
 // a Try that waits.
 func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.Busy, error) {
-	d, k := c.d, c.keys
-	if err := d.usable(ctx); err != nil {
+	if err := c.d.usable(ctx); err != nil {
 		return driver.Grant{}, nil, err
 	}
-	was := c.load()
-	seen := d.known.of(k.lock).fence
+	before := c.beginAttempt()
+	reply, err := c.d.pipelines.ask(ctx, c.keys.lock, c.newTry(before.state, try))
+	return c.attempted(ctx, try, before, reply, err)
+}
+
+// before is what was known when an attempt was sent.
+type before struct {
+	state
+	seen uint64 // the largest fence
+}
+
+// beginAttempt is called before an attempt is sent.
+func (c *claim) beginAttempt() before {
+	was, seen := c.load(), c.d.known.of(c.keys.lock).fence
 	if !was.mayBeGranted() {
 		was.floor = seen
 	}
@@ -176,7 +192,12 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 		now.releases = was.releases
 		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
 	})
-	reply, err := c.sendTry(ctx, was, try)
+	return before{was, seen}
+}
+
+// attempted handles the answer to an attempt.
+func (c *claim) attempted(ctx context.Context, try int64, before before, reply answer, err error) (driver.Grant, *driver.Busy, error) {
+	d, k, was, seen := c.d, c.keys, before.state, before.seen
 	if err != nil {
 		return driver.Grant{}, nil, explain(err)
 	}
@@ -248,8 +269,8 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 	return c.attempt(ctx, try)
 }
 
-// sendTry sends an attempt of a claim whose state is was.
-func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, error) {
+// newTry is an attempt of a claim whose state is was.
+func (c *claim) newTry(was state, number int64) *call {
 	d, k := c.d, c.keys
 	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost}
 	wake, pending, fresh := "", "", "" // pending is of calls that may still come
@@ -269,7 +290,7 @@ func (c *claim) sendTry(ctx context.Context, was state, number int64) (answer, e
 	try.args(c.req.Owner, c.req.TTL, modeName(&c.req), c.req.Limit, c.req.Queue, c.channel(), c.req.Note,
 		d.historyLife(c.req.TTL), d.o.RequireFenceHistory, was.releases, wake, d.o.MinUptime, pending, goneTTL,
 		number, d.grantsUnasked(), fresh, memory, known.Milliseconds(), d.o.Rest, placeTTL)
-	return d.pipelines.ask(ctx, k.lock, try)
+	return try
 }
 
 // accept accepts a grant, or gives it up if too few replicas acknowledged it or its fence went
@@ -338,7 +359,11 @@ var errMaybeReleased = errors.New("redislock: the first of two attempts had no a
 
 // Release implements driver.Claim.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
-	err := c.end(ctx, how)
+	return c.endAgain(ctx, how, c.end(ctx, how))
+}
+
+// endAgain repeats a release that came to err, if no connection answered.
+func (c *claim) endAgain(ctx context.Context, how driver.End, err error) error {
 	for links.Again(ctx, err) {
 		if err = c.end(ctx, how); errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
 			err = errMaybeReleased
@@ -349,37 +374,58 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 
 func (c *claim) end(ctx context.Context, how driver.End) error {
 	c.d.subscriber.forget(c)
-	was := c.load()
-	if was.knowsNothing() {
+	if was := c.load(); was.knowsNothing() {
 		return c.releaseUnknownGrant(ctx, how)
 	}
-	late := "" // an attempt that may still arrive
-	which := int64(was.releases)
+	l := c.leave(how)
+	if l.plain {
+		if given, err := c.givePlain(ctx); given || err != nil {
+			return err
+		}
+	}
+	return c.endWhole(ctx, how, l)
+}
+
+// A parting is what a release needs to know of the state before it.
+type parting struct {
+	plain bool   // give.lua may do
+	late  string // an attempt that may still arrive
+	which int64
+	fence uint64
+}
+
+// leave is called before a release is sent.
+func (c *claim) leave(how driver.End) parting {
+	was := c.load()
+	l := parting{which: int64(was.releases), fence: was.grant.fence}
 	switch {
 	case was.grant.adopted:
-		late, which = all, int64(was.grant.fence)
+		l.late, l.which = all, int64(was.grant.fence)
 	case was.mayBeServed():
-		late = fmt.Sprint(was.releases)
+		l.late = fmt.Sprint(was.releases)
 	}
 	c.update(func(now *state) {
 		now.become(leaving)
 		now.releases, now.uncertain.release, now.grant.plain = was.releases+1, true, false
 	})
-	if was.grant.plain && late == "" && how == (driver.End{}) {
-		if given, err := c.givePlain(ctx); given || err != nil {
-			if err == nil {
-				c.update((*state).released)
-			}
-			return err
-		}
-	}
-	given, err := c.sendRelease(ctx, how, late, which)
+	l.plain = was.grant.plain && l.late == "" && how == (driver.End{})
+	return l
+}
+
+// endWhole releases by the script that serves all cases.
+func (c *claim) endWhole(ctx context.Context, how driver.End, l parting) error {
+	given, err := c.sendRelease(ctx, how, l.late, l.which)
+	return c.ended(ctx, l, given, err)
+}
+
+// ended handles the answer to release.lua.
+func (c *claim) ended(ctx context.Context, l parting, given int64, err error) error {
 	if err != nil {
 		return err
 	}
 	c.update((*state).released)
 	if given <= replyNothing {
-		return c.why(ctx, was.grant.fence)
+		return c.why(ctx, l.fence)
 	}
 	return nil
 }
@@ -430,21 +476,30 @@ const (
 
 // sendRelease runs release.lua once.
 func (c *claim) sendRelease(ctx context.Context, how driver.End, late string, which int64) (int64, error) {
+	reply, err := c.d.ask(ctx, c.keys.lock, c.newRelease(how, late, which))
+	return c.released(reply, err)
+}
+
+func (c *claim) newRelease(how driver.End, late string, which int64) *call {
 	d, k := c.d, c.keys
 	release := d.pipelines.newCall(scriptRelease)
 	release.leaves = leavesLate
 	release.keys(k, c.req.Owner, kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost)
 	release.args(c.req.Owner, max(how.Linger, 0), late, goneTTL, which, d.o.Rest, restEvery, how.Bar, placeTTL)
-	reply, err := d.ask(ctx, k.lock, release)
+	return release
+}
+
+// released reads the answer to release.lua.
+func (c *claim) released(reply answer, err error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
 	given, err := reply.integer("release")
 	if err == nil && given != replyAnother {
-		d.subscriber.dropPlace(c)
+		c.d.subscriber.dropPlace(c)
 	}
 	if given == replyGivenOn {
-		d.known.contended(k.lock, true)
+		c.d.known.contended(c.keys.lock, true)
 	}
 	return given, err
 }

@@ -107,13 +107,41 @@ func (n *conn) send(ctx context.Context, c *call) error {
 		return errEnded
 	}
 	n.push(c)
-	first := !n.out.writing && !n.waits.asks
-	n.out.writing = n.out.writing || first
+	first := n.beginWrite()
 	n.mu.Unlock()
 	if first {
 		n.write()
 	}
 	return nil
+}
+
+// hold queues c for the next write, which send or flush makes. It reports false, and c was not
+// queued, if c would have to wait for room.
+func (n *conn) hold(c *call) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil || n.silence.leaving || n.sent.size >= ownWrite {
+		return false
+	}
+	n.push(c)
+	return true
+}
+
+// flush writes the output, unless another goroutine does.
+func (n *conn) flush() {
+	n.mu.Lock()
+	first := n.beginWrite()
+	n.mu.Unlock()
+	if first {
+		n.write()
+	}
+}
+
+// beginWrite reports whether the caller is to write the output, because nobody does. Requires n.mu.
+func (n *conn) beginWrite() bool {
+	first := n.mayWrite() && !n.out.writing
+	n.out.writing = n.out.writing || first
+	return first
 }
 
 // full reports whether further calls must wait. Requires n.mu.

@@ -39,6 +39,7 @@
 //
 //	redislock, url, redlock   options; the driver's life cycle; Redlock
 //	claim, plain, phase       Try, Release and Linger; their fast path without contention; phases
+//	together                  TryAll and ReleaseAll
 //	renew, renewall, note     Renew, RenewAll and Note
 //	script, keys              the scripts, and the keys of a resource
 //	send, pipeline, conn      a call, its route to a server, the connection

@@ -51,7 +51,7 @@ func redisStorm(t *testing.T, lockers []*leasehold.Locker, span, every time.Dura
 					}
 					var done func()
 					if shared {
-						done = history.BelieveShared(lease, stormLimit, called)
+						done = history.BelieveShared(lease, stormLimit, 1, called)
 					} else {
 						done = history.Believe(lease)
 					}

@@ -118,8 +118,8 @@ func TestAnotherEndsTheLease(t *testing.T) {
 					t.Fatalf("%s, round %d: %v", name, round, err)
 				}
 				// A copy of the attempt is served now.
-				if g, _, err := first.sendTake(t.Context()); mode == driver.Exclusive && (err != nil || g != 0) {
-					t.Errorf("%s, round %d: a copy of the attempt: fence %d, %v", name, round, g, err)
+				if a, err := first.d.pipelines.ask(t.Context(), first.keys.lock, first.newTake()); mode == driver.Exclusive && (err != nil || a.reply != int64(0)) {
+					t.Errorf("%s, round %d: a copy of the attempt: %v, %v", name, round, a.reply, err)
 				}
 				if err := first.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
 					t.Errorf("%s, round %d: Release of what another ended: %v", name, round, err)

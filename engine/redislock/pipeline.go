@@ -121,6 +121,18 @@ func (p *pipeline) make(m *making) {
 	close(m.done)
 }
 
+// hold queues c on the connection that there is, for the next write to it. It reports false, and c
+// was not queued, if there is none that takes it.
+func (p *pipeline) hold(c *call) bool {
+	p.mu.Lock()
+	c.on = p.conn
+	p.mu.Unlock()
+	if c.on != nil && !c.on.hold(c) {
+		c.on = nil
+	}
+	return c.on != nil
+}
+
 // forget is told when a connection has ended, or is of no use for others.
 func (p *pipeline) forget(n *conn) {
 	p.mu.Lock()
@@ -194,6 +206,15 @@ func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, 
 	}
 	l.known.Store(true)
 	return l.to(place{node.Options().Addr, waits}, dialer{options: node.Options()}), nil
+}
+
+// hold is pipeline.hold at whoever serves key, as far as that is known. ask must follow.
+func (l *pipelines) hold(ctx context.Context, key string, c *call) bool {
+	if l.cluster != nil && !l.known.Load() {
+		return false
+	}
+	p, err := l.of(ctx, key, c.durable && l.replicas > 0)
+	return err == nil && p.hold(c)
 }
 
 // at is the pipeline to another node of p's cluster.

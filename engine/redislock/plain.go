@@ -14,25 +14,45 @@ import (
 // takePlain asks for a grant where the case may be plain; taken is false when that must
 // be asked for otherwise.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
-	d, k, was := c.d, c.keys, c.load()
-	lock := d.known.of(k.lock)
-	if c.req.Mode != driver.Exclusive || was.mayBeServed() || was.phase == queued || d.o.RequireFenceHistory || d.o.Rest > 0 || lock.contended {
+	if !c.mayBePlain() {
 		return driver.Grant{}, false, nil
 	}
-	if err := d.usable(ctx); err != nil {
+	if err := c.d.usable(ctx); err != nil {
 		return driver.Grant{}, false, err
 	}
-	d.subscriber.listen(c)
-	was.floor = lock.fence
+	was := c.beginTake()
+	reply, err := c.d.pipelines.ask(ctx, c.keys.lock, c.newTake())
+	return c.took(ctx, was, reply, err)
+}
+
+func (c *claim) mayBePlain() bool {
+	d, now := c.d, c.load()
+	return c.req.Mode == driver.Exclusive && !now.mayBeServed() && now.phase != queued &&
+		!d.o.RequireFenceHistory && d.o.Rest == 0 && !d.known.of(c.keys.lock).contended
+}
+
+// beginTake is called before take.lua is sent. It returns the state of before.
+func (c *claim) beginTake() (was state) {
+	c.d.subscriber.listen(c)
+	was = c.load()
+	was.floor = c.d.known.of(c.keys.lock).fence
 	// Unknown until there is an answer.
 	c.update(func(now *state) { now.asked, now.uncertain.attempt, now.floor = true, true, was.floor })
-	fence, reply, err := c.sendTake(ctx)
+	return was
+}
+
+// took handles the answer to take.lua.
+func (c *claim) took(ctx context.Context, was state, reply answer, err error) (g driver.Grant, taken bool, _ error) {
+	if err != nil {
+		return driver.Grant{}, false, explain(err)
+	}
+	fence, err := reply.integer("take")
 	switch {
 	case err != nil:
 		return driver.Grant{}, false, err
 	case fence == 0:
 		c.update(func(now *state) { now.uncertain.attempt = false })
-		d.known.contended(k.lock, true)
+		c.d.known.contended(c.keys.lock, true)
 		return driver.Grant{}, false, nil
 	}
 	err = c.accept(ctx, uint64(fence), was, reply)
@@ -59,12 +79,20 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 	if err := c.d.usable(ctx); err != nil {
 		return false, err
 	}
-	k := c.keys
+	reply, err := c.d.pipelines.ask(ctx, c.keys.lock, c.newGive())
+	return c.gave(reply, err)
+}
+
+func (c *claim) newGive() *call {
 	give := c.d.pipelines.newCall(scriptGive)
 	give.leaves = leavesLate
-	give.keys(k, c.req.Owner, kindQueue, kindGone)
+	give.keys(c.keys, c.req.Owner, kindQueue, kindGone)
 	give.args(c.req.Owner)
-	reply, err := c.d.pipelines.ask(ctx, k.lock, give)
+	return give
+}
+
+// gave handles the answer to give.lua.
+func (c *claim) gave(reply answer, err error) (given bool, _ error) {
 	switch {
 	case err != nil && isReply(err): // it did not run: release.lua may need other permissions
 		return false, nil
@@ -75,13 +103,15 @@ func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if n == 0 {
-		c.d.known.contended(k.lock, true)
+	if n != 1 {
+		c.d.known.contended(c.keys.lock, true)
+		return false, nil
 	}
-	return n == 1, nil
+	c.update((*state).released)
+	return true, nil
 }
 
-func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err error) {
+func (c *claim) newTake() *call {
 	d, k := c.d, c.keys
 	take := d.pipelines.newCall(scriptTake)
 	take.durable, take.leaves = true, leavesSoon
@@ -93,10 +123,5 @@ func (c *claim) sendTake(ctx context.Context) (fence int64, reply answer, err er
 	take.args(c.req.Owner, c.req.TTL, d.historyLife(c.req.TTL))
 	take.about(c.req.Owner, c.channel(), c.req.Note)
 	take.args(d.o.MinUptime)
-	reply, err = d.pipelines.ask(ctx, k.lock, take)
-	if err != nil {
-		return 0, reply, explain(err)
-	}
-	fence, err = reply.integer("take")
-	return fence, reply, err
+	return take
 }

@@ -22,6 +22,7 @@ type call struct {
 	asking  bool   // to a node that does not serve the slot yet
 	durable bool   // replicas must acknowledge it, if there are to be any
 	leaves  leaves // when it leaves a connection that does not answer
+	on      *conn  // holds it for the next write; nil: none does
 
 	answer answer
 	err    error         // why there is none
@@ -228,17 +229,20 @@ func nodeAddress(said, by string) string {
 // somebody else will write to c.
 func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 	for range maxUnsent {
-		n, err := p.connection(ctx)
-		if err != nil {
-			return false, err
+		if c.on == nil {
+			n, err := p.connection(ctx)
+			if err != nil {
+				return false, err
+			}
+			c.err, c.unsent = nil, false
+			if err := n.send(ctx, c); errors.Is(err, errEnded) {
+				p.forget(n)
+				continue // c has not left; the next connection may take it
+			} else if err != nil {
+				return false, err
+			}
 		}
-		c.err, c.unsent = nil, false
-		if err := n.send(ctx, c); errors.Is(err, errEnded) {
-			p.forget(n)
-			continue // c has not left; the next connection may take it
-		} else if err != nil {
-			return false, err
-		}
+		c.on = nil // else it was on its way
 		sent := time.Now()
 		if !p.patience.answered(ctx, c.done) {
 			select {

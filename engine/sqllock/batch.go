@@ -30,7 +30,7 @@ type request struct {
 	TTL   int64  `json:"ttl"` // in microseconds
 	Note  string `json:"note,omitempty"`
 	Fence int64  `json:"fence,omitempty"` // number of the grant that ends
-	Asks  bool   `json:"asks,omitempty"`  // it listens for others
+	Asks  asks   `json:"asks,omitempty"`  // how it listens for others
 }
 
 // A batcher sends requests of one kind: each by a statement of its own while few are in flight,
@@ -262,7 +262,7 @@ func (c *claim) grantTogether(ctx context.Context) (number int64, answered func(
 	if c.d.texts.grantAll == "" || !c.d.batches.isFree(c.req.Resource) {
 		return 0, noted, nil
 	}
-	number, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note, Asks: c.recall != nil})
+	number, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note, Asks: c.d.listensFor(&c.req)})
 	if !alone {
 		return number, nil, err
 	}

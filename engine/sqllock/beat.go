@@ -167,6 +167,12 @@ func (w *watcher) reconcile(ctx context.Context, proc string) {
 // applyPlaces updates the waiters from places that were read by a call sent at sent. It returns
 // the places without a waiter, and the names for which newcomers will soon not be refused.
 func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
+	unsaid := false // whether others wait behind a grant
+	defer func() {
+		if unsaid {
+			w.lookForMissed()
+		}
+	}()
 	defer w.tell()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,6 +194,7 @@ func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []place
 			continue
 		case p.left > 0:
 			w.give(me, brought{number: p.fence, ends: sent.Add(p.left)})
+			unsaid = unsaid || me.recall != nil
 		}
 		if p.over {
 			gone = append(gone, p)

@@ -179,7 +179,7 @@ func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 		c.crowd = max(c.crowd, r.crowd)
 	}
 	text, args := d.texts.save, []any{r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev}
-	if r.recall > 0 && d.texts.asking.save != "" {
+	if r.recall != 0 && d.texts.asking.save != "" {
 		text, args = d.texts.asking.save, append(args, r.recall)
 	}
 	_, written, err := d.number(ctx, text, args...)

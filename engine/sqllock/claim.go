@@ -125,12 +125,15 @@ func (c *claim) tell() {
 	}
 }
 
-// text is a statement for this claim: the plain one, unless there is one for those who ask for others.
-func (c *claim) text(plain, asking string) string {
-	if c.req.Wanted == nil || asking == "" {
-		return plain
+// text is a statement for this claim: the plain one, unless there is one for those who ask for others, or for each of them.
+func (c *claim) text(plain, asking, each string) string {
+	switch asksFor(&c.req) {
+	case asksOnce:
+		return cmp.Or(asking, plain)
+	case asksEach:
+		return cmp.Or(each, asking, plain)
 	}
-	return asking
+	return plain
 }
 
 // told is the number of a grant, and whether others wait, in an answer to askingTexts.
@@ -229,12 +232,12 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 		}
 	}
 	if c.req.Mode == driver.Exclusive && (!place || c.d.texts.next != "") {
-		text, answered := c.text(c.d.texts.next, c.d.texts.asking.next), func(bool) {}
+		text, answered := c.text(c.d.texts.next, c.d.texts.asking.next, c.d.texts.asking.nextEach), func(bool) {}
 		var number int64
 		var granted bool
 		var err error
 		if !place {
-			text = c.text(c.d.texts.grant, c.d.texts.asking.grant)
+			text = c.text(c.d.texts.grant, c.d.texts.asking.grant, c.d.texts.asking.grantEach)
 			number, answered, err = c.grantTogether(ctx)
 			granted = err == nil
 		}
@@ -338,7 +341,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 			busy = c.refusal(r, &a, turn)
 		}
 		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
-			r.listens(c.req.Owner)
+			r.listens(&c.req)
 		}
 		if left = 0; a.Granted && place != nil && place.seq > r.encode().served {
 			left = place.seq

@@ -92,7 +92,7 @@ type leaseTexts struct {
 
 // placeTexts keep the queue: a row per waiter, and one per process that keeps all of its places alive.
 type placeTexts struct {
-	join   string // name, owner, process, mode, limit, wants, note, life, whether it listens for others → as of state, without places: takes the last place and has newcomers be refused for life, unless the owner holds, was given up or has a place; "": insert and extend
+	join   string // name, owner, process, mode, limit, wants, note, life, how it listens for others → as of state, without places: takes the last place and has newcomers be refused for life, unless the owner holds, was given up or has a place; "": insert and extend
 	insert string // name, owner, process, mode, limit, wants, note, number; changed: takes a place, the last one and after number, unless the owner has one
 	first  string // name, number → number, owner, mode, limit, wants, note, end of the beat: the first places after number; "": state has them
 	leave  string // name, owner; changed: removes the owner's place, if that was not granted meanwhile
@@ -119,9 +119,10 @@ type batchTexts struct {
 // next, renewAll or renewed is negative if others wait. Where places that come notify a holder, the texts also keep the mark
 // that one listens.
 type askingTexts struct {
-	grant, next       string
-	renewAll, renewed string // their list has asks: whether the claim wants to know
-	save              string // with one more argument: until when the holder listens
+	grant, next         string
+	grantEach, nextEach string // for claims that want to know of each place; "": as the others
+	renewAll, renewed   string // their list has asks: how the claim wants to know
+	save                string // with one more argument: until when the holder listens; negative: for each place
 }
 
 type rowTexts struct {
@@ -189,7 +190,7 @@ func (s *statements) each(fn func(text *string)) {
 }
 
 func (s *askingTexts) each(fn func(text *string)) {
-	for _, text := range []*string{&s.grant, &s.next, &s.save, &s.renewAll, &s.renewed} {
+	for _, text := range []*string{&s.grant, &s.next, &s.grantEach, &s.nextEach, &s.save, &s.renewAll, &s.renewed} {
 		fn(text)
 	}
 }

@@ -38,7 +38,9 @@
 // uncertain if it has no answer and may still be served:
 //
 //   - a grant or a place by one statement: the release leaves a mark in the row, which refuses it.
-//     A place that it does not refuse is useless to others, and the next heartbeat removes it;
+//     A place that came before the mark is passed over, and the next heartbeat removes it, within
+//     2 s. If the release has no answer either, the place may be granted a lease first, which lasts
+//     no longer than the last heartbeat keeps places: 8 s;
 //   - a write of the row: it fails once the row has changed, and the release changes it even if
 //     there is nothing to give up.
 //

@@ -57,6 +57,9 @@ func (w *watcher) hear(message string) {
 	switch {
 	case proof:
 		return
+	case message == lookMessage:
+		signal(w.nudge)
+		return
 	case message == "":
 		signal(w.nudge)
 		w.lookForMissed()

@@ -86,8 +86,12 @@ const pgOthers = `EXISTS (SELECT ` + pgWaits + ` AND p.owner <> l.owner)`
 // pgTold is the fence of l, negative if others wait.
 const pgTold = `CASE WHEN ` + pgOthers + ` THEN -l.fence ELSE l.fence END`
 
-// pgComes tells holders that a place has come, by hashes of the name and of who has it, if one listens: until l.recall.
-const pgComes = `CASE WHEN l.recall > {now} THEN pg_notify('{channel}', '` + wantedMessage + `' || encode(sha256(convert_to(l.name, 'UTF8')), 'hex') || ' ' ||
+// pgTells is the mark of a row whose holder is told by this statement: one place is enough for it. A mark that is negative
+// stays: its holder listens for each place.
+const pgTells = `CASE WHEN recall > {now} THEN 1 WHEN recall > 0 THEN 0 ELSE recall END`
+
+// pgComes tells holders that a place has come, by hashes of the name and of who has it, if one listens.
+const pgComes = `CASE WHEN l.recall = 1 OR l.recall < -{now} THEN pg_notify('{channel}', '` + wantedMessage + `' || encode(sha256(convert_to(l.name, 'UTF8')), 'hex') || ' ' ||
 	encode(sha256(convert_to(l.name || chr(10) || $2::text, 'UTF8')), 'hex'))::text END`
 
 // pgView is all of them, or the first, as JSON.
@@ -101,6 +105,9 @@ const pgUnchanged = `l.rev = (SELECT s.rev FROM {p}locks s WHERE s.name = $1::te
 // pgKeeps is the mark of a row that is written as a record. An exclusive holder's is gone with it.
 const pgKeeps = `CASE owner WHEN $3::text THEN recall ELSE 0 END`
 
+// pgMarks is the same if another holder listens from now on.
+const pgMarks = `CASE WHEN least($11::bigint, ` + pgKeeps + `) < 0 THEN -greatest(abs($11::bigint), abs(` + pgKeeps + `)) ELSE greatest($11::bigint, ` + pgKeeps + `) END`
+
 // pgFree gives the resource to who is next, if that is plain, and tells it: the waiter has the lease with the commit of
 // the release, until its process' beat ends. The message has the number of that beat: the waiter knows when it sent it, and
 // what is counted from the beat's end, or from after it was served, ends no earlier than what is counted from there. (The
@@ -113,7 +120,7 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		coalesce(h.note, l.note),
 		CASE WHEN h.owner IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
 		coalesce(h.seq, l.served),
-		CASE WHEN h.asks THEN {now} + h.wants ELSE 0 END,
+		CASE h.asks WHEN 2 THEN -({now} + h.wants) WHEN 1 THEN CASE WHEN EXISTS (SELECT ` + pgWaits + ` AND p.owner <> h.owner) THEN 1 ELSE {now} + h.wants END ELSE 0 END,
 		CASE WHEN h.seq = l.tail THEN 0 WHEN h.seq IS NULL THEN l.crowd ELSE greatest(l.crowd, {now} + {life}) END
 		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
 			WHERE n.mode = 0 AND n.lim = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
@@ -121,8 +128,8 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
 			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner) ||
-			CASE WHEN l.recall > 0 AND ` + pgOthers + ` THEN ' ` + othersWait + `' ELSE '' END)::text
-		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '')::text END`
+			CASE WHEN l.recall = 1 OR l.recall < 0 AND ` + pgOthers + ` THEN ' ` + othersWait + `' ELSE '' END)::text
+		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It takes part in how the server plans: for a list that is not known
 // it reckons with a million rows, dearer than any list that is, which makes it plan for each, by the size that the table
@@ -158,7 +165,7 @@ func (p *postgres) statements() statements {
 					FROM (SELECT $1::jsonb -> i AS one FROM {each}) r CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k
 						WHERE k.name = r.one ->> 'name' AND k.expires <= {now} AND k.crowd <= {now} FOR UPDATE OF k SKIP LOCKED) l)
 				UPDATE {p}locks l SET fence = greatest(l.fence + 1, l.raised + 1, {floor}), owner = r.owner, expires = {now} + r.ttl, since = {now},
-					note = r.note, recall = CASE WHEN r.asks IS NULL THEN 0 ELSE {now} + r.ttl END, rev = l.rev + 1 FROM r
+					note = r.note, recall = CASE r.asks WHEN '2' THEN -({now} + r.ttl) WHEN '1' THEN {now} + r.ttl ELSE 0 END, rev = l.rev + 1 FROM r
 				WHERE l.name = ANY (ARRAY(SELECT name FROM r)) AND l.name = r.name AND l.expires <= {now} AND l.crowd <= {now}
 				RETURNING l.name, l.owner, l.fence`,
 			giveAll: `WITH r AS MATERIALIZED (SELECT l.name, l.owner FROM (SELECT $1::jsonb -> i AS one FROM {each}) r
@@ -191,12 +198,13 @@ func (p *postgres) statements() statements {
 				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT 1001) l LIMIT $2::bigint`,
 		},
 		placeTexts: placeTexts{
-			join: `WITH l AS (UPDATE {p}locks l SET rev = rev + 1, tail = greatest(tail + 1, {floor}), crowd = greatest(crowd, {now} + $8::bigint)
+			join: `WITH l AS (UPDATE {p}locks l SET rev = rev + 1, tail = greatest(tail + 1, {floor}), crowd = greatest(crowd, {now} + $8::bigint),
+						recall = ` + pgTells + `
 					WHERE name = $1::text AND NOT (owner = $2::text AND expires > {now}) AND (record = '` + nothing + `'
 						OR NOT jsonb_path_exists(record::jsonb, '$.claims[*] ? (@.owner == $who)', jsonb_build_object('who', $2::text)))
 					RETURNING *),
 				p AS (INSERT INTO {p}places AS p (name, seq, owner, proc, mode, lim, wants, note, asks)
-					SELECT name, tail, $2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::text, $9::boolean FROM l
+					SELECT name, tail, $2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::text, $9::smallint FROM l
 					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, asks = excluded.asks, wants = greatest(p.wants, excluded.wants),
 						seq = CASE WHEN p.seq > (SELECT served FROM l) THEN p.seq ELSE excluded.seq END)
 				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' || coalesce(` + pgComes + `, '') FROM l`,
@@ -204,7 +212,7 @@ func (p *postgres) statements() statements {
 			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
 				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
 				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND EXISTS (SELECT FROM {p}places p WHERE p.name = l.name AND p.owner <> $2::text)
-					THEN pg_notify('{channel}', '')::text END`,
+					THEN pg_notify('{channel}', '` + lookMessage + `')::text END`,
 			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text, seq bigint)
 				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner AND p.seq = r.seq`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES ($1::text, {floor} + $2::bigint, $3::bigint)
@@ -226,14 +234,16 @@ func (p *postgres) statements() statements {
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
 	// A holder that listens leaves a mark: until when it does.
-	s.asking = askingTexts{grant: s.grant, next: s.next, renewAll: s.renewAll, save: s.save}
+	s.asking = askingTexts{grant: s.grant, next: s.next, grantEach: s.grant, nextEach: s.next, renewAll: s.renewAll, save: s.save}
 	plain := strings.NewReplacer("{asks}", "", "{until}", "0", "{marks}", "", "{keeps}", pgKeeps, "{told}", "l.fence", "{renewed}", "l.fence")
-	until, marks := "{now} + $3::bigint", ", recall = CASE WHEN r.asks IS NULL THEN l.recall ELSE greatest(l.expires, {now} + r.ttl) END"
+	until, marks := "{now} + $3::bigint", ", recall = CASE WHEN r.asks IS NULL THEN l.recall ELSE greatest(l.expires, {now} + r.ttl) * CASE r.asks WHEN '2' THEN -1 ELSE 1 END END"
 	if !p.listens {
-		until, marks, s.asking.grant, s.asking.save = "0", "", "", ""
+		until, marks, s.asking.grant, s.asking.grantEach, s.asking.nextEach, s.asking.save = "0", "", "", "", "", ""
 	}
+	each := strings.NewReplacer("{until}", "-("+until+")")
+	s.asking.grantEach, s.asking.nextEach = each.Replace(s.asking.grantEach), each.Replace(s.asking.nextEach)
 	asking := strings.NewReplacer("{asks}", ", r.one ->> 'asks' AS asks", "{until}", until, "{marks}", marks,
-		"{keeps}", "greatest($11::bigint, "+pgKeeps+")", "{told}", pgTold, "{renewed}", "CASE WHEN r.asks IS NULL THEN l.fence ELSE "+pgTold+" END")
+		"{keeps}", pgMarks, "{told}", pgTold, "{renewed}", "CASE WHEN r.asks IS NULL THEN l.fence ELSE "+pgTold+" END")
 	s.asking.each(func(text *string) { *text = asking.Replace(*text) })
 	s.each(func(text *string) { *text = plain.Replace(*text) })
 	put := strings.NewReplacer("{now}", pgNow, "{floor}", pgFloor, "{each}", pgEach, "{channel}", p.channel, "{life}", life, "{many}", "ALL")

@@ -44,14 +44,37 @@ const recallsAtOnce = 500
 
 func (s *recallState) init() { s.recalls, s.many = make(map[string]map[*recall]bool), fewRecalls }
 
-// listensFor reports whether req is told at once that others wait.
-func (d *Driver) listensFor(req *driver.Request) bool {
-	return req.Wanted != nil && d.watch.listener != nil
+// asks is how a claim wants to know that others wait, in the tables.
+type asks int
+
+const (
+	asksNot  asks = iota
+	asksOnce      // until its next renewal one notice is enough
+	asksEach      // of each place that comes
+)
+
+func asksFor(req *driver.Request) asks {
+	switch {
+	case req.Wanted == nil:
+		return asksNot
+	case req.WantedOnce:
+		return asksOnce
+	default:
+		return asksEach
+	}
+}
+
+// listensFor is how req listens for messages that others wait.
+func (d *Driver) listensFor(req *driver.Request) asks {
+	if d.watch.listener == nil {
+		return asksNot
+	}
+	return asksFor(req)
 }
 
 // recallOf returns the recall of a claim, or nil if it does not listen for others.
 func (d *Driver) recallOf(req *driver.Request) *recall {
-	if !d.listensFor(req) {
+	if d.listensFor(req) == asksNot {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(req.Resource))

@@ -177,6 +177,8 @@ func TestLooksForWhoCameUnheard(t *testing.T) {
 			t.Errorf("told of %s; want x", got)
 		}
 	}
+	d.watch.hear(lookMessage)         // it is for waiters
+	time.Sleep(50 * time.Millisecond) // for a look that should not come
 	d.Close()
 	if len(looked)+len(told) > 0 {
 		t.Errorf("%d more looks, %d more calls", len(looked), len(told))
@@ -246,4 +248,25 @@ func TestRecallsAreBounded(t *testing.T) {
 	if n := len(d.watch.recalls); n > 3*keep {
 		t.Errorf("%d recalls of %d leases", n, keep)
 	}
+}
+
+// A heartbeat that finds a grant before its message comes looks for those who wait behind it.
+func TestLooksWhoWaitsBehindAGrantThatABeatFinds(t *testing.T) {
+	t.Parallel()
+	d, _ := listening(t, func(d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text != d.texts.state {
+			return nil, errors.New("not to be asked")
+		}
+		return rowOf("x", one("me", exclusive, record.Holding, 1_001_000), one("other", exclusive, record.Waiting, 1_001_000)), nil
+	})
+	told := make(chan string, 10)
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true, Wanted: func() { told <- "x" }, WantedOnce: true})
+	d.watch.try(c.recall)
+	turn := d.watch.arm(&c.req, c.recall, boottime.Now())
+	_ = c.waits(turn, true, &driver.Busy{Wake: turn.wake}, 7)
+	d.watch.tried(c.recall, true)
+	d.watch.applyPlaces([]placed{{Name: "x", Owner: "me", over: true, fence: 9, left: time.Minute}}, boottime.Now())
+	soon(t, told)
+	d.watch.disarm(&c.req)
+	d.Close()
 }

@@ -19,7 +19,7 @@ type renewal struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
 	TTL   int64  `json:"ttl"` // in microseconds
-	Asks  bool   `json:"asks,omitempty"`
+	Asks  asks   `json:"asks,omitempty"`
 }
 
 // waitShare is the part of the shortest TTL of a batch for which it waits for rows that
@@ -59,7 +59,7 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 	var together []renewal
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL), c.req.Wanted != nil})
+			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL), asksFor(&c.req)})
 		}
 	}
 	fences, err := d.renewTogether(ctx, together)
@@ -138,7 +138,7 @@ func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.R
 			c := one.Claim.(*claim)
 			fences[i], lost[i] = r.Renew(r.now, c.req.Owner, one.TTL)
 			if others[i] = c.req.Wanted != nil && r.waitedFor(c.req.Owner); lost[i] == nil && c.recall != nil {
-				r.listens(c.req.Owner)
+				r.listens(&c.req)
 			}
 			write = write || lost[i] == nil
 		}
@@ -173,7 +173,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 		return nil, err
 	}
 	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
-	if slices.ContainsFunc(all, func(r renewal) bool { return r.Asks }) {
+	if slices.ContainsFunc(all, func(r renewal) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
 	}
 	if renewed != "" {

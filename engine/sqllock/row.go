@@ -25,7 +25,7 @@ type row struct {
 	served int64   // places up to it are over
 	crowd  int64   // as it was read
 	places []place // the first that count, in order; all that do not stand behind others
-	recall int64   // until when those listen for others who are granted or renew; 0: none does
+	recall int64   // until when those listen for others who are granted or renew; negative: for each; 0: none does
 	damage error   // why some of it could not be read; that is empty then
 }
 
@@ -178,12 +178,18 @@ func (r *row) waitedFor(owner string) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting && c.Owner != owner })
 }
 
-// listens notes that owner, which holds, listens for others.
-func (r *row) listens(owner string) {
+// listens notes that the owner of req, which holds, listens for others.
+func (r *row) listens(req *driver.Request) {
 	for i := range r.Claims {
-		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
-			r.recall = max(r.recall, c.Ends)
+		c := &r.Claims[i]
+		if c.Owner != req.Owner || c.Status != record.Holding {
+			continue
 		}
+		until := max(r.recall, -r.recall, c.Ends)
+		if r.recall < 0 || asksFor(req) == asksEach {
+			until = -until
+		}
+		r.recall = until
 	}
 }
 

@@ -274,3 +274,29 @@ func TestPlaceWithWeight(t *testing.T) {
 		}
 	}
 }
+
+// The mark of a row lasts as long as all who listen, and is for each place if one of them wants to know of each.
+func TestMarkIsOfAllWhoListen(t *testing.T) {
+	t.Parallel()
+	const each, once = true, false
+	for _, tc := range []struct {
+		how  [2]bool
+		ends [2]int64
+		want int64
+	}{
+		{[2]bool{once, once}, [2]int64{5, 3}, 5},
+		{[2]bool{once, each}, [2]int64{5, 3}, -5},
+		{[2]bool{each, once}, [2]int64{3, 5}, -5},
+		{[2]bool{each, each}, [2]int64{3, 5}, -5},
+	} {
+		var r row
+		for i, ends := range tc.ends {
+			owner := fmt.Sprint(i)
+			r.Claims = append(r.Claims, record.Claim{Owner: owner, Status: record.Holding, Ends: ends})
+			r.listens(&driver.Request{Owner: owner, Wanted: func() {}, WantedOnce: tc.how[i] == once})
+		}
+		if r.recall != tc.want {
+			t.Errorf("each %v, until %v: the mark is %d; want %d", tc.how, tc.ends, r.recall, tc.want)
+		}
+	}
+}

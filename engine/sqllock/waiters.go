@@ -55,6 +55,9 @@ const trying = math.MaxInt64
 // from follow, and othersWait if the waiter asked for that and others do.
 const givenMessage, othersWait = "given ", "wanted"
 
+// lookMessage says that the turn of a waiter may have come.
+const lookMessage = "look"
+
 // givenTo returns the hash that such a message has for a waiter. It does not reveal the owner.
 func givenTo(req *driver.Request) string {
 	sum := sha256.Sum256([]byte(req.Resource + "\n" + req.Owner))

@@ -195,15 +195,17 @@ func Place(req *driver.Request, ttl time.Duration) Claim {
 }
 
 // Obstacle returns why req cannot be granted yet. If nothing prevents it, the Answer is granted,
-// without a fence.
+// without a fence. Holders count although their places were behind: they left room for req, but an
+// operator may have lowered the limit since.
 func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
 	var ahead queue.Ahead
+	passed := false // its own place
 	for i := range r.Claims {
 		c := &r.Claims[i]
-		if c.Owner == req.Owner && c.Status == Waiting {
-			break
+		if c.Status == Waiting && c.Owner == req.Owner {
+			passed = true
 		}
-		if c.Status == Evicted || c.Status == Gone {
+		if c.Status == Evicted || c.Status == Gone || passed && c.Status == Waiting {
 			continue
 		}
 		one := c.Rule()
@@ -337,15 +339,19 @@ func (r *Record) DropOver(at Clock) {
 func (r *Record) Next(yield func(owner string) bool) {
 	var ahead queue.Ahead
 	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Status == Holding || c.Status == Lingering {
+			ahead.Add(c.Rule())
+		}
+	}
+	for i := range r.Claims {
 		c := &r.Claims[i]
-		if c.Status == Evicted || c.Status == Gone {
+		if c.Status != Waiting {
 			continue
 		}
 		one := c.Rule()
 		decided := one
 		decided.Limit = queue.Smaller(one.Limit, r.Limit)
 		switch {
-		case c.Status != Waiting:
 		case decided.TooHeavy():
 			if !yield(c.Owner) {
 				return

@@ -255,3 +255,38 @@ func TestWeightsRaiseTheVersion(t *testing.T) {
 		}
 	}
 }
+
+// A claim that has not heard yet that there is room leaves room for itself to those who are granted meanwhile. When an
+// operator then lowers the limit, it waits for them.
+func TestLowerLimitCountsThoseWhoWereGrantedMeanwhile(t *testing.T) {
+	t.Parallel()
+	var r Record
+	share := func(owner string, weight int) *driver.Request {
+		return &driver.Request{Owner: owner, Mode: driver.Shared, Limit: 4, Weight: weight, TTL: ttl}
+	}
+	first, waits, later := share("first", 3), share("waits", 2), share("later", 2)
+	r.Try(Instant(0), first, place, 0)
+	r.Try(Instant(0), waits, place, 0)
+	if err := r.Release("first"); err != nil {
+		t.Fatal(err)
+	}
+	if !granted(r.Try(Instant(0), later, place, 0)) {
+		t.Fatal("2 of 4 are free")
+	}
+	r.SetLimit(2)
+	if next := slices.Collect(r.Next); next != nil {
+		t.Errorf("woken while 2 of 2 are used: %v", next)
+	}
+	if granted(r.Try(Instant(0), waits, place, 0)) {
+		t.Error("granted while 2 of 2 are used")
+	}
+	if err := r.Release("later"); err != nil {
+		t.Fatal(err)
+	}
+	if next := slices.Collect(r.Next); !slices.Equal(next, []string{"waits"}) {
+		t.Errorf("woken when 0 of 2 are used: %v", next)
+	}
+	if !granted(r.Try(Instant(0), waits, place, 0)) {
+		t.Error("refused when 0 of 2 are used")
+	}
+}

@@ -174,6 +174,8 @@ type Holder struct {
 	Left   int64  `json:"left_ms,omitempty"`
 	TTL    int64  `json:"ttl_ms,omitempty"`     // as last granted or renewed
 	Since  int64  `json:"renewed_ms,omitempty"` // how long ago that was
+	// Unseen is for how long no renewal was seen, where TTL is unknown.
+	Unseen int64  `json:"unrenewed_ms,omitempty"`
 	Note   string `json:"note,omitempty"`
 
 	Details *Details `json:"details,omitempty"` // nil: there is only the note
@@ -187,6 +189,7 @@ type Waiter struct {
 	Weight int    `json:"weight,omitempty"` // of a shared waiter
 	Waited int64  `json:"waited_ms,omitempty"`
 	Note   string `json:"note,omitempty"`
+	Here   bool   `json:"here,omitempty"` // of Show: it waits at this instance, which can remove it
 
 	Details *Details `json:"details,omitempty"` // as a Holder's
 }

@@ -141,7 +141,7 @@ func (d *casDriver) next() <-chan struct{} {
 }
 
 func (d *casDriver) Features() driver.Features {
-	return driver.Features{Fencing: true, Shared: true, Fair: true, Wakes: true, Resumes: true, MinTTL: 10 * time.Millisecond}
+	return driver.Features{Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true, MinTTL: 10 * time.Millisecond}
 }
 
 func (d *casDriver) Close() error { return nil }
@@ -213,6 +213,8 @@ func (c *casClaim) Try(ctx context.Context) (g driver.Grant, err error) {
 	switch {
 	case err != nil:
 		return g, err
+	case a.Heavy:
+		return g, driver.ErrTooHeavy
 	case !a.Granted:
 		return g, busy
 	}
@@ -262,7 +264,13 @@ func (d *casDriver) List(context.Context, string, string, int) ([]driver.State, 
 
 func (*casDriver) RaiseFence(context.Context, string, uint64) error { return driver.ErrUnsupported }
 
-func (*casDriver) SetLimit(context.Context, string, int) error { return driver.ErrUnsupported }
+func (d *casDriver) SetLimit(ctx context.Context, name string, limit int) error {
+	c := &casClaim{d: d, req: driver.Request{Resource: name}, unsettled: -1}
+	return c.change(ctx, func(r *record.Record, _ *record.Instant) bool {
+		r.SetLimit(limit)
+		return true
+	})
+}
 
 func (d *casDriver) Evict(ctx context.Context, name, owner, reason string) error {
 	var lost error

@@ -40,6 +40,7 @@ type ledger struct {
 	ended     map[string]eviction // of owners, when they were told that this was done
 	engines   []*engine           // what Links have seen of them
 	asked     []*asked            // claims that want to know of others who wait
+	settings  settings            // calls that set the limit of the resource
 	forgotten time.Time           // when the engine may have ended leases that others count on
 	disturbed bool                // the engine forgot, or its clock was set
 	untidy    bool                // somebody died or a request was served twice, and may have left something
@@ -141,12 +142,12 @@ func (w *World) checkSameGrant(before, l *lease) {
 	}
 }
 
-func (l *lease) shared() bool { return l.wish.shared || l.wish.limit > 0 }
+func (l *lease) shared() bool { return l.wish.user().shared }
 
 // checkAlone: of exclusive holders at most one believes at any instant, and of shared ones no
-// more than the smallest limit. Two can only come to believe when one begins.
+// more than limits allow. Two can only come to believe when one begins.
 func (w *World) checkAlone(l *lease) {
-	together, limit := 1, l.wish.limit
+	together := []*lease{l}
 	for _, o := range w.ledger.leases {
 		if o.Name() != l.Name() || !o.believes() || w.excused(o) || o.Owner() == l.Owner() && l.resumes != nil {
 			continue
@@ -155,14 +156,9 @@ func (w *World) checkAlone(l *lease) {
 			w.fail("%s and %s both believe to hold, until %v and %v", o.client.name, l.client.name, w.at(o.Deadline()), w.at(l.Deadline()))
 			return
 		}
-		together++
-		if o.wish.limit > 0 && (limit == 0 || o.wish.limit < limit) {
-			limit = o.wish.limit
-		}
+		together = append(together, o)
 	}
-	if limit > 0 && together > limit {
-		w.fail("%d believe to hold one of %d", together, limit)
-	}
+	w.checkRoom(together)
 }
 
 // checkLingers: nobody holds while a lease lingers that was released.
@@ -260,12 +256,16 @@ func (w *World) checkReleased(l *lease) {
 	}
 }
 
-// refused checks a call that got nothing: in the plain order nothing fails. unanswered is how many calls of the process
-// had ended without an answer before.
-func (w *World) refused(c *client, waited bool, unanswered int, err error) {
+// refused checks a call that got nothing: in the plain order nothing fails, but who is too heavy. unanswered is how many
+// calls of the process had ended without an answer before.
+func (w *World) refused(c *client, waited bool, u user, called time.Time, unanswered int, err error) {
 	w.tell("%s: %v", c.name, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if errors.Is(err, driver.ErrTooHeavy) {
+		w.checkRefusedAsHeavy(c, u, called)
+		return
+	}
 	// The release that follows may end before it has an answer, too. It has one where only the attempt had none.
 	released := c.process.ended == (ended{unanswered + 1, true})
 	if w.slow.Load() && errors.Is(err, context.DeadlineExceeded) && !released {

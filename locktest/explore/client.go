@@ -20,6 +20,8 @@ type client struct {
 	locker  *leasehold.Locker
 	name    string
 	cancel  context.CancelFunc // guarded by World.mu; ends the call that waits, nil: none does
+	asks    *wish              // guarded by World.mu; what it waits for; nil: nothing
+	since   time.Time          // guarded by World.mu; when it began to
 }
 
 // ready waits until the explorer lets the client make its next call; false: there is none.
@@ -44,12 +46,21 @@ func (c *client) acquire(wait bool, w wish) *lease {
 	if !wait {
 		ask = c.locker.TryAcquire
 	}
+	c.waitsFor(&w)
 	got, err := ask(ctx, w.resource(), w.options(c.world.harness.TTL)...)
+	c.waitsFor(nil)
 	if err != nil {
-		c.world.refused(c, wait, unanswered, err)
+		c.world.refused(c, wait, w.user(), called, unanswered, err)
 		return nil
 	}
 	return c.world.begins(&lease{Lease: got, client: c, wish: w, called: called}, asked)
+}
+
+// waitsFor notes what the client waits for from now on.
+func (c *client) waitsFor(w *wish) {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.asks, c.since = w, time.Now()
 }
 
 // resume is Resume of what owner has.
@@ -183,6 +194,7 @@ func (c *client) evict() {
 type wish struct {
 	shared  bool
 	limit   int
+	weight  int
 	noRenew bool
 	of      string  // "": of resource
 	ttls    int     // how long a lease, in TTLs; 0: one
@@ -197,6 +209,9 @@ func (w wish) options(ttl time.Duration) (some []leasehold.Option) {
 		some = append(some, leasehold.Limit(w.limit))
 	case w.shared:
 		some = append(some, leasehold.Shared())
+	}
+	if w.weight > 0 {
+		some = append(some, leasehold.Weight(w.weight))
 	}
 	if w.noRenew {
 		some = append(some, leasehold.NoRenew())

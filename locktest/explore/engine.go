@@ -16,18 +16,19 @@ type engine struct {
 	claims []*record
 	firsts int  // attempts that were the first of their claims
 	forgot bool // it restarted
+	limit  int  // of an operator; 0: none
 }
 
 // A record is what is known of one claim.
 type record struct {
-	owner  string
-	shared bool
-	first  int       // place in the order of first attempts
-	waits  bool      // it has a place
-	left   bool      // it was released: what its attempts do afterwards is nobody's wish
-	holds  bool      // it was granted
-	ends   time.Time // when the grant ends, as far as the engine has said
-	over   bool      // its grant was ended by force
+	owner string
+	user  user
+	first int       // place in the order of first attempts
+	waits bool      // it has a place
+	left  bool      // it was released: what its attempts do afterwards is nobody's wish
+	holds bool      // it was granted
+	ends  time.Time // when the grant ends, as far as the engine has said
+	over  bool      // its grant was ended by force
 }
 
 // A place is where Links find a resource: at a node, "" where there is one engine alone.
@@ -68,13 +69,15 @@ func (w *World) tried(at place, fair bool, req *driver.Request, g driver.Grant, 
 		e.firsts++
 		r.first = e.firsts
 	}
-	r.shared = req.Mode == driver.Shared
+	r.user = userOf(req)
 	switch {
 	case err == nil:
 		w.checkGrant(e, r)
 		r.waits, r.holds, r.over, r.ends = false, true, false, time.Now().Add(g.TTL)
 	case errors.Is(err, driver.ErrBusy):
 		r.waits, r.holds = req.Queue, false
+	case errors.Is(err, driver.ErrTooHeavy):
+		r.waits, r.holds = false, false
 	}
 }
 
@@ -82,18 +85,31 @@ func (w *World) tried(at place, fair bool, req *driver.Request, g driver.Grant, 
 // core keeps as much back of each.
 const resolution = 2 * time.Millisecond
 
-// checkGrant: the engine grants nothing beside a lease that has not ended, and in the order of
-// first attempts if it is fair. Once messages were held or lost, places may be, and with them the order; an
-// attempt that comes after its claim was given up takes a place that may end meanwhile.
+// checkGrant: the engine grants nothing beside a lease that has not ended and leaves no room, and in the
+// order of first attempts if it is fair. Once messages were held or lost, places may be, and with them the order; an
+// attempt that comes after its claim was given up takes a place that may end meanwhile. Who was granted before may
+// be beyond a limit that was lowered since.
 func (w *World) checkGrant(e *engine, r *record) {
+	if w.ledger.disturbed {
+		return
+	}
+	var ahead []user
 	for _, o := range e.claims {
+		beside := r.user.fits([]user{o.user}, 0)
 		switch {
-		case o == r || w.ledger.disturbed:
-		case o.holds && !o.over && time.Until(o.ends) > resolution && !(o.shared && r.shared):
-			w.fail("%s grants %s beside %s, whose lease has %v left", e.name, w.who(r), w.who(o), time.Until(o.ends))
-		case e.fair && o.waits && !o.left && o.first < r.first && !w.faulty && !r.holds && !(o.shared && r.shared):
-			w.fail("%s grants %s before %s, who came first", e.name, w.who(r), w.who(o))
+		case o == r:
+		case o.holds && !o.over && time.Until(o.ends) > resolution:
+			if ahead = append(ahead, o.user); !beside {
+				w.fail("%s grants %s beside %s, whose lease has %v left", e.name, w.who(r), w.who(o), time.Until(o.ends))
+			}
+		case e.fair && o.waits && !o.left && o.first < r.first && !w.faulty && !r.holds && !o.user.tooHeavy(e.limit):
+			if ahead = append(ahead, o.user); !beside {
+				w.fail("%s grants %s before %s, who came first", e.name, w.who(r), w.who(o))
+			}
 		}
+	}
+	if !r.holds && !r.user.fits(ahead, e.limit) {
+		w.fail("%s grants %s with a weight of %d behind %v, where the limit is %d", e.name, w.who(r), r.user.weight, ahead, e.limit)
 	}
 }
 

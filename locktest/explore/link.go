@@ -352,7 +352,9 @@ func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) er
 // SetLimit asks the driver.Operator behind the network.
 func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
 	_, err := operate(ctx, l, "SetLimit", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
-		return struct{}{}, inner.SetLimit(ctx, resource, limit)
+		err := inner.SetLimit(ctx, resource, limit)
+		l.process.world.limited(l.at(resource), limit, err)
+		return struct{}{}, err
 	})
 	return err
 }

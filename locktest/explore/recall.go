@@ -259,6 +259,14 @@ func (a *asker) RaiseFence(ctx context.Context, resource string, fence uint64) e
 	return o.RaiseFence(ctx, resource, fence)
 }
 
+func (a *asker) SetLimit(ctx context.Context, resource string, limit int) error {
+	o, err := a.operator()
+	if err != nil {
+		return err
+	}
+	return o.SetLimit(ctx, resource, limit)
+}
+
 // yields acquires, holds until another waits and for so many TTLs more, and releases. It goes
 // without being wanted when all others have gone.
 func yields(ttls float64) func(c *client) {

@@ -143,6 +143,23 @@ var scenarios = []scenario{
 		scripts: of(process{holds(2, 0.4, wish{shared: true})}, process{holds(1, 0.3, wish{}), holds(1, 0.3, wish{shared: true})}),
 	},
 	{
+		name: "weights", does: "four share by weight, a heavy one ahead of light ones, while an operator lowers the limit below its weight, raises it and removes it",
+		needs: func(f driver.Features) bool { return f.Weights && f.Limits },
+		apart: true,
+		scripts: of(process{holds(2, 0.3, weighing(1)), after(0.22, holds(1, 0.2, weighing(1)))}, process{holds(2, 0.4, weighing(2))},
+			process{after(0.2, func(c *client) {
+				holds(1, 0.3, weighing(3))(c)
+				c.pause(0.5)
+				holds(1, 0.3, weighing(3))(c)
+			}), func(c *client) {
+				c.pause(0.25)
+				for _, limit := range []int{2, 3, 0} {
+					c.setLimit(limit)
+					c.pause(0.4)
+				}
+			}}),
+	},
+	{
 		name: "evict", does: "two processes acquire twice, one of them for two clients, and an operator evicts whoever holds, twice",
 		scripts: of(process{holds(2, 0.6, wish{}), holds(1, 0.2, wish{})}, process{holds(2, 0.6, wish{})}, process{func(c *client) {
 			c.pause(0.1)

@@ -35,16 +35,13 @@ func (w *World) names() []string {
 	return all
 }
 
-// checkServed: a fair engine passes nobody who waits, by the order of first attempts. Once messages
-// were held or lost, places may be, and with them the order.
+// checkServed: the engine grants nobody beyond a limit, and a fair one passes nobody who waits, by the order of first
+// attempts. Once messages were held or lost, places may be, and with them the order.
 func (w *World) checkServed(before, now driver.State) {
-	if !w.fair || w.faulty {
-		return
-	}
 	waits := func(all []driver.Waiter, owner string) int {
 		return slices.IndexFunc(all, func(o driver.Waiter) bool { return o.Owner.Reveal() == owner })
 	}
-	for _, h := range now.Holders {
+	for i, h := range now.Holders {
 		if h.Owner.Reveal() == "" || slices.ContainsFunc(before.Holders, func(o driver.Holder) bool { return o.Owner == h.Owner }) {
 			continue
 		}
@@ -52,12 +49,22 @@ func (w *World) checkServed(before, now driver.State) {
 		if i := waits(ahead, h.Owner.Reveal()); i >= 0 {
 			ahead = ahead[:i]
 		}
+		if !w.fair || w.faulty {
+			ahead = nil
+		}
+		var first []user // who may hold beside h, and have not heard of it yet
 		for _, o := range ahead {
-			together := o.Mode == driver.Shared && h.Mode == driver.Shared // o may hold beside h, and has not heard of it yet
-			if waits(now.Waiters, o.Owner.Reveal()) >= 0 && !together {
+			if waits(now.Waiters, o.Owner.Reveal()) < 0 {
+				continue
+			}
+			if o.Mode != driver.Shared || h.Mode != driver.Shared {
 				w.fail("%s is granted before %s, who came first", h.Owner.String(), o.Owner.String())
 			}
+			if one := weighs(o.Mode, 0, o.Weight); !one.tooHeavy(now.Limit) {
+				first = append(first, one)
+			}
 		}
+		w.checkRoomAt(before, now, i, first)
 	}
 }
 

@@ -2,10 +2,12 @@
 
 import { html } from './html.js'
 import { isRenewed } from './lease.js'
+import { STALE } from './look.js'
 import { can, may, me } from './me.js'
 import { openDialog } from './parts/dialog.js'
 import { Copy } from './parts/small.js'
 import { seen, Text, who } from './text.js'
+import { effectOf } from './why.js'
 import { clock, clockIn, say, time } from './words.js'
 
 const HOUR = 3_600_000
@@ -24,13 +26,22 @@ export const mayRemove = (name) => can.remove() && may('evict', name)
 export const mayLimit = (name) => can.limit() && may('evict', name)
 export const mayReserve = (name) => can.reserve() && may('lock', name)
 
+const asOf = (look) => say('factsAsOf', clock(new Date(Date.now() - look.age)))
+
+/** Whether a holder is alive, as far as its renewals tell. */
+function sign (holder, look) {
+  const { details, renewed_ms: renewed, unrenewed_ms: unseen } = holder
+  if (details?.kind === 'reserved') return say('factReserved')
+  if (!look.fresh) return say('factUnknown')
+  if (!isRenewed(holder) && (details || renewed !== undefined)) return say('factNever')
+  if (renewed === undefined) return unseen > STALE ? say('factUnseen', time(unseen), time(holder.left_ms)) : say('factUnknown')
+  if (renewed > holder.ttl_ms / 2) return say('factSilent', time(renewed), time(holder.left_ms))
+  return say('factAlive', time(renewed))
+}
+
 /** What speaks for and against an eviction, as far as the last look tells, and as of then. */
 function safety (state, holder, look) {
-  const facts = [say('factsAsOf', clock(new Date(Date.now() - look.age)))]
-  if (holder.details?.kind === 'reserved') facts.push(say('factReserved'))
-  else if (!look.fresh || holder.details?.kind || !isRenewed(holder) || holder.renewed_ms === undefined) facts.push(say('factUnknown'))
-  else if (holder.renewed_ms > holder.ttl_ms / 2) facts.push(say('factSilent', time(holder.renewed_ms), time(holder.left_ms)))
-  else facts.push(say('factAlive', time(holder.renewed_ms)))
+  const facts = [asOf(look), sign(holder, look)]
   facts.push(say(me.features.fencing ? 'factFenced' : 'factUnfenced'))
   if (state.waiters[0]) facts.push(html`${say('factNext')} <${Text} of=${who(state.waiters[0])} />`)
   return facts
@@ -70,10 +81,11 @@ export const reset = (state) => openDialog({
   done: () => ({ word: say('resetDone') })
 })
 
-export const setLimit = (state) => openDialog({
+export const setLimit = (state, look) => openDialog({
   title: say('limitTitle'),
   what: [html`<${Text} of=${state.name} class="who" />`, say('limitWhat')],
   fields: [{ name: 'limit', label: say('limitField'), value: state.limit ? String(state.limit) : '', number: true }],
+  effects: ({ limit }) => [asOf(look), ...effectOf(state, Number(limit))],
   yes: say('limitYes'),
   call: 'limit',
   body: ({ limit }) => ({ name: state.name, limit: Number(limit) }),

@@ -3,18 +3,28 @@
 import { html } from './html.js'
 import { renews } from './lease.js'
 import { LockLink } from './parts/small.js'
-import { Text, who } from './text.js'
+import { isLink, Text, who } from './text.js'
 import { ago, clock, say, time } from './words.js'
 
-const Person = (entry) => who(entry) ? html`<${Text} of=${who(entry)} class="who" />` : say('somebody')
+/** Who it was, with the link that it gave, and on which host. */
+function Person (entry) {
+  const { host, link } = entry.details ?? {}
+  const name = who(entry) ? html`<${Text} of=${who(entry)} class="who" />` : say('somebody')
+  return html`${isLink(link) ? html`<a href=${link} rel="noreferrer noopener" target="_blank">${name}</a>` : name}${host && html`<span class="how"> ${say('onHost', html`<${Text} of=${host} />`)}</span>`}`
+}
+
+/** Entries by their time, the newest first: they come as they were seen. */
+export const inOrder = (entries) => [...entries].sort((a, b) => (a.age ?? a.ago_ms) - (b.age ?? b.ago_ms))
 
 /** What a sentence says after who it was: how, by whom and why. */
 function how (entry) {
   const parts = []
   if (entry.kind === 'granted' && entry.waited_ms >= 1000) parts.push(say('afterWait', time(entry.waited_ms)))
   if (entry.kind === 'left' && entry.waited_ms >= 1000) parts.push(say('afterWait', time(entry.waited_ms)))
-  if (entry.silent_ms) parts.push(say('noRenewalFor', time(entry.silent_ms)))
-  if (entry.held_ms && entry.kind !== 'granted') parts.push(say('heldFor', time(entry.held_ms)))
+  // Of an end that was only seen, the time when it was seen is known.
+  const seen = entry.kind === 'ended'
+  if (entry.silent_ms) parts.push(say(seen ? 'noRenewalSeenFor' : 'noRenewalFor', time(entry.silent_ms)))
+  if (entry.held_ms && entry.kind !== 'granted') parts.push(say(seen ? 'heldAtMost' : 'heldFor', time(entry.held_ms)))
   if (entry.by) parts.push(html`${say('by')} <${Text} of=${entry.by} class="who" />`)
   if (entry.reason && entry.kind !== 'reserved') parts.push(html`“<${Text} of=${entry.reason} />”`)
   return parts.flatMap((part) => [html`<span class="how"> · ${part}</span>`])

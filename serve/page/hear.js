@@ -31,6 +31,21 @@ export function useHeard () {
 let abort = new AbortController()
 let last = mark()
 
+// Over HTTP/1.1 all tabs of a browser share six connections to a service. A tab that nobody sees
+// closes its stream, or seven tabs would have no connection left to ask anything.
+const LEAVES = 5000
+let away = false // the page was left, and the browser may keep it
+let leaving
+let seenAgain = () => {}
+
+addEventListener('pagehide', () => { away = true; abort.abort() })
+addEventListener('pageshow', () => { away = false; seenAgain() })
+document.addEventListener('visibilitychange', () => {
+  clearTimeout(leaving)
+  if (document.hidden) leaving = setTimeout(() => abort.abort(), LEAVES)
+  else seenAgain()
+})
+
 function keep (event) {
   heard.events.unshift({ ...event, key: ++heard.count, at: mark() })
   heard.events.length = Math.min(heard.events.length, KEPT)
@@ -45,6 +60,7 @@ export function hearAgain () {
 export async function hear () {
   setInterval(() => { if (since(last) > SILENT) abort.abort() }, 1000)
   for (let pause = FIRST_PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
+    while (away || document.hidden) await new Promise((resolve) => { seenAgain = resolve })
     abort = new AbortController()
     last = mark()
     try {

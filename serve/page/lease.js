@@ -59,7 +59,7 @@ export function leaseOf (name, holder, look) {
     if (!isRenewed(holder)) return { tone: 'calm', share, text: say('neverRenewed', time(left)) }
     return { tone: look.row > 1 ? 'late' : 'calm', share, text: say('notRenewed', time(holder.renewed_ms), time(left)) }
   }
-  const silent = watched.get(keyOf(name, holder))?.silent ?? 0
+  const silent = Math.max(watched.get(keyOf(name, holder))?.silent ?? 0, holder.unrenewed_ms ?? 0)
   return { tone: 'calm', share: null, text: silent > STALE ? say('noneSeen', time(silent), time(left)) : say('left', time(left)) }
 }
 
@@ -82,13 +82,13 @@ function limitOf (state) {
   return limits.length > 0 ? Math.min(...limits) : 0
 }
 
-/** "exclusive", or of a shared lock how much of how much. */
-export function modeOf (state) {
+/** "exclusive", or of a shared lock how much of how much; brief, where there is little room. */
+export function modeOf (state, brief) {
   const [first] = state.holders
   if (!first || first.mode !== 'shared') return say('exclusive')
   const count = state.holders.filter((holder) => holder.owner).length
   const limit = limitOf(state)
-  if (state.used > state.holders.length) return limit ? say('weighs', state.used, limit) : say('weighsOpen', state.used)
+  if (state.used > state.holders.length) return limit ? say(brief ? 'shares' : 'weighs', state.used, limit) : say('weighsOpen', state.used)
   return limit ? say('shares', count, limit) : say('sharesOpen', count)
 }
 

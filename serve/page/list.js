@@ -9,8 +9,9 @@ import { who } from './text.js'
 export const ROWS = 50
 const PAGE = 1000
 
-/** How many locks are looked through at first, and how many more with each wish. */
+/** How many locks are looked through at first, how many more with each wish, and how many at most: each look asks for all of them. */
 export const SCAN = 5000
+export const MOST = 20_000
 
 const WITHIN = 5000
 

@@ -3,6 +3,18 @@
 local SHARED, LINGER = '\31shared', '\31linger'
 local EXACT = 9007199254740992
 
+-- A sharer that weighs more than 1 stands in weights, by its weight. There EXTRA has by how much all of them weigh more
+-- than their number, so that nobody has to add them up. In limits HEAVY stands for them, as one who lets nobody beside it:
+-- programs that know no weights count heads, and stay away. Where such a program has forgotten one that died, its weight
+-- counts until all are gone.
+local EXTRA, HEAVY = '\31extra', '\31heavy'
+
+-- Whether a holder's channel tells it, too, when another waits.
+local function wants(channel) return string.sub(channel, 1, 12) == 'leasehold:r:' end
+
+-- What is stored beside sharers if one of them may have such a channel.
+local ASKED = 'r'
+
 -- decode returns true and what cmsgpack stored, which kinds tells: n a number that a record
 -- can have, s a string. false: it is missing, damaged, or of another version.
 local function decode(kinds, stored)

@@ -5,12 +5,6 @@
 -- The mark of an owner whose attempts are all refused, which no number follows.
 local BARRED = string.format('%.0f', EXACT)
 
--- A sharer that weighs more than 1 stands in weights, by its weight. There EXTRA has by how much all of them weigh more
--- than their number, so that nobody has to add them up. In limits HEAVY stands for them, as one who lets nobody beside it:
--- programs that know no weights count heads, and stay away. Where such a program has forgotten one that died, its weight
--- counts until all are gone.
-local EXTRA, HEAVY = '\31extra', '\31heavy'
-
 local function extra() return tonumber(redis.call('ZSCORE', weights, EXTRA) or nil) or 0 end
 
 local function weigh(who, weight)
@@ -166,12 +160,6 @@ local function tell(channel, kind, who, text)
   local publish = string.sub(channel, 1, 12) == 'leasehold:s:' and 'SPUBLISH' or 'PUBLISH'
   return redis.pcall(publish, channel, kind .. #who .. ':' .. who .. text)
 end
-
--- Whether a holder's channel tells it, too, when another waits.
-local function wants(channel) return string.sub(channel, 1, 12) == 'leasehold:r:' end
-
--- What is stored beside sharers if one of them may have such a channel.
-local ASKED = 'r'
 
 -- Wakes the first waiter if it would be granted, and nobody else; or, so that it looks
 -- when to come back, in any case.

@@ -17,7 +17,7 @@ function show (dialog) {
 
 /**
  * Opens a dialog: title, what (paragraphs), facts (a list), fields ({name, label, kind, value, must, equals, number, options}),
- * yes (its button), call and body (of the fields), done (of the answer: what to say, null to close).
+ * effects (a list, of the fields once they are filled in), yes (its button), call and body (of the fields), done (of the answer: what to say, null to close).
  */
 export const openDialog = (dialog) => show({ ...dialog, id: ++opened })
 
@@ -32,7 +32,7 @@ export function Dialog () {
 
 const valid = (field, value) => field.number ? /^[0-9]{1,9}$/.test(value.trim()) : field.equals ? field.equals.includes(value) : !field.must || value.trim() !== ''
 
-function Asking ({ id, title, what, facts = [], fields, yes, danger, call, body, done }) {
+function Asking ({ id, title, what, facts = [], fields, effects, yes, danger, call, body, done }) {
   const dialog = useRef(null)
   const [values, setValues] = useState(Object.fromEntries(fields.map((f) => [f.name, f.value ?? ''])))
   const [state, setState] = useState({ word: '', busy: false, over: null })
@@ -42,7 +42,8 @@ function Asking ({ id, title, what, facts = [], fields, yes, danger, call, body,
     return () => { if (opener?.isConnected) opener.focus() }
   }, [])
   const waits = state.busy && !state.close // for the outcome, which nobody is to miss
-  const allowed = !state.busy && !state.over && fields.every((f) => valid(f, values[f.name]))
+  const filled = fields.every((f) => valid(f, values[f.name]))
+  const allowed = !state.busy && !state.over && filled
   const submit = async (event) => {
     event.preventDefault()
     if (!allowed) return
@@ -66,6 +67,7 @@ function Asking ({ id, title, what, facts = [], fields, yes, danger, call, body,
       ${what.map((text) => html`<p>${text}</p>`)}
       ${facts.length > 0 && html`<ul class="facts">${facts.map((fact) => html`<li>${fact}</li>`)}</ul>`}
       ${!state.over && fields.map(field)}
+      ${effects && !state.over && html`<div aria-live="polite">${filled && html`<ul class="facts effects">${effects(values).map((effect) => html`<li>${effect}</li>`)}</ul>`}</div>`}
       <p class="answer ${state.close || state.over ? 'good' : 'bad'}" role="alert">${state.word}</p>
       ${state.over}
       <div class="buttons">

@@ -1,8 +1,8 @@
 // Small parts that all views are made of.
 
-import { html, useState } from '../html.js'
+import { html, useEffect, useRef, useState } from '../html.js'
 import { leaseOf, stateOf } from '../lease.js'
-import { linkToLock } from '../route.js'
+import { linkToLock, refine } from '../route.js'
 import { seen, Text } from '../text.js'
 import { ago, say } from '../words.js'
 
@@ -72,3 +72,19 @@ export const Empty = ({ children }) => html`<p class="empty">${children}</p>`
 
 /** A field with its label. */
 export const Field = ({ label, children, ...rest }) => html`<label ...${rest}><span>${label}</span>${children}</label>`
+
+const TYPED = 250
+
+/** A filter whose text comes into the address once nobody types any more. */
+export function Filter ({ id, label, value, type = 'search' }) {
+  const [typed, setTyped] = useState(value)
+  const timer = useRef(0)
+  useEffect(() => { setTyped(value) }, [value])
+  const type_ = (event) => {
+    const text = event.target.value
+    setTyped(text)
+    clearTimeout(timer.current)
+    timer.current = setTimeout(() => refine({ [id]: text, after: '', p: '' }), TYPED)
+  }
+  return html`<${Field} label=${label}><input id=${id} type=${type} value=${typed} autocomplete="off" spellcheck=${false} onInput=${type_} /><//>`
+}

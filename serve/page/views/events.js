@@ -1,18 +1,36 @@
-// Events as they happen, with what the service remembers from before.
+// Events as they happen, and what the service remembers from before, up to any time.
 
 import { ask } from '../api.js'
 import { mark, since } from '../clock.js'
-import { named, Sentence, When } from '../ends.js'
+import { inOrder, named, Sentence, When } from '../ends.js'
 import { heard, useHeard } from '../hear.js'
 import { html, useState } from '../html.js'
 import { useLook } from '../look.js'
-import { Empty, Field, Stale } from '../parts/small.js'
-import { refine } from '../route.js'
-import { who } from '../text.js'
-import { ago, number, say } from '../words.js'
+import { Empty, Field, Filter, Stale } from '../parts/small.js'
+import { move, refine } from '../route.js'
+import { seen, who } from '../text.js'
+import { ago, clock, number, say } from '../words.js'
 
+const TROUBLE = 'expired,evicted'
 const KINDS = ['granted', 'released', 'expired', 'evicted', 'ended', 'waiting', 'left', 'reserved', 'reset']
 const SHOWN = 200
+// The service does not search texts, so more is asked for to search here.
+const SEARCHED = 1000
+
+let ahead = null // by how much the service's clock is ahead of this machine's, in milliseconds
+
+/** Asks for events up to an instant of the service's clock, or for the last ones. */
+async function askEvents ({ until, ...query }, signal) {
+  const asked = async (fields) => {
+    const answer = await ask('history', fields, signal)
+    const now = Date.parse(answer.begins) + answer.begins_ms
+    ahead = Number.isNaN(now) ? 0 : now - Date.now()
+    return answer
+  }
+  if (until === null) return asked(query)
+  if (ahead === null) await asked({ limit: 1 })
+  return asked({ ...query, until_ms: Math.max(Math.floor(Date.now() + ahead - until), 0) })
+}
 
 /** The last events: the service's history, which tells most, or what was heard. */
 function eventsOf (past) {
@@ -20,33 +38,63 @@ function eventsOf (past) {
   return named(past.data?.entries ?? []).map((entry) => ({ ...entry, age: entry.ago_ms + past.age }))
 }
 
+const pad = (n) => String(n).padStart(2, '0')
+
+/** An instant as a field for times of this machine has it: to the minute. */
+function minuteOf (instant) {
+  const at = new Date(instant)
+  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}`
+}
+
+/** The end of a minute that was chosen, as the address has it. */
+const endOf = (minute) => minute && new Date(Date.parse(minute) + 59_999).toISOString()
+
 export function Events ({ query }) {
   useHeard()
   const [paused, setPaused] = useState(null) // what was shown then, and when
-  const past = useLook((signal) => ask('history', { limit: SHOWN }, signal), ['history'], { vital: true })
-  const now = eventsOf(past)
-  const all = paused ? paused.events.map((event) => ({ ...event, age: event.age + since(paused.at) })) : now
-  const last = paused?.events[0]?.seq
-  const fresh = now.findIndex((event) => event.seq === last)
+  const { prefix = '', kind = '' } = query
+  const until = Number.isNaN(Date.parse(query.until)) ? null : Date.parse(query.until)
+  const asks = { until, prefix, kind: kind && `${kind},gap`, limit: query.q ? SEARCHED : SHOWN }
+  const past = useLook((signal) => askEvents(asks, signal), ['history', asks], { vital: true })
+  const known = past.data || past.problem === 'missing' ? past : past.before ?? past
+  const now = eventsOf(known)
+  const held = until === null ? paused : null
+  const all = held ? held.events.map((event) => ({ ...event, age: event.age + since(held.at) })) : now
+  const fresh = now.findIndex((event) => event.seq === held?.events[0]?.seq)
   const wanted = (query.q ?? '').toLowerCase()
-  const shown = all.filter((event) => (!query.kind || event.kind === query.kind || event.kind === 'gap') &&
-    (!wanted || [event.name, who(event), event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted)))).slice(0, SHOWN)
-  const live = heard.open && (past.fresh || past.problem === 'missing')
+  const shown = inOrder(all.filter((event) =>
+    (!kind || kind.split(',').includes(event.kind) || event.kind === 'gap') && (!event.name || event.name.startsWith(prefix)) &&
+    (until === null || !(Date.parse(event.time) > until)) && // answers take time
+    (!wanted || [event.name, who(event), event.details?.host, event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted))))).slice(0, SHOWN)
+  const live = past.problem === 'missing' ? heard.open : past.fresh
+  const oldest = inOrder(now).at(-1)
+  // A page of one instant is passed over, so that the next one is another.
+  const older = () => move({ until: new Date(Math.min(Date.parse(oldest.time), (until ?? Infinity) - 1)).toISOString() })
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('events')}</h1>
-      <span id="live" class=${live && !paused ? 'badge is-held' : 'badge is-unknown'}>${say(paused ? 'paused' : live ? 'hears' : 'deaf')}</span>
-      <button type="button" id="pause" aria-pressed=${paused !== null} onClick=${() => setPaused(paused ? null : { events: now, at: mark() })}>${paused ? say('goOn', fresh < 0 ? `${now.length}+` : number(fresh)) : say('pause')}</button></div>
+      ${until === null
+        ? html`<span id="live" class=${live && !held ? 'badge is-held' : 'badge is-unknown'}>${say(held ? 'paused' : live ? 'hears' : 'deaf')}</span>
+          <button type="button" id="pause" aria-pressed=${held !== null} onClick=${() => setPaused(held ? null : { events: now, at: mark() })}>${held ? say('goOn', fresh < 0 ? `${now.length}+` : number(fresh)) : say('pause')}</button>`
+        : html`<span id="live" class="badge is-unknown">${say('upTo', clock(new Date(until)))}</span>`}</div>
     <form class="tools" role="search" onSubmit=${(e) => e.preventDefault()}>
-      <${Field} label=${say('search')}><input id="q" type="search" value=${query.q ?? ''} autocomplete="off" spellcheck=${false} onInput=${(e) => refine({ q: e.target.value })} /><//>
-      <${Field} label=${say('kind')}><select id="kind" value=${query.kind ?? ''} onChange=${(e) => refine({ kind: e.target.value })}>
-        <option value="">${say('any')}</option>${KINDS.map((word) => html`<option value=${word}>${say(`kind_${word}`)}</option>`)}</select><//>
+      <${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />
+      <${Filter} id="prefix" label=${say('prefix')} value=${prefix} />
+      <${Field} label=${say('kind')}><select id="kind" value=${kind} onChange=${(e) => refine({ kind: e.target.value })}>
+        <option value="">${say('any')}</option><option value=${TROUBLE}>${say('kind_trouble')}</option>${KINDS.map((word) => html`<option value=${word}>${say(`kind_${word}`)}</option>`)}</select><//>
+      ${past.problem !== 'missing' && html`<${Field} label=${say('until_')}><input id="until" type="datetime-local" value=${until === null ? '' : minuteOf(until)} onChange=${(e) => move({ until: endOf(e.target.value) })} /><//>`}
     </form>
     ${heard.partial && html`<p class="note">${say('partial')}</p>`}
     ${past.problem !== 'missing' && html`<${Stale} look=${past} />`}
-    <div class="card">
+    ${(known.data || past.problem === 'missing') && html`<div class=${known.fresh || past.problem === 'missing' ? 'card known' : 'card known old'}>
     ${shown.length === 0
-      ? html`<${Empty}>${say('noEvents')}<//>`
+      ? html`<${Empty}>${say(wanted || kind || prefix || until !== null ? 'noneMatch' : 'noEvents')}<//>`
       : html`<ol id="events" class="told">${shown.map((event) => html`<li key=${event.seq}><${When} time=${event.time} age=${event.age} /> <span class="said"><${Sentence} entry=${event} named=${event.name} /></span> <small class="dim">${ago(event.age)}</small></li>`)}</ol>`}
-    </div>
+    ${known.data?.warning && html`<p class="note warn">${say('historyWarns', seen(known.data.warning))}</p>`}
+    </div>`}
+    <div class="pages"><output id="reach" class="dim">${known.data && (known.data.next && oldest ? say('reachesTo', number(now.length), clock(new Date(oldest.time))) : say('asSeenSince', clock(new Date(known.data.begins)), seen(known.data.instance ?? '')))}${known.data?.complete === false && ` ${say('incomplete')}`}</output>
+      <nav aria-label=${say('pages')}>
+        <button type="button" id="newest" disabled=${until === null} onClick=${() => move({ until: '' })}>${say('newest')}</button>
+        <button type="button" id="older" disabled=${!known.data?.next || !oldest} onClick=${older}>${say('older')}</button>
+      </nav></div>
   </section>`
 }

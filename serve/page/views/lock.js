@@ -3,7 +3,7 @@
 import { evict, isOwn, mayEvict, mayLimit, mayRemove, mayReserve, release, remove, reserve, reset, setLimit } from '../actions.js'
 import { ask } from '../api.js'
 import { mark, since } from '../clock.js'
-import { named, Sentence, When } from '../ends.js'
+import { inOrder, named, Sentence, When } from '../ends.js'
 import { html } from '../html.js'
 import { heard, useHeard } from '../hear.js'
 import { leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
@@ -14,6 +14,7 @@ import { Timeline } from '../parts/timeline.js'
 import { link, linkToList, refine } from '../route.js'
 import { isLink, seen, Text, Who, who } from '../text.js'
 import { ago, clock, number, say, time } from '../words.js'
+import { ownLimitOf, whyWaits } from '../why.js'
 import { Done } from './locks.js'
 
 const MINUTE = 60_000
@@ -44,7 +45,7 @@ export function Lock ({ name, query }) {
     <div class="head"><h1 tabindex="-1" id="lock-name"><${Text} of=${name} /> <${Copy} text=${name} what=${say('name')} /></h1>
       <span id="lock-state">${state && !state.damaged ? html`<${State} state=${state} look=${look} />` : html`<span class="badge is-unknown">${say('is_unknown')}</span>`}</span>
       ${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name)}>${say('reserve')}</button>`}
-      ${state && !state.damaged && mayLimit(name) && html`<button type="button" id="limit" onClick=${() => setLimit(state)}>${say('limitSet')}</button>`}
+      ${state && !state.damaged && mayLimit(name) && html`<button type="button" id="limit" onClick=${() => setLimit(state, look)}>${say('limitSet')}</button>`}
     </div>
     <${Stale} look=${look} />
     ${state?.damaged && html`<p class="note warn">${say('damaged', seen(state.damaged))}</p>`}
@@ -52,7 +53,7 @@ export function Lock ({ name, query }) {
       ${look.fresh && html`<p class="sum"><${Summary} state=${state} look=${look} /></p>`}
       <${Holders} state=${state} look=${look} />
     </div>`}
-    <${Times} past=${past} all=${all} range=${range} state=${look.fresh ? state : null} />
+    <${Times} name=${name} past=${past} all=${all} range=${range} state=${look.fresh ? state : null} />
     ${state && !state.damaged && html`<div class=${look.fresh ? 'known' : 'known old'}><${Queue} state=${state} look=${look} /></div>`}
     <${History} past=${past} all=${all} />
   </section>`
@@ -62,7 +63,7 @@ export function Lock ({ name, query }) {
 function Summary ({ state, look }) {
   const [holder] = state.holders
   const waits = state.waiters.length
-  const queue = waits > 0 ? say('sumWaits', number(waits), time(longestWait(state))) : say('sumNobody')
+  const queue = waits > 0 ? html`${say('sumWaits', number(waits), time(longestWait(state)))} ${whyWaits(state)}` : say('sumNobody')
   if (!holder) return html`${say('sumFree')} ${queue}`
   if (!holder.owner) return html`${say('sumDone', leaseOf(state.name, holder, look).text)} ${queue}`
   if (holder.mode === 'shared') return html`${say('sumShared', modeOf(state))} ${queue}`
@@ -75,7 +76,7 @@ function Holders ({ state, look }) {
   const kept = state.holders.length > 0 && state.holders.every((holder) => !holder.owner)
   return html`<section class="card" aria-labelledby="holders-title">
     <h2 id="holders-title">${kept ? say('doneTitle') : say('holders')} ${state.holders.length > 0 && !kept && html`<small class="dim">${modeOf(state)}</small>`}</h2>
-    ${state.limit > 0 && html`<p class="fine" id="operators-limit">${say('limitIs', number(state.limit))}</p>`}
+    ${state.limit > 0 && html`<p class="fine" id="operators-limit">${say('limitIs', number(state.limit), ownLimitOf(state) && number(ownLimitOf(state)))}</p>`}
     ${state.holders.length === 0
       ? html`<${Empty}>${say(look.fresh ? 'nobodyHolds' : 'unknownState')}<//>`
       : html`<ul id="holders" class="people">${state.holders.map((holder) => html`<${Holder} key=${holder.handle + holder.token} state=${state} holder=${holder} look=${look} />`)}</ul>`}
@@ -124,7 +125,7 @@ function Details ({ of, name }) {
 }
 
 function Queue ({ state, look }) {
-  const removes = mayRemove(state.name)
+  const removes = mayRemove(state.name) && state.waiters.some((waiter) => waiter.here)
   const weighs = state.waiters.some((waiter) => waiter.weight > 1)
   const ranked = state.waiters.some((waiter) => waiter.details?.preference)
   return html`<section class="card" aria-labelledby="queue-title">
@@ -133,8 +134,9 @@ function Queue ({ state, look }) {
       ? html`<${Empty}>${say(look.fresh ? 'nobodyWaits' : 'unknownState')}<//>`
       : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th>${weighs && html`<th scope="col" class="n">${say('weight')}</th>`}${ranked && html`<th scope="col" class="n">${say('preference')}</th>`}<th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
         <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td>${weighs && html`<td class="n">${number(waiter.weight ?? 1)}</td>`}${ranked && html`<td class="n">${number(waiter.details?.preference ?? 0)}</td>`}<td class="n">${time(waiter.waited_ms)}</td>
-          ${removes && html`<td class="n"><button type="button" class="small remove" onClick=${() => remove(state, waiter)}>${say('remove')}…</button></td>`}</tr>`)}</tbody></table>
-        ${state.waiters.length > SHOWN && html`<p class="fine">${say('andMore', number(state.waiters.length - SHOWN))}</p>`}`}
+          ${removes && html`<td class="n">${waiter.here && html`<button type="button" class="small remove" onClick=${() => remove(state, waiter)}>${say('remove')}…</button>`}</td>`}</tr>`)}</tbody></table>
+        ${state.waiters.length > SHOWN && html`<p class="fine">${say('andMore', number(state.waiters.length - SHOWN))}</p>`}
+        ${mayRemove(state.name) && state.waiters.some((waiter) => !waiter.here) && html`<p class="fine" id="elsewhere">${say('waitElsewhere')}</p>`}`}
   </section>`
 }
 
@@ -163,19 +165,19 @@ function pastOf (name, past) {
   }
 }
 
-function Times ({ past, all, range, state }) {
+function Times ({ name, past, all, range, state }) {
   return html`<section class="card" aria-labelledby="timeline-title">
     <div class="head"><h2 id="timeline-title">${say('timeline')}</h2>
       <div class="ranges" role="group" aria-label=${say('range')}>${Object.keys(RANGES).map((word) => html`<button type="button" aria-pressed=${word === range} onClick=${() => refine({ range: word })}>${say(`range_${word}`)}</button>`)}</div></div>
     ${!all.own && html`<${Stale} look=${past} />`}
     ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${state} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} cut=${all.cut} />
-      <${Missing} all=${all} /></div>`}
+      <${Missing} name=${name} all=${all} /></div>`}
   </section>`
 }
 
 /** What the timeline and the history leave out. */
-function Missing ({ all }) {
-  return html`${all.cut !== undefined && html`<p class="fine cut">${say('cutOff', number(all.entries.length), clock(new Date(Date.now() - all.cut)))}</p>`}
+function Missing ({ name, all }) {
+  return html`${all.cut !== undefined && html`<p class="fine cut">${say('cutOff', number(all.entries.length), clock(new Date(Date.now() - all.cut)))} <a href=${link('events', { prefix: name })}>${say('olderEvents')}</a></p>`}
     ${all.warning && html`<p class="note warn">${say('historyWarns', seen(all.warning))}</p>`}`
 }
 
@@ -186,7 +188,7 @@ function History ({ past, all }) {
     ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}>
       ${all.entries.length === 0
         ? html`<${Empty}>${say('noHistory')}<//>`
-        : html`<ol id="history" class="told">${all.entries.slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
+        : html`<ol id="history" class="told">${inOrder(all.entries).slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
       ${more > 0 && html`<p class="fine">${say(all.cut === undefined ? 'andMore' : 'andMoreAtLeast', number(more))}</p>`}
       <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>`}
   </section>`

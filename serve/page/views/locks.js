@@ -1,31 +1,15 @@
 // The table of locks.
 
 import { reserve } from '../actions.js'
-import { html, useEffect, useRef, useState } from '../html.js'
+import { html, useMemo, useState } from '../html.js'
 import { modeOf } from '../lease.js'
-import { askLocks, columns, isRefined, refined, ROWS, SCAN, states } from '../list.js'
+import { askLocks, columns, isRefined, MOST, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
-import { Empty, Field, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
+import { Empty, Field, Filter, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
 import { move, refine } from '../route.js'
 import { seen, Text, Who } from '../text.js'
 import { number, say, time } from '../words.js'
-
-const TYPED = 250
-
-/** A filter whose text comes into the address once nobody types any more. */
-function Filter ({ id, label, value, type = 'search' }) {
-  const [typed, setTyped] = useState(value)
-  const timer = useRef(0)
-  useEffect(() => { setTyped(value) }, [value])
-  const type_ = (event) => {
-    const text = event.target.value
-    setTyped(text)
-    clearTimeout(timer.current)
-    timer.current = setTimeout(() => refine({ [id]: text, after: '', p: '' }), TYPED)
-  }
-  return html`<${Field} label=${label}><input id=${id} type=${type} value=${typed} autocomplete="off" spellcheck=${false} onInput=${type_} /><//>`
-}
 
 export function Locks ({ query }) {
   useMe()
@@ -39,7 +23,8 @@ export function Locks ({ query }) {
   const known = look.data ? look : look.before ?? look
   const list = known.data
   const page = Number(query.p ?? 0)
-  const all = list ? refined(list.locks, query, known) : []
+  // With each answer, and not with each tick: thousands of locks take a while to sort.
+  const all = useMemo(() => list ? refined(list.locks, query, known) : [], [list, known.lastRow > 1, JSON.stringify(query)])
   const shown = narrowed ? all.slice(page * ROWS, (page + 1) * ROWS) : all
   const turn = {
     first: narrowed ? page === 0 : !query.after,
@@ -78,7 +63,7 @@ export function Locks ({ query }) {
       <div class="pages">
         <output id="count">${narrowed ? countOf(all.length, list, page) : pageOf(shown.length, list, query.after)}</output>
         ${narrowed && list.next && html`<span class="note" id="more">${say('scanned', number(list.locks.length))}
-          <button type="button" id="more-button" onClick=${() => setScan(scan + SCAN)}>${say('scanOn', number(SCAN))}</button></span>`}
+          ${scan < MOST && html`<button type="button" id="more-button" onClick=${() => setScan(scan + SCAN)}>${say('scanOn', number(SCAN))}</button>`}</span>`}
         <nav aria-label=${say('pages')}>
           <button type="button" id="back" disabled=${turn.first} onClick=${turn.back}>${say('pageBack')}</button>
           <button type="button" id="on" disabled=${turn.last} onClick=${turn.on}>${say('pageOn')}</button>
@@ -124,7 +109,7 @@ function Row ({ state, look }) {
     <td role="cell" class="c-held n">${holder?.owner && holder.held_ms ? time(holder.held_ms) : ''}</td>
     <td role="cell" class="c-lease">${holder && html`<${LeaseBar} name=${state.name} holder=${holder} look=${look} />`}</td>
     <td role="cell" class="c-waiting n">${waits > 0 && html`<b>${number(waits)}</b><span class="unit"> ${say('waitingUnit')}</span>`}</td>
-    <td role="cell" class=${holder?.mode === 'shared' ? 'c-mode' : 'c-mode plain-mode'}>${modeOf(state)}</td>
+    <td role="cell" class=${holder?.mode === 'shared' ? 'c-mode' : 'c-mode plain-mode'}>${modeOf(state, true)}</td>
   </tr>`
 }
 

@@ -2,7 +2,7 @@
 
 import { ask } from '../api.js'
 import { since } from '../clock.js'
-import { Sentence, When } from '../ends.js'
+import { inOrder, Sentence, When } from '../ends.js'
 import { html } from '../html.js'
 import { STALE, useLook } from '../look.js'
 import { Spark } from '../parts/chart.js'
@@ -36,8 +36,8 @@ export function Overview ({ query }) {
     </div>
     <${Stale} look=${look} />
     ${data && html`<div class=${look.fresh ? 'known' : 'known old'}>
+      ${data.partial && html`<p class="note warn" id="partial">${say('partial')}</p>`}
       <${Figures} data=${data} prefix=${prefix} />
-      ${data.partial && html`<p class="note">${say('partial')}</p>`}
       <div class="columns">
         <${Contended} data=${data} prefix=${prefix} />
         <${Hosts} data=${data} prefix=${prefix} />
@@ -54,16 +54,16 @@ function Figures ({ data, prefix }) {
   const per = say('perPoint', time(data.series?.step_ms ?? 60_000))
   const spark = (label, lines, show, bars) => points.length > 1 && html`<${Spark} points=${bars ? hour : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
   return html`<div class="figures">
-    <${Figure} label=${say('figHeld')} value=${number(data.held)} href=${link('locks', { prefix, state: 'held' })}>
+    <${Figure} label=${say('figHeld')} value=${number(data.held)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'held' })}>
       ${spark(say('figHeld'), [{ field: 'held' }], (p) => number(p.held))}<//>
-    <${Figure} label=${say('figWaiting')} value=${number(data.waiting)} href=${link('locks', { prefix, state: 'waited', sort: 'waiting', dir: 'desc' })}>
+    <${Figure} label=${say('figWaiting')} value=${number(data.waiting)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'waited', sort: 'waiting', dir: 'desc' })}>
       ${spark(say('figWaiting'), [{ field: 'waiting', className: 'wait' }], (p) => number(p.waiting))}<//>
     <${Figure} label=${say('figLongest')} value=${data.longest_wait_ms ? time(data.longest_wait_ms) : '–'}
       note=${data.longest_wait_name ? html`<${LockLink} name=${data.longest_wait_name} />` : say('nobodyWaits')} />
     <${Figure} label=${say('figRisk')} value=${number(data.at_risk)} tone=${data.at_risk > 0 ? 'late' : ''} href=${data.at_risk > 0 ? link('locks', { prefix, state: 'late' }) : undefined} note=${say('figRiskWhat')} />
-    <${Figure} label=${say('figLost')} value=${number(data.lost_hour)} tone=${data.lost_hour > 0 ? 'bad' : ''} note=${say('lastHour')}>
+    <${Figure} label=${say('figLost')} value=${number(data.lost_hour)} tone=${data.lost_hour > 0 ? 'bad' : ''} href=${link('events', { prefix, kind: 'expired' })} note=${say('lastHour')}>
       ${spark(say('figLost'), [{ field: 'lost', className: 'bad' }], (p) => `${number(p.lost)} ${per}`, true)}<//>
-    <${Figure} label=${say('figEvicted')} value=${number(data.evicted_hour)} tone=${data.evicted_hour > 0 ? 'bad' : ''} note=${say('lastHour')} />
+    <${Figure} label=${say('figEvicted')} value=${number(data.evicted_hour)} tone=${data.evicted_hour > 0 ? 'bad' : ''} href=${link('events', { prefix, kind: 'evicted' })} note=${say('lastHour')} />
     <${Figure} label=${say('figGrants')} value=${number(data.grants_minute)}>
       ${spark(say('figGrants'), [{ field: 'grants' }], (p) => `${number(p.grants)} ${per}`)}<//>
     <${Figure} label=${say('figWaits')} value=${html`${precise(data.wait_p50_ms)} <i>/ ${precise(data.wait_p99_ms)}</i>`}>
@@ -101,6 +101,6 @@ function Ends ({ entries, look }) {
     <h2 id="ends">${say('lastEnds')}</h2>
     ${entries.length === 0
       ? html`<${Empty}>${say('noEnds')}<//>`
-      : html`<ol class="told">${entries.map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms + age} /> <span class="said"><${Sentence} entry=${entry} named /></span> <small class="dim">${ago(entry.ago_ms + age)}</small></li>`)}</ol>`}
+      : html`<ol class="told">${inOrder(entries).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms + age} /> <span class="said"><${Sentence} entry=${entry} named /></span> <small class="dim">${ago(entry.ago_ms + age)}</small></li>`)}</ol>`}
   </section>`
 }

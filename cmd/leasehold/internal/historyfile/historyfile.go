@@ -315,7 +315,7 @@ func (f *File) Read(ctx context.Context, q serve.HistoryQuery) (entries []serve.
 
 // read looks through some entries before that one. low is where to go on; 0: there are no more.
 func (f *File) read(ctx context.Context, q *serve.HistoryQuery, before int64, limit int) (entries []serve.HistoryEntry, low int64, err error) {
-	if q.Name != "" && len(q.Kinds) == 0 && q.Since.IsZero() { // the index has them in order
+	if q.Name != "" && len(q.Kinds) == 0 && q.Since.IsZero() && q.Until.IsZero() { // the index has them in order
 		entries, err = f.query(ctx, "name = ? AND seq < ?", limit, q.Name, before)
 		if err != nil {
 			return nil, 0, err
@@ -339,6 +339,9 @@ func (f *File) read(ctx context.Context, q *serve.HistoryQuery, before int64, li
 			return nil, 0, nil // what was seen before that is older
 		}
 		where, args = append(where, "at >= ?"), append(args, q.Since.UnixMilli())
+	}
+	if !q.Until.IsZero() {
+		where, args = append(where, "at <= ?"), append(args, q.Until.UnixMilli())
 	}
 	if len(q.Kinds) > 0 {
 		where = append(where, "kind IN (?"+strings.Repeat(", ?", len(q.Kinds)-1)+")")

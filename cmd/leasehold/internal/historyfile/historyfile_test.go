@@ -77,6 +77,7 @@ func TestRead(t *testing.T) {
 	const many = 2*window + 500
 	fill(t, f, 1, many+1)
 	everything := []string{""}
+	newest := read(t, f, serve.HistoryQuery{Prefixes: everything, Limit: many})
 	for what, c := range map[string]struct {
 		q    serve.HistoryQuery
 		want int
@@ -88,8 +89,10 @@ func TestRead(t *testing.T) {
 		"a prefix":       {serve.HistoryQuery{Prefixes: []string{"n/7", "n/8", "x"}}, 2*many/10 + many/1000},
 		"no prefix":      {serve.HistoryQuery{}, many / 1000},
 		"kinds":          {serve.HistoryQuery{Prefixes: everything, Kinds: []string{"evicted", "gap"}}, many / 100},
-		"young":          {serve.HistoryQuery{Prefixes: everything, Since: time.Now().Add(-100*time.Second - 500*time.Millisecond)}, 100},
-		"young, of none": {serve.HistoryQuery{Name: "x", Since: time.Now().Add(-100 * time.Second)}, 0},
+		"young":          {serve.HistoryQuery{Prefixes: everything, Since: newest[99].Time}, 100},
+		"old":            {serve.HistoryQuery{Prefixes: everything, Until: newest[100].Time}, many - 100},
+		"old, of a name": {serve.HistoryQuery{Name: "n/7", Until: newest[many-10].Time}, 1},
+		"young, of none": {serve.HistoryQuery{Name: "x", Since: newest[99].Time}, 0},
 	} {
 		for _, limit := range []int{999, 100_000} {
 			c.q.Limit = limit

@@ -1,0 +1,53 @@
+// Why the first in a queue waits, and what another limit would change. The rule is the stores': claims
+// are served in order; shared ones hold together while their weights fit into the smallest limit.
+
+import { number, say } from './words.js'
+
+const weightOf = (one) => one.weight || 1
+const smaller = (a, b) => a && b ? Math.min(a, b) : a || b
+const isShared = (one) => one.mode === 'shared'
+
+/** The smallest limit that holders have named themselves; 0: none. Those of waiters are not told. */
+export const ownLimitOf = (state) => state.holders.reduce((least, holder) => smaller(least, holder.limit ?? 0), 0)
+
+const usedOf = (state) => state.holders.filter(isShared).reduce((sum, holder) => sum + weightOf(holder), 0)
+const fits = (waiter, used, limit) => isShared(waiter) && (!limit || used + weightOf(waiter) <= limit)
+
+/** A sentence, or none where what holds the lock says enough. */
+export function whyWaits (state) {
+  const [first, ...others] = state.waiters
+  if (!first || state.holders.length === 0) return ''
+  if (!state.holders.every(isShared)) return isShared(first) ? say('whyHeldAlone') : ''
+  if (!isShared(first)) return say('whyWantsAlone')
+  const used = usedOf(state)
+  const own = ownLimitOf(state)
+  const limit = smaller(own, state.limit ?? 0)
+  if (fits(first, used, limit)) return say('whyNone')
+  const parts = [say('whyLimit', number(used), number(limit), weightOf(first) > 1 && number(weightOf(first)))]
+  if (limit === state.limit) parts.push(say('whyOperator', own > limit && number(own)))
+  if (others.some((other) => fits(other, used, limit))) parts.push(say('whyOrder'))
+  return parts.join(say('gapOfSentences'))
+}
+
+/** What would be so if an operator set a limit, as sentences. */
+export function effectOf (state, limit) {
+  const own = ownLimitOf(state)
+  const counts = smaller(limit, own)
+  const effects = [limit === counts && limit ? say('effectCounts', number(limit)) : own ? say('effectOwn', number(own)) : say('effectNone')]
+  const used = usedOf(state)
+  if (!state.holders.every(isShared)) effects.push(say('effectExclusive'))
+  else {
+    if (counts && used > counts) effects.push(say('effectOver', number(used)))
+    let sum = used
+    let admitted = 0
+    for (const waiter of state.waiters) {
+      if (!fits(waiter, sum, counts)) break
+      sum += weightOf(waiter)
+      admitted++
+    }
+    if (state.waiters.length > 0) effects.push(say('effectAdmits', number(admitted), number(state.waiters.length)))
+  }
+  const heavy = state.waiters.filter((waiter) => isShared(waiter) && counts && weightOf(waiter) > counts).length
+  if (heavy > 0) effects.push(say('effectHeavy', number(heavy)))
+  return effects
+}
