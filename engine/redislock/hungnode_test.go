@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,53 +71,85 @@ func hangNode(t testing.TB, nodes []*servers.Redis, name string) (with func(othe
 }
 
 // A node of a cluster that hangs ends the leases on its own slots and no others, and calls to
-// the other nodes take no longer.
+// the other nodes take no longer. A server that has nothing to do with the cluster shows how long the machine itself takes,
+// and whether it is too slow to keep leases.
 func TestHungClusterNodeSparesTheOthers(t *testing.T) {
 	t.Parallel()
-	const ttl, leases = 6 * time.Second, 240
+	const ttl, leases = 10 * time.Second, 240
 	nodes := servers.StartCluster(t, 3)
 	c := withoutFailover(t, nodes, "")
 	least := ttl
 	l := lockerOn(t, redisDriverOf(t, c, nil), leasehold.Options{TTL: ttl})
+	apart := redis.NewClient(&redis.Options{Addr: servers.StartRedis(t).Addr()})
+	t.Cleanup(func() { apart.Close() })
+	m := lockerOn(t, redisDriverOf(t, apart, nil), leasehold.Options{TTL: ttl})
 	of := acquireByNode(t, l, c, leases)
 	here := of[nodes[1].Addr()]
 	elsewhere := slices.Concat(of[nodes[0].Addr()], of[nodes[2].Addr()])
+	var machine []*leasehold.Lease
+	for i := range elsewhere {
+		lease, err := m.Acquire(t.Context(), fmt.Sprint("lease-", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		machine = append(machine, lease)
+	}
 	defer nodes[1].Pause()()
-	slowest := time.Duration(0)
-	for start := time.Now(); time.Since(start) < 3*ttl; {
+	var slowest, slowestApart time.Duration
+	for start := time.Now(); time.Since(start) < 2*ttl; time.Sleep(50 * time.Millisecond) {
 		for _, lease := range elsewhere {
 			least = min(least, time.Until(lease.Deadline()))
 		}
-		began := time.Now()
-		lease, err := l.TryAcquire(t.Context(), elsewhere[0].Name()+"{"+"lock:"+elsewhere[0].Name()+"}")
-		if err == nil {
-			slowest = max(slowest, time.Since(began))
-			err = lease.Release(context.Background())
-		}
-		if err != nil {
-			t.Logf("a call to a node that serves: %v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	lost := 0
-	for _, lease := range elsewhere {
-		if lease.Context().Err() != nil {
-			lost++
-		}
+		var both sync.WaitGroup
+		both.Go(func() { slowestApart = max(slowestApart, acquires(t, m, "next")) })
+		both.Go(func() {
+			slowest = max(slowest, acquires(t, l, elsewhere[0].Name()+"{"+"lock:"+elsewhere[0].Name()+"}"))
+		})
+		both.Wait()
 	}
 	for _, lease := range here {
-		if lease.Context().Err() == nil {
-			t.Errorf("%s is live, and its node hangs", lease.Name())
-			break
+		select {
+		case <-lease.Context().Done():
+		case <-time.After(time.Minute):
+			t.Fatalf("%s is live, and its node hangs", lease.Name())
 		}
 	}
-	t.Logf("%d leases elsewhere, %d on the hung node; the least that was left elsewhere: %v; slowest Acquire there: %v", len(elsewhere), len(here), least, slowest)
-	if lost > 0 {
+	t.Logf("%d leases elsewhere, %d on the hung node; the least that was left elsewhere: %v; slowest Acquire there: %v, apart: %v",
+		len(elsewhere), len(here), least, slowest, slowestApart)
+	lost, lostApart := ended(elsewhere), ended(machine)
+	switch {
+	case lostApart > 0:
+		t.Skipf("the machine is too slow to keep leases: %d of %d were lost apart, %d elsewhere", lostApart, len(machine), lost)
+	case lost > 0:
 		t.Errorf("%d of %d leases elsewhere were lost", lost, len(elsewhere))
 	}
-	if slowest > time.Second {
-		t.Errorf("an Acquire elsewhere took %v", slowest)
+	if slowest > time.Second+4*slowestApart {
+		t.Errorf("an Acquire elsewhere took %v, apart at most %v", slowest, slowestApart)
 	}
+}
+
+// acquires returns how long TryAcquire takes, 0 if it fails.
+func acquires(t testing.TB, l *leasehold.Locker, name string) (took time.Duration) {
+	began := time.Now()
+	lease, err := l.TryAcquire(t.Context(), name)
+	if err == nil {
+		took = time.Since(began)
+		err = lease.Release(context.Background())
+	}
+	if err != nil {
+		t.Logf("a call to a node that serves: %v", err)
+	}
+	return took
+}
+
+// ended counts the leases that have ended.
+func ended(leases []*leasehold.Lease) (n int) {
+	for _, lease := range leases {
+		if lease.Context().Err() != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // A lease that was evicted while nobody listened is found lost when the driver listens again, though

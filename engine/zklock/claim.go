@@ -166,13 +166,13 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		if hasEnded(err) && ctx.Err() == nil && c.leave(ctx) == nil { // else it may be the first that has removed the node
 			err = nil
 		}
-		if err != nil {
-			return struct{}{}, err
-		}
 		if errors.Is(ended, errNotHeld) { // it waited
 			ended = nil
 		}
-		return struct{}{}, ended
+		if err == nil || ended != nil && errors.Is(err, driver.ErrLost) { // which says that the node is gone, and not why
+			err = ended
+		}
+		return struct{}{}, err
 	})
 	return err
 }
@@ -215,7 +215,7 @@ func (c *claim) forget() {
 	c.node, c.uncertain = nil, false
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.become(idle{})
+	c.become(idle{lost: c.lost()})
 }
 
 // unlessLost is err, unless it says that there was nothing to give up.

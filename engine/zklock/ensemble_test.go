@@ -114,7 +114,7 @@ func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leaseho
 // waitFor polls until ok, for as long as a busy machine may take.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

@@ -22,9 +22,14 @@ func TestReleasedBeforeTheDataWentBack(t *testing.T) {
 	opts := &zklock.Options{SessionTimeout: timeout}
 	d := driverOn(t, opts, z.Addr())
 	c := claimOn(t, d, "a")
-	waitFor(t, "a grant, for which a busy machine may need more than one connection", func() bool { _, err := c.Try(t.Context()); return err == nil })
-	before := servers.Copied(t, z.Data())
-	claimtest.Released(t, c)
+	var before string
+	waitFor(t, "a lease that lasts, on a busy machine, until it is released", func() bool {
+		if _, err := c.Try(t.Context()); err != nil {
+			return false
+		}
+		before = servers.Copied(t, z.Data())
+		return c.Release(t.Context(), driver.End{}) == nil
+	})
 	z.Kill()
 	servers.PutBack(t, z.Data(), before)
 	time.Sleep(timeout)

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -51,7 +52,9 @@ type phase interface {
 }
 
 // idle: nothing of the claim is at the ensemble.
-type idle struct{}
+type idle struct {
+	lost error // why the lease before has ended; nil: it was given up, or there was none
+}
 
 // queued: the claim has a node, or may have one, and was not granted yet.
 type queued struct {
@@ -125,20 +128,27 @@ func (c *claim) holds(now boottime.Instant) error {
 
 // lease returns what is held, or why nothing is. Requires c.mu.
 func (c *claim) lease(now boottime.Instant) (h *held, ended error) {
-	switch p := c.phase.(type) {
-	case *held:
-		if now < p.expires {
-			return p, nil
-		}
-		ended = lostFor("it has expired")
-		c.become(&leaving{lost: ended, at: now})
-		return nil, ended
-	case *leaving:
-		if p.lost != nil {
-			return nil, p.lost
-		}
+	h, ok := c.phase.(*held)
+	switch {
+	case !ok:
+		return nil, cmp.Or(c.lost(), errNotHeld)
+	case now < h.expires:
+		return h, nil
 	}
-	return nil, errNotHeld
+	ended = lostFor("it has expired")
+	c.become(&leaving{lost: ended, at: now})
+	return nil, ended
+}
+
+// lost is why the last lease has ended; nil: it was given up, or there was none. Requires c.mu.
+func (c *claim) lost() error {
+	switch p := c.phase.(type) {
+	case idle:
+		return p.lost
+	case *leaving:
+		return p.lost
+	}
+	return nil
 }
 
 // lostFor is how a lease ended.
@@ -238,22 +248,34 @@ func (c *claim) tick() {
 	}
 	_ = c.calls.Begin(context.Background()) // which does not end
 	defer c.calls.End()
-	if !c.isDue() {
+	over, due := c.overdue()
+	if !due {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), againAfter)
 	defer cancel()
-	if h, ok := c.current().(*held); ok && !c.lapses(h) {
+	if over {
+		_ = c.leave(ctx) // it sets the timer for the next attempt itself
+	} else {
 		_ = c.watch(ctx) // else the next renewal does it
-		return
 	}
-	_ = c.leave(ctx) // it sets the timer for the next attempt itself
 }
 
-// lapses reports whether the lease is over, or nobody has taken it in time.
-func (c *claim) lapses(h *held) bool {
+// overdue is isDue for the timer once it has the claim to itself. It also reports whether the
+// node has to go: nobody has renewed the lease, or taken it in time. The node of a lease that was
+// lost just now is not due yet.
+func (c *claim) overdue() (over, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.s.d.clock.Now()
-	return h.expires <= now || c.placeEnds() <= now && h.untaken()
+	if at := c.phase.due(c); at == 0 || at > now {
+		c.arm()
+		return false, false
+	}
+	h, ok := c.phase.(*held)
+	if !ok {
+		return true, true
+	}
+	_, ended := c.lease(now)
+	return ended != nil || c.placeEnds() <= now && h.untaken(), true
 }

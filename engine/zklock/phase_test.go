@@ -215,3 +215,62 @@ func TestLostKeepsTheNode(t *testing.T) {
 		t.Errorf("the node goes at %v, the lease ended at %v", l.at, expires)
 	}
 }
+
+// A lease that expired says so for as long as the claim is not tried again, whether its timer or its
+// holder is first to find out, and whatever comes of the deletion.
+func TestExpiredStaysTheReason(t *testing.T) {
+	t.Parallel()
+	c := in(t, "held")
+	c.mu.Lock()
+	c.phase.(*held).expires = boottime.Now()
+	c.mu.Unlock()
+	check := func(when string) {
+		t.Helper()
+		if err := c.holds(boottime.Now()); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "it has expired") {
+			t.Errorf("%s: %v; want that it has expired", when, err)
+		}
+	}
+	if over, due := c.overdue(); !over || !due {
+		t.Fatal("the timer does not remove the node of a lease that is over")
+	}
+	c.giveUp()
+	check("before the deletion")
+	_ = c.left(zk.ErrConnectionClosed)
+	check("the deletion is unknown")
+	_ = c.left(nil)
+	check("the node is gone")
+	if err := c.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "it has expired") {
+		t.Errorf("Release: %v; want that it has expired", err)
+	}
+	c.entering()
+	if err := c.holds(boottime.Now()); !errors.Is(err, errNotHeld) {
+		t.Errorf("it waits again: %v; want %v", err, errNotHeld)
+	}
+}
+
+// The timer was to watch a node, or to end a place in the queue, and waited for another call. It removes
+// no node of a lease that was lost meanwhile, whose holder may not have heard of it, and of no waiter who is back.
+func TestTimerLooksAgain(t *testing.T) {
+	t.Parallel()
+	for _, when := range []struct {
+		phase     string
+		meanwhile func(c *claim)
+		over, due bool
+	}{
+		{"held", func(*claim) {}, false, true},
+		{"held", func(c *claim) { c.lose(errExpired)() }, false, false},
+		{"queued", func(c *claim) { c.tried = c.tried.Add(-placeTTL) }, true, true},
+		{"queued?", func(c *claim) { c.tried = c.tried.Add(-placeTTL); c.attend() }, false, false},
+		{"leaving", func(c *claim) { c.phase.(*leaving).at = boottime.Now() }, true, true},
+		{"leaving", func(*claim) {}, false, false},
+	} {
+		c := in(t, when.phase)
+		if h, ok := c.current().(*held); ok {
+			h.watchAt = boottime.Now()
+		}
+		when.meanwhile(c)
+		if over, due := c.overdue(); over != when.over || due != when.due {
+			t.Errorf("%s: over %v, due %v; want %v, %v", when.phase, over, due, when.over, when.due)
+		}
+	}
+}

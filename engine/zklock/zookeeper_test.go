@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"flag"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -174,6 +175,29 @@ func driverOn(t testing.TB, opts *zklock.Options, addrs ...string) *zklock.Drive
 	}
 	t.Cleanup(func() { d.Close() })
 	return d
+}
+
+// lasting is a session whose leases outlast each test, however slow the machine is. The server must
+// have longSessions in its Config.
+const (
+	lasting      = time.Hour
+	longSessions = "maxSessionTimeout=3600000"
+)
+
+// lastingOn is driverOn with a lasting session, and with time to connect.
+func lastingOn(t testing.TB, opts *zklock.Options, addrs ...string) *zklock.Driver {
+	t.Helper()
+	o := zklock.Options{}
+	if opts != nil {
+		o = *opts
+	}
+	o.SessionTimeout = lasting
+	if o.Dial == nil {
+		o.Dial = func(network, address string, _ time.Duration) (net.Conn, error) {
+			return net.DialTimeout(network, address, time.Minute)
+		}
+	}
+	return driverOn(t, &o, addrs...)
 }
 
 func lockerOn(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Locker {
