@@ -128,7 +128,7 @@ func TestConformanceOfThree(t *testing.T) {
 		return
 	}
 	cases := make(map[string]func(*testing.T))
-	const lacks = locktest.NeedResumes | locktest.NeedRaises | locktest.NeedTTLChange | locktest.NeedBars
+	const lacks = locktest.NeedResumes | locktest.NeedRaises | locktest.NeedTTLChange | locktest.NeedBars | locktest.NeedBatchTrier
 	for _, c := range locktest.Cases() {
 		if !c.Alone && c.Needs&lacks == 0 {
 			cases[c.Name] = func(t *testing.T) { c.Run(t, h) }
