@@ -103,7 +103,7 @@ func (d *Driver) rehearsePlace(ctx context.Context, tx *sql.Tx, name string) err
 		text string
 		args []any
 	}{
-		{d.texts.beat, []any{proc, life, 1}}, {d.texts.join, append(place, life, false)}, {d.texts.insert, append(place, 0)},
+		{d.texts.beat, []any{proc, life, 1}}, {d.texts.join, append(place, life, asksNot)}, {d.texts.insert, append(place, 0)},
 		{d.texts.leave, []any{name, owner}}, {d.texts.unbeat, []any{proc}},
 	} {
 		if step.text == "" {
