@@ -125,7 +125,11 @@ func afterEvent(t *testing.T, event string, from phase, unsure uncertain) string
 		s.become(from) // of unknown fence: renew.lua answers
 		s.uncertain = unsure
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // half of it is for a subscription that does not come
+	within := time.Minute // a busy machine may take long
+	if answer == nil || event == "Try place" {
+		within = 2 * time.Second // of what does not come; half of it is for a subscription
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	switch call, _, _ := strings.Cut(event, " "); call {
 	case "Try":
