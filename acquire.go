@@ -86,7 +86,8 @@ func (a *acquisition) prepare() (lease *Lease, err error) {
 	return nil, err
 }
 
-// conclude turns the outcome of contend into that of the call.
+// conclude returns the lease after contend came to err. A call that does not wait, and was refused
+// because of a lease that is merely kept, contends once more.
 func (a *acquisition) conclude(err error) (*Lease, error) {
 	if refusal := a.keptElsewhere(err); refusal != nil {
 		var cancel context.CancelFunc

@@ -313,12 +313,16 @@ func releaseAll(ctx context.Context, leases []*Lease) []error {
 }
 
 // releaseTogether is releaseAll by one call of the driver, for the leases that need the engine. The
-// first one is the last in that call, unless a call of this process waits for it.
+// first one is the last in that call, unless a call of this process waits for it. A lease whose
+// renewal is in flight, and may hang, is released after that call, by itself.
 func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error) {
-	var ending []int
+	var ending, busy []int
 	end := func(i int) {
 		var last bool
-		if last, errs[i] = leases[i].let(ctx); last {
+		switch last, errs[i] = leases[i].let(ctx); {
+		case last && len(leases[i].hold.calling) > 0:
+			busy = append(busy, i)
+		case last:
 			ending = append(ending, i)
 		}
 	}
@@ -327,9 +331,9 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 	}
 	first := leases[0].hold
 	first.mu.Lock()
-	alone := first.waitedForLocally()
+	handsOver := first.waitedForLocally()
 	first.mu.Unlock()
-	if !alone {
+	if !handsOver {
 		end(0)
 	}
 	endings, calls := make([]driver.Ending, len(ending)), make([]*bound, len(ending))
@@ -356,7 +360,11 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 			finish(n)
 		}
 	}
-	if alone {
+	several.Bounded(len(busy), len(busy), func(n int) {
+		le := leases[busy[n]]
+		errs[busy[n]] = le.finishRelease(le.hold.release(ctx, nil))
+	})
+	if handsOver {
 		errs[0] = leases[0].release(ctx)
 	}
 }

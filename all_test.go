@@ -75,7 +75,8 @@ func eachWay(t *testing.T, test func(t *testing.T, way func(driver.Driver) drive
 	}
 }
 
-// Names that are free cost one call to acquire and one to release. What the process knows itself costs none.
+// Acquiring free names takes one call of the driver, and releasing them another. Names that the process already holds
+// take none.
 func TestAllInOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 var phaseNames = [...]string{asking: "asking", held: "held", handing: "handing", kept: "kept", leaving: "leaving", lost: "lost"}
@@ -290,4 +291,37 @@ func (s *stage) check(t *testing.T, from, to phase) {
 	if got := context.Cause(s.lease.Context()); !errors.Is(got, want) {
 		t.Errorf("the lease's context ended with %v, want %v", got, want)
 	}
+}
+
+// A lease whose renewal hangs delays the release of no other.
+func TestHungRenewalDelaysNoOtherRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.New()
+		locks, err := New(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		all, err := locks.AcquireAll(t.Context(), []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hung := all.leases[1].hold.calling
+		if err := hung.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		released := make(chan error)
+		go func() { released <- all.Release(t.Context()) }()
+		synctest.Wait()
+		if state, err := d.Inspect(t.Context(), "a"); err != nil || len(state.Holders) > 0 {
+			t.Errorf("while the renewal of b hangs, a has %+v, %v", state.Holders, err)
+		}
+		hung.End()
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		if state, err := d.Inspect(t.Context(), "b"); err != nil || len(state.Holders) > 0 {
+			t.Errorf("b has %+v, %v", state.Holders, err)
+		}
+	})
 }

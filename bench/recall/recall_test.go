@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-var page = contest.Engine{Name: "Recall", Rounds: "the median of ten pairs, in turns; the spread is that of the ratios"}
+var page = contest.Engine{Name: "Recall", Rounds: "the median of ten pairs, in turns; the spread is of their ratios"}
 
 func TestMain(m *testing.M) { page.Main(m) }
 

@@ -82,7 +82,7 @@ func viewOf(s leasehold.State) stateView {
 	return v
 }
 
-// weightOf is a weight as engines mean it: some do not tell that of a shared claim which has none.
+// weightOf returns the weight to show: some engines report 0 for a shared claim of weight 1.
 func weightOf(mode driver.Mode, weight int) int {
 	if mode == driver.Shared {
 		return max(weight, 1)

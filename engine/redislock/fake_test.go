@@ -148,5 +148,5 @@ func grantPlain(words []string) any {
 	case isScript(words, scriptGive), isScript(words, scriptRelease):
 		return int64(1)
 	}
-	return refusal("ERR " + strings.Join(words, " "))
+	return refusal("ERR " + strings.ReplaceAll(strings.Join(words, " "), "\n", " ")) // of one line
 }

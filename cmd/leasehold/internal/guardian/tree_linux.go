@@ -92,7 +92,7 @@ func running(pid int) bool {
 	return ok && !p.dead
 }
 
-// catches reports whether a process has a handler for sig. For the mask, see proc(5).
+// catches reports whether a process handles sig. The format of the mask is in proc(5).
 func catches(pid int, sig syscall.Signal) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
