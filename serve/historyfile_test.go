@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -207,6 +208,34 @@ func TestLeasesGoOnWhileTheHistoryFileDoesNot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A gap of what had no room is told before the file has it, and afterwards, once.
+func TestGapOfTheHistoryFileIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &paper{err: errors.New("the disk is full")}
+		b := newBubble(t, memory.New(), keptIn(p, 50))
+		for i := range 100 {
+			b.want(200, wire.Acquire, `{"name":"n","owner":"a%d","ttl_ms":60000}`, i)
+			b.want(200, wire.Release, `{"name":"n","owner":"a%d"}`, i)
+		}
+		for _, what := range []string{"before it is written", "while it cannot be", "once it is"} {
+			all := b.history("name=n&limit=1000")
+			if len(all.Gaps) != 1 || all.Complete {
+				t.Errorf("%s: the gaps %v", what, all.Gaps)
+			}
+			if what == "once it is" && strings.Count(kinds(all), wire.Gap) != 1 {
+				t.Errorf("the history is %s", kinds(all))
+			}
+			if time.Sleep(3 * time.Second); what == "while it cannot be" {
+				p.set(nil, nil)
+				time.Sleep(3 * time.Second)
+			}
+		}
+		if strings.Count(p.kinds(), wire.Gap) != 1 {
+			t.Errorf("the file has %s", p.kinds())
+		}
+	})
 }
 
 // The end of a Server waits for a file that hangs no longer than some seconds.

@@ -112,9 +112,13 @@ type shelf struct {
 
 func (s *shelf) all() []*HistoryEntry { return s.entries[s.head:] }
 
-// push adds an entry, and returns those that had to go.
+// push adds an entry in its place, which is last but for a gap, and returns those that had to go.
 func (s *shelf) push(e *HistoryEntry) (dropped []*HistoryEntry) {
-	s.entries = append(s.entries, e)
+	i := len(s.entries)
+	for i > s.head && s.entries[i-1].Seq > e.Seq {
+		i--
+	}
+	s.entries = slices.Insert(s.entries, i, e)
 	s.bytes += e.bytes()
 	for n := len(s.all()); n > 1 && (n > s.most || s.bytes > s.room); n-- {
 		old := s.entries[s.head]
@@ -340,9 +344,10 @@ func (r *recorder) take(most int) (all []HistoryEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &r.writing
+	lost := w.lost
 	lists := [][]*HistoryEntry{after(r.often.all(), w.written), after(r.rare.all(), w.written), nil}
-	if w.lost != nil {
-		lists[2], w.lost = []*HistoryEntry{w.lost}, nil
+	if lost != nil {
+		lists[2], w.lost = []*HistoryEntry{lost}, nil
 	}
 	for len(all) < most {
 		var next *[]*HistoryEntry
@@ -357,13 +362,16 @@ func (r *recorder) take(most int) (all []HistoryEntry) {
 		all = append(all, *(*next)[0])
 		*next = (*next)[1:]
 	}
-	if len(lists[2]) > 0 { // not come to
-		w.lost = lists[2][0]
-	}
 	if len(all) > 0 {
 		w.written, w.since = all[len(all)-1].Seq, all[0].Time
 	} else {
 		w.since = time.Time{}
+	}
+	switch {
+	case len(lists[2]) > 0: // not come to
+		w.lost = lists[2][0]
+	case lost != nil: // a file that fails may never have it
+		r.dropped(r.rare.push(lost))
 	}
 	return all
 }
@@ -415,10 +423,12 @@ func (r *recorder) write(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		select {
-		case <-r.added:
-		case <-time.After(aliveEvery):
-		case <-ctx.Done():
+		if !failing {
+			select {
+			case <-r.added:
+			case <-time.After(aliveEvery):
+			case <-ctx.Done():
+			}
 		}
 		select {
 		case <-time.After(pause):
@@ -430,7 +440,8 @@ func (r *recorder) write(ctx context.Context) {
 // writeAll writes a batch that could not be written before, and all that there is besides. It returns what it could not write.
 func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]HistoryEntry, error) {
 	for {
-		if len(batch) == 0 {
+		again := len(batch) > 0
+		if !again {
 			batch = r.take(mostWritten)
 		}
 		// Entries that are left when the Server ends must be written too.
@@ -441,7 +452,7 @@ func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]Histor
 			return batch, err
 		}
 		r.wrote()
-		if len(batch) < mostWritten {
+		if !again && len(batch) < mostWritten {
 			return nil, nil
 		}
 		batch = nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -116,18 +117,20 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 // The pace of a waiter, with the core's first tries, keeps to its budget.
 func TestPaceOfWaiters(t *testing.T) {
 	t.Parallel()
-	for held, mean := range map[time.Duration]time.Duration{0: 80, 700 * time.Millisecond: 87, 2 * time.Second: 250, time.Hour: 250} {
-		mean *= time.Millisecond
-		c := &claim{other: sight{since: time.Now().Add(-held)}}
-		least, most := time.Hour, time.Duration(0)
-		for range 1000 {
-			d := c.busy().Retry
-			least, most = min(least, d), max(most, d)
+	synctest.Test(t, func(t *testing.T) { // time.Since does not grow meanwhile
+		for held, mean := range map[time.Duration]time.Duration{0: 80, 700 * time.Millisecond: 87, 2 * time.Second: 250, time.Hour: 250} {
+			mean *= time.Millisecond
+			c := &claim{other: sight{since: time.Now().Add(-held)}}
+			least, most := time.Hour, time.Duration(0)
+			for range 1000 {
+				d := c.busy().Retry
+				least, most = min(least, d), max(most, d)
+			}
+			if least < mean*3/4 || most > mean*5/4+time.Millisecond || most-least < mean*2/5 {
+				t.Errorf("held for %v: tries every %v to %v, want %v and a quarter more or less", held, least, most, mean)
+			}
 		}
-		if least < mean*3/4 || most > mean*5/4+time.Millisecond || most-least < mean*2/5 {
-			t.Errorf("held for %v: tries every %v to %v, want %v and a quarter more or less", held, least, most, mean)
-		}
-	}
+	})
 }
 
 // A connection whose call was given up is reset: what the kernel still had to send of it
