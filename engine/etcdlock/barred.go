@@ -34,7 +34,7 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 		case !known:
 			spared, known = e.key, true // find takes the first
 		default:
-			was, err := c.d.delete(ctx, c.dir, e.key, created(e.key, e.rev)) // of another process, or come late
+			was, err := c.d.delete(ctx, toDelete(c.dir, e.key, created(e.key, e.rev))) // of another process, or come late
 			if err != nil {
 				return others, err
 			}

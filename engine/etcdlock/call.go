@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/internal/lanes"
@@ -39,16 +40,25 @@ type undated struct{ context.Context }
 
 func (undated) Deadline() (end time.Time, ok bool) { return end, false }
 
-// commit sends one transaction, of reads also: the client repeats other reads by itself.
+// commit sends one transaction, of reads also: the client repeats other reads by itself. A single
+// deletion that compares nothing goes without one, which costs the server less.
 func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	op := clientv3.OpTxn(cmps, then, otherwise)
+	if len(cmps) == 0 && len(then) == 1 && then[0].IsDelete() {
+		op = then[0]
+	}
 	latest := d.latest.Load()
-	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	answer, err := d.client.Do(undated{clientv3.WithRequireLeader(ctx)}, op)
 	if err != nil {
 		err = d.explain(ctx, err)
 		d.lanes.Answered(err)
 		return nil, err
 	}
 	d.lanes.Answered(nil)
+	resp := answer.Txn()
+	if op.IsDelete() {
+		resp = asTxn(answer.Del())
+	}
 	rev := resp.Header.Revision
 	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // else another answer has told
 		d.rewatch() // it waits for revisions that the server has forgotten
@@ -56,6 +66,12 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 	raise(&d.latest, rev)
 	raise(&d.seen, rev)
 	return resp, nil
+}
+
+// asTxn is the answer to a deletion as that to a transaction of it.
+func asTxn(resp *clientv3.DeleteResponse) *clientv3.TxnResponse {
+	deleted := &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: (*pb.DeleteRangeResponse)(resp)}
+	return &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: []*pb.ResponseOp{{Response: deleted}}}
 }
 
 // raise makes n rev, unless it is more.

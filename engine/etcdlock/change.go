@@ -101,7 +101,10 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d := p.d
 	d.mu.Lock()
 	var cmps []clientv3.Cmp
-	if len(p.unsure.puts) == 0 { // else what came late has another revision
+	before := p.unsure.deletes
+	if p.named != nil { // nobody else creates the key, nor this driver while the deletion may come late
+		p.unsure.deletes = true
+	} else if len(p.unsure.puts) == 0 { // else what came late has another revision
 		cmps = []clientv3.Cmp{created(p.key, p.rev)}
 	}
 	isOver := p.phase == over
@@ -113,11 +116,15 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return false, err
 	}
-	if was, err = d.delete(ctx, p.claim.dir, p.key, cmps...); err != nil {
+	w := toDelete(p.claim.dir, p.key, cmps...)
+	if was, err = d.delete(ctx, w); err != nil {
 		return false, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if w.unsure == nil {
+		p.unsure.deletes = before
+	}
 	if !was {
 		d.lookThrough(p.in) // it may be another's that had the same key before
 	}
@@ -125,10 +132,14 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	return was, nil
 }
 
-// delete deletes a key of the resource at dir if cmps hold, and reports whether there was one. That it is gone after
-// an attempt of unknown outcome stays unknown: that one, or somebody else, may have done it.
-func (d *Driver) delete(ctx context.Context, dir, key string, cmps ...clientv3.Cmp) (was bool, err error) {
-	w := &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
+// toDelete is a write that deletes a key of the resource at dir if cmps hold.
+func toDelete(dir, key string, cmps ...clientv3.Cmp) *write {
+	return &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
+}
+
+// delete sends a deletion and reports whether there was a key. That it is gone after an attempt of unknown outcome
+// stays unknown: that one, or somebody else, may have done it.
+func (d *Driver) delete(ctx context.Context, w *write) (was bool, err error) {
 	resp, err := d.send(ctx, w)
 	if err != nil {
 		return false, err

@@ -254,7 +254,7 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	if !done && !errors.Is(err, ErrNoSpace) { // else without a reason
 		return false, err
 	}
-	done, err = d.delete(ctx, dirOf(e.key), e.key, created(e.key, e.rev))
+	done, err = d.delete(ctx, toDelete(dirOf(e.key), e.key, created(e.key, e.rev)))
 	if err == nil && !done {
 		err = fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
 	}

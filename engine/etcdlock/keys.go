@@ -28,7 +28,7 @@ func (d *Driver) dir(name string) string { return d.root + escape(name) + "/" }
 // tombstone is the key that keeps a put of key under a lease from coming late: no name is
 // empty, so that no resource has it.
 func (d *Driver) tombstone(key string, lease clientv3.LeaseID) string {
-	return fmt.Sprintf("%s/%s-%x", d.root, key[len(d.root):], int64(lease))
+	return d.root + "/" + key[len(d.root):] + "-" + strconv.FormatInt(int64(lease), 16)
 }
 
 // markDir is what the marks begin with that keep an owner out of the resource at dir; each mark ends in its own lease, so

@@ -97,8 +97,8 @@ func (p *place) tell() {
 	}
 }
 
-// errReleased is the cause of a place that was released.
-var errReleased = errors.New("it was released")
+// errReleased is the cause of a place that was released. Most places end by it: it is wrapped once.
+var errReleased = fmt.Errorf("%w: it was released", driver.ErrLost)
 
 // asLost makes cause one that a holder understands.
 func asLost(cause error) error {
@@ -108,13 +108,14 @@ func asLost(cause error) error {
 	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
 }
 
-// uncertain is what was sent for a place, had no answer, and may still be served. A change
-// or a deletion of the key is not among it: it names a revision of the key, so that it does
-// nothing once another one was served.
+// uncertain is what was sent for a place, had no answer, and may still be served. A change of
+// the key is not among it: it names a revision of the key, so that it does nothing once another
+// one was served.
 type uncertain struct {
-	puts  []*session // a put of the key in each; kept out by a tombstone when the place ends
-	floor int64      // the largest revision seen before the first of puts was sent
-	moves []*session // a move of the key to each; undone by the next change of the key
+	puts    []*session // a put of the key in each; kept out by a tombstone when the place ends
+	floor   int64      // the largest revision seen before the first of puts was sent
+	moves   []*session // a move of the key to each; undone by the next change of the key
+	deletes bool       // a deletion of the key, whatever its revision; the key is not used again
 }
 
 // awaiting notes in puts or moves that a call which names s is sent. The returned function is

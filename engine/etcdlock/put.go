@@ -36,6 +36,11 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	d.mu.Unlock()
 	w := p.putOf(s, queue, limited, cmps)
 	resp, err := d.send(ctx, w)
+	if err == nil && !resp.Succeeded && queue { // seldom: another request then is cheaper than to carry the reads each time
+		if resp, err = d.read(ctx, p.refusalReads(limited)...); err == nil {
+			resp.Succeeded = false
+		}
+	}
 	d.mu.Lock()
 	if w.unsure == nil {
 		answered()
@@ -70,24 +75,37 @@ func (p *place) regressed(floor int64) error {
 }
 
 // putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, the mark of its
-// owner, or that the session's lease is gone. Refused, it reads whether there are marks, and the queue.
+// owner, or that the session's lease is gone. One that does not queue is often refused, and reads why.
 func (p *place) putOf(s *session, queue, limited bool, cmps []clientv3.Cmp) *write {
-	marks, keys := p.d.markDir(p.claim.dir, p.claim.req.Owner), keysOf(p.claim.dir)
+	marks := p.marks()
 	w := &write{
 		dir: p.claim.dir, wantsFree: !queue,
-		cmps:      append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
-		then:      []clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))},
-		otherwise: []clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly()), keys},
-	}
-	if queue {
-		w.then = append(w.then, keys)
+		cmps: append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
+		then: make([]clientv3.Op, 0, 3),
 	}
 	if limited {
-		limit := p.d.limitOf(p.claim.dir)
-		w.then, w.otherwise = slices.Insert(w.then, 0, limit), slices.Insert(w.otherwise, 1, limit)
+		w.then = append(w.then, p.d.limitOf(p.claim.dir))
+	}
+	w.then = append(w.then, clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id)))
+	if queue {
+		w.then = append(w.then, keysOf(p.claim.dir))
+	} else {
+		w.otherwise = p.refusalReads(limited)
 	}
 	return w
 }
+
+// refusalReads are what tells why a put was refused: whether there are marks of the owner, and the queue.
+func (p *place) refusalReads(limited bool) []clientv3.Op {
+	reads := []clientv3.Op{clientv3.OpGet(p.marks(), clientv3.WithPrefix(), clientv3.WithCountOnly())}
+	if limited {
+		reads = append(reads, p.d.limitOf(p.claim.dir))
+	}
+	return append(reads, keysOf(p.claim.dir))
+}
+
+// marks is what the marks begin with that keep the place's owner out.
+func (p *place) marks() string { return p.d.markDir(p.claim.dir, p.claim.req.Owner) }
 
 // An answer is what a put or a read has told of the resource.
 type answer struct {

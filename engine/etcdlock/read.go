@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -132,10 +133,16 @@ func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string, 
 
 // created compares the create revision of a key.
 func created(key string, rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+	var c clientv3.Cmp
+	to := c.GetCompare() // which clientv3.Compare clones, by reflection
+	to.Key, to.Target, to.Result = []byte(key), pb.Compare_CREATE, pb.Compare_EQUAL
+	to.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: rev}
+	return c
 }
 
 // none compares that there is no key that begins with dir.
 func none(dir string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(dir).WithPrefix(), "=", 0)
+	c := created(dir, 0)
+	c.GetCompare().RangeEnd = []byte(clientv3.GetPrefixRangeEnd(dir))
+	return c
 }
