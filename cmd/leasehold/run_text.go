@@ -187,7 +187,7 @@ ending, exited, released and error.`
 
 const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run -n --ok-if-busy report -- make report      # for cron
-  leasehold run --also stock/7 stock/3 -- ./move           # both or neither
+  leasehold run stock/3 --also stock/7 -- ./move           # both or neither
   leasehold --store redis://host/0 run --once-per 24h --key report -- ./report`
 
 const runFlags = `Waiting: no-wait wait ok-if-busy busy-exit-code
