@@ -55,10 +55,10 @@ type Options struct {
 	// A lease can be kept, and taken by the next call, only within Keep of the engine's last
 	// confirmation. While the lease is used, the engine is asked twice in that time, in the
 	// background. A kept lease is given back if no call uses it, or if another process waits for
-	// it: at once on engines with Recalls in their [driver.Features], else within Keep. Its grant
-	// is then not kept again. A TryAcquire of another process waits until the lease is given back,
-	// for about two round trips. If this process ends without Close, others wait for the rest of
-	// the TTL.
+	// it. That happens at once on engines with Recalls in their [driver.Features], else within
+	// Keep. Its grant is then not kept again. A TryAcquire of another process waits until the lease
+	// is given back, for about two round trips. If this process ends without Close, others wait for
+	// the rest of the TTL.
 	//
 	// If the engine loses the grant meanwhile, this process does not notice at once: see HandOver,
 	// which must not be negative. Leases with NoRenew, AtLeast, MaxHold, Yields or a Details.Kind
