@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do.
 var (
 	// ErrNoNamespace: the namespace does not exist, or is being deleted.
 	ErrNoNamespace = errors.New("kubelock: the namespace does not exist, create it")

@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do.
 var (
 	// ErrNoBucket: the bucket does not exist.
 	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket")

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None of them means that a lease is held. Each says what to do.
-// Permanent ones also match driver.ErrUnsupported or ErrCorrupt.
+// Errors to test for with errors.Is. None of them means that a lease was acquired. Each says what
+// to do. Permanent ones also match driver.ErrUnsupported or ErrCorrupt.
 var (
 	// ErrUnreachable: no server accepts a connection.
 	ErrUnreachable = errors.New("zklock: no server can be reached, check the addresses and the network")
