@@ -116,8 +116,9 @@ func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, 
 	return v, sure, nil
 }
 
-// blank writes a record without claims first if this process knows of fences that a store that
-// counts has forgotten. The next write then has a fence to start from.
+// blank empties the view's record, to be written first, if this process knows of fences that a
+// store that counts has forgotten. The next write then has a fence to start from. It reports
+// whether it did.
 func (d *Driver) blank(v *view) bool {
 	if d.number == nil || v.version != "" || v.floor == 1 {
 		return false

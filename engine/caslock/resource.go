@@ -58,7 +58,8 @@ type view struct {
 // holders are not.
 const room = 1 << 10
 
-// reserve returns the blanks for a Try on n claims, which may have added one, or made a grant.
+// reserve sets the bytes that a Try on n claims leaves free: it may have added a claim, or made a
+// grant.
 func (v *view) reserve(n int, granted bool) {
 	switch {
 	case len(v.Claims) == 1: // there is nobody else

@@ -56,8 +56,8 @@ func isCode(err error, code string) bool {
 	return err != nil && strings.HasSuffix(err.Error(), "unknown error: "+code)
 }
 
-// answered reports whether err is the ensemble's answer: nothing was applied then. After
-// any other error nobody knows.
+// answered reports whether err is the answer of the ensemble, so that nothing was applied. After
+// any other error the outcome is unknown.
 func answered(err error) bool {
 	for _, e := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadVersion,
