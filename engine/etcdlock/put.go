@@ -11,8 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// put makes the key, unless it is there or must not come any more, under the conditions cmps. Without one, and
-// unless queue, it makes it only if the resource has no keys. It returns what keys the resource then has.
+// put makes the key under the conditions cmps, unless it exists or must not come any more. Without
+// a condition, and unless queue, it makes the key only if the resource has none. It returns the
+// keys that the resource then has.
 func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (answer, error) {
 	if queue || len(cmps) > 0 {
 		cmps = append(cmps, created(p.key, 0))
@@ -68,14 +69,16 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	return answer{resp, limited}, d.await(ctx, k)
 }
 
-// regressed gives up a place whose key has a revision that is not above the floor. Requires Driver.mu.
+// regressed gives up a place whose key has a revision that is not above the floor. Requires
+// Driver.mu.
 func (p *place) regressed(floor int64) error {
 	p.on(release, errReleased) // by Release, or the next Try
 	return fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, p.rev)
 }
 
-// putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, the mark of its
-// owner, or that the session's lease is gone. One that does not queue is often refused, and reads why.
+// putOf is a put of the key in s. If it comes late, after Release, it finds the tombstone or the
+// mark of its owner, or that the session's lease is gone. A put that does not queue is often
+// refused, and reads why.
 func (p *place) putOf(s *session, queue, limited bool, cmps []clientv3.Cmp) *write {
 	marks := p.marks()
 	w := &write{
@@ -113,15 +116,15 @@ type answer struct {
 	limited bool // it has read the limit
 }
 
-// wantsLimit reports whether a read of the queue is to read the limit as well: p is shared, or another place that is, and
-// waits, learns from that read. Requires Driver.mu.
+// wantsLimit reports whether a read of the queue must read the limit as well: p is shared, or
+// another place that waits and learns from that read is. Requires Driver.mu.
 func (p *place) wantsLimit() bool {
 	return slices.ContainsFunc(p.line.places, func(one *place) bool {
 		return one.claim.req.Mode == driver.Shared && (one == p || one.phase < held)
 	})
 }
 
-// readLine reads the queue of the resource, keeping the place alive.
+// readLine reads the queue of the resource and keeps the place alive.
 func (p *place) readLine(ctx context.Context) (answer, error) {
 	d := p.d
 	d.mu.Lock()
@@ -168,8 +171,8 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 	return queue, own
 }
 
-// isAlone reports whether resp is of a put that has just made the key, and what was read after it is that alone: nothing
-// need be decoded. Requires Driver.mu.
+// isAlone reports whether resp is of a put that has just made the key, and whether the read after
+// it shows only that key. Then nothing need be decoded. Requires Driver.mu.
 func (p *place) isAlone(resp *clientv3.TxnResponse, read []*mvccpb.KeyValue) bool {
 	n := len(resp.Responses)
 	return resp.Succeeded && n > 1 && resp.Responses[n-2].GetResponsePut() != nil &&
