@@ -6,7 +6,7 @@ import { modeOf } from '../lease.js'
 import { askLocks, columns, isRefined, MOST, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
-import { Empty, Field, Filter, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
+import { Empty, Field, Filter, Filters, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
 import { move, refine } from '../route.js'
 import { seen, Text, Who } from '../text.js'
 import { number, say, time } from '../words.js'
@@ -45,8 +45,8 @@ export function Locks ({ query }) {
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('locks')}</h1>
       ${can.reserve() && html`<button type="button" id="reserve" onClick=${() => reserve()}>${say('reserveName')}</button>`}</div>
-    <form class="tools" role="search" onSubmit=${(e) => e.preventDefault()}>
-      <${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />
+    <${Filters} label=${say('filterAndSort')} count=${['prefix', 'state', 'host', 'label', 'sort'].filter((field) => query[field]).length}
+      search=${html`<${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />`}>
       <${Filter} id="prefix" label=${say('prefix')} value=${prefix} />
       <${Field} label=${say('state')}><select id="state" value=${query.state ?? ''} onChange=${(e) => refine({ state: e.target.value, after: '', p: '' })}>
         <option value="">${say('any')}</option>${states.map((word) => html`<option value=${word}>${say(`in_${word}`)}</option>`)}
@@ -54,7 +54,7 @@ export function Locks ({ query }) {
       <${Filter} id="host" label=${say('host')} value=${query.host ?? ''} />
       <${Filter} id="label" label=${say('label')} value=${query.label ?? ''} />
       ${(narrowed || prefix) && html`<button type="button" class="quiet" onClick=${() => refine({ q: '', prefix: '', state: '', host: '', label: '', sort: '', dir: '', after: '', p: '' })}>${say('clear')}</button>`}
-    </form>
+    <//>
     <${Stale} look=${look} />
     ${list?.damaged && html`<p class="note warn">${say('damaged', seen(list.damaged))}</p>`}
     ${list && html`<div class=${known.fresh ? 'known' : 'known old'}>
