@@ -29,9 +29,9 @@ type State struct {
 
 // An Eviction is of a lease that was ended by force.
 type Eviction struct {
-	Owner  Owner
+	Owner  Owner  // who had the lease
 	Fence  uint64 // of the lease
-	Reason string
+	Reason string // as given to [Operator.Evict]
 }
 
 // An Operator is a Driver that can inspect and repair locks.

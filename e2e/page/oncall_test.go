@@ -143,6 +143,27 @@ func TestAHolderThatWasKilled(t *testing.T) {
 	p.reads("#history", "this instance did not see why")
 }
 
+// Whoever asks what a job waits for finds it by the job.
+func TestASearchFindsWhoWaits(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.grant("deploy", 10*minute, map[string]any{"text": "holder"})
+	for i, job := range []string{"gitlab 88124", "gitlab 88125"} {
+		owner := fmt.Sprint("owner-of-waiter-", i)
+		wait := map[string]any{"name": "deploy", "owner": owner, "ttl_ms": 60_000, "queue": true, "details": map[string]any{"text": job}}
+		if status := s.post("acquire", wait); status != http.StatusConflict {
+			t.Fatalf("acquire: %d", status)
+		}
+		s.waits("deploy", owner, map[string]any{"text": job})
+	}
+	s.grant("other", 10*minute, map[string]any{"text": "another"})
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row", "holder")
+	p.write("#q", "88125")
+	p.reads("#count", "1 of 2")
+	p.reads(".row .found", "gitlab 88125 waits, number 2")
+}
+
 // An eviction at another instance is told with its reason, where the store keeps that.
 func TestAnEvictionAtAnotherInstance(t *testing.T) {
 	t.Parallel()

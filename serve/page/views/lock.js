@@ -53,7 +53,7 @@ export function Lock ({ name, query }) {
       ${look.fresh && html`<p class="sum"><${Summary} state=${state} look=${look} /></p>`}
       <${Holders} state=${state} look=${look} />
     </div>`}
-    <${Times} name=${name} past=${past} all=${all} range=${range} look=${look} />
+    ${(all.known || look.fresh) && html`<${Times} name=${name} past=${past} all=${all} range=${range} look=${look} />`}
     ${state && !state.damaged && html`<div class=${look.fresh ? 'known' : 'known old'}><${Queue} state=${state} look=${look} /></div>`}
     ${all.known && html`<${History} past=${past} all=${all} />`}
   </section>`

@@ -3,7 +3,7 @@
 import { reserve } from '../actions.js'
 import { html, useMemo, useState } from '../html.js'
 import { modeOf } from '../lease.js'
-import { askLocks, columns, isRefined, MOST, refined, ROWS, SCAN, states } from '../list.js'
+import { askLocks, columns, isRefined, MOST, placeOf, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
 import { Empty, Field, Filter, Filters, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
@@ -93,18 +93,19 @@ function Table ({ rows, look, query }) {
     <thead role="rowgroup"><tr role="row">${Object.keys(columns).map((name) => html`
       <th role="columnheader" scope="col" class=${`c-${name} ${numbers.has(name) ? 'n' : ''}`} aria-sort=${sort === name ? down ? 'descending' : 'ascending' : 'none'}>
         <button type="button" onClick=${() => by(name)}>${say(`col_${name}`)}<span aria-hidden="true">${sort === name ? down ? ' ↓' : ' ↑' : ''}</span></button></th>`)}</tr></thead>
-    <tbody role="rowgroup">${rows.map((state) => html`<${Row} key=${state.name} state=${state} look=${look} />`)}</tbody>
+    <tbody role="rowgroup">${rows.map((state) => html`<${Row} key=${state.name} state=${state} look=${look} q=${query.q} />`)}</tbody>
   </table>`
 }
 
-function Row ({ state, look }) {
+function Row ({ state, look, q }) {
   const [holder] = state.holders
   const others = state.holders.length - 1
   const waits = state.waiters.length
+  const place = placeOf(state, q)
   return html`<tr class="row" role="row">
     <td role="cell" class="c-name"><${LockLink} name=${state.name} /></td>
     <td role="cell" class="c-state"><${State} state=${state} look=${look} /></td>
-    <td role="cell" class="c-holder">${holder && (holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`)}${others > 0 && html` <small class="dim">+${others}</small>`}</td>
+    <td role="cell" class="c-holder">${holder && (holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`)}${others > 0 && html` <small class="dim">+${others}</small>`}${place >= 0 && html`<small class="found">${say('inQueue', html`<${Who} of=${state.waiters[place]} />`, number(place + 1))}</small>`}</td>
     <td role="cell" class="c-host">${holder?.details?.host && html`<${Text} of=${holder.details.host} />`}</td>
     <td role="cell" class="c-held n">${holder?.owner && holder.held_ms ? time(holder.held_ms) : ''}</td>
     <td role="cell" class="c-lease">${holder && html`<${LeaseBar} name=${state.name} holder=${holder} look=${look} />`}</td>

@@ -149,6 +149,7 @@ export default {
   by: 'by',
 
   search: 'Search',
+  inQueue: (person, n) => [person, ` waits, number ${n}`],
   filter: 'Filter',
   filterAndSort: 'Filter, sort',
   prefix: 'Prefix',

@@ -149,6 +149,7 @@ export default {
   by: '操作者',
 
   search: '搜索',
+  inQueue: (person, n) => [person, ` 在等待，第 ${n} 位`],
   filter: '筛选',
   filterAndSort: '筛选与排序',
   prefix: '前缀',
