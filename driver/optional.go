@@ -22,6 +22,16 @@ type State struct {
 	Limit    int      // set by [Operator.SetLimit]; 0: none
 	Holders  []Holder // sorted by fence
 	Waiters  []Waiter // in order of the queue
+	// Evicted are leases that [Operator.Evict] has ended, until they would have ended anyway. It is
+	// empty where the engine keeps no reasons, or only the holder can ask for its own.
+	Evicted []Eviction
+}
+
+// An Eviction is of a lease that was ended by force.
+type Eviction struct {
+	Owner  Owner  // who had the lease
+	Fence  uint64 // of the lease
+	Reason string // as given to [Operator.Evict]
 }
 
 // An Operator is a Driver that can inspect and repair locks.

@@ -26,6 +26,11 @@ var brokenFences = []breakage{
 		var n atomic.Uint64
 		return granting(func(g *driver.Grant) { g.Fence += n.Add(1) * driver.FenceStep })
 	}()},
+	{name: "the eviction of somebody else is told", rejects: []string{"EvictEndsOneLease"}, warp: warp{inspect: func(st *driver.State) {
+		for i := range st.Evicted {
+			st.Evicted[i].Owner = driver.OwnerOf("somebody else")
+		}
+	}}},
 	{name: "the fence begins anew after an expiry", rejects: []string{"FenceGrowsAfterExpiry"}, warp: counting(func(c *warpedClaim, released bool, last uint64) uint64 {
 		if !released {
 			return 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -309,6 +310,11 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 		}
 		if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
 			t.Errorf("last fence %d after the eviction of the holder with %d: it was not raised", st.Fence, g.Fence)
+		}
+		for _, e := range st.Evicted { // an engine may tell nothing
+			if e.Owner.Reveal() != h.shows(holder.req.Owner) || e.Fence != g.Fence || !strings.Contains(e.Reason, "conformance") {
+				t.Errorf("Inspect after Evict tells of the eviction of %v with fence %d for %q; want %v, %d", e.Owner, e.Fence, e.Reason, driver.OwnerOf(holder.req.Owner), g.Fence)
+			}
 		}
 	}
 	holder.lost("it was evicted")

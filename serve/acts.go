@@ -146,7 +146,7 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	e := one.event(wire.EventEnded)
 	end := time.Now()
 	h.mu.Lock()
-	ranOut = ranOut && h.known[e.lease()].ranOut(end)
+	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
 	h.mu.Unlock()
 	last := t.renewed.Load()
 	if reason, ok := evictedFor(why); ok {

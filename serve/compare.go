@@ -30,9 +30,7 @@ func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, who
 		h.follows(fit)
 	}
 	if fit {
-		if g.heard {
-			h.askAgain(ask, s.held, g.narrow)
-		}
+		h.askAgain(ask, s, g)
 		h.compare(s, g.prefix)
 	} else if g.all {
 		h.narrows(g)
@@ -47,12 +45,13 @@ type seen struct {
 	at     time.Time // and after
 	held   map[lease]*holding
 	places map[lease]*waitedAt
-	sight  *sight // of all names; nil: it was not about them, or not whole
+	ousted map[lease]driver.Eviction // of which the engine tells
+	sight  *sight                    // of all names; nil: it was not about them, or not whole
 }
 
 // list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
-	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt)}
+	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: make(map[lease]driver.Eviction)}
 	sees := &sight{}
 	for names, after := 0, ""; ; {
 		s.asked = time.Now()
@@ -101,24 +100,33 @@ func (h *hub) narrows(g gaze) {
 	h.prefix = g.narrow
 }
 
-// askAgain asks about each lease that is not seen any more, because a holder whose end is reported
-// stops. If there are too many, the next look asks about the rest.
-func (h *hub) askAgain(ctx context.Context, held map[lease]*holding, prefix string) {
-	began := time.Now()
+// mostAsked is how many leases that ended a look asks about for the history alone, to know whether they were evicted. Of
+// others it says that it did not see why they ended.
+const mostAsked = 20
+
+// askAgain asks about each lease that is not seen any more and that somebody listens to, because a holder whose end is
+// reported stops. If there are too many, the next look asks about the rest. It asks about a few others.
+func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
+	began, others := time.Now(), 0
 	again := func(l lease) {
 		if one, _ := h.asKnown(l); one != nil {
-			held[l] = one
+			s.held[l] = one
 		}
 	}
-	for _, gone := range h.notIn(held, prefix) {
-		asked := time.Now()
-		if time.Since(began) > askFor {
+	for _, gone := range h.notIn(s.held, g.prefix) {
+		asked, late := time.Now(), time.Since(began) > askFor
+		if !g.heard || !strings.HasPrefix(gone.name, g.narrow) {
+			if others++; late || others > mostAsked {
+				continue
+			}
+		}
+		if late {
 			again(gone)
 			h.soonIfHeard()
 		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
 			again(gone)
 		} else {
-			found := seen{asked: asked, at: time.Now(), held: held, places: make(map[lease]*waitedAt)}
+			found := seen{asked: asked, at: time.Now(), held: s.held, places: make(map[lease]*waitedAt), ousted: s.ousted}
 			found.add(state, &sight{})
 		}
 	}
@@ -130,6 +138,9 @@ func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") 
 // add adds what a resource has, to the sight as well.
 func (s *seen) add(state driver.State, sees *sight) {
 	sees.limitOf(state)
+	for _, e := range state.Evicted {
+		s.ousted[lease{state.Resource, wire.Handle(e.Owner.Reveal())}] = e
+	}
 	alone := false // somebody who comes before is, or wants to be
 	for _, h := range state.Holders {
 		alone = alone || h.Mode == driver.Exclusive
@@ -319,9 +330,11 @@ func (h *hub) end(l lease, one *holding, s seen) {
 	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, s.at)}}
 	if reason, ok := h.evicts[l]; ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
+	} else if was, ok := s.ousted[l]; ok && token(was.Fence) == one.Token {
+		e.kind, e.Reason = wire.EventEvicted, was.Reason
 	}
 	h.hear(e, true)
-	if e.kind == wire.EventEnded && one.ranOut(s.began) {
+	if e.kind == wire.EventEnded && one.ranOut(s.began, h.sole()) {
 		last := one.term.renewed.Load()
 		e.kind, e.time = wire.Expired, last.ends
 		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)

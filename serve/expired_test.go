@@ -1,6 +1,8 @@
 package serve_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,39 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )
+
+// An eviction at another instance is told as one, with its reason, where the engine tells it to who asks, whether somebody
+// listens or not.
+func TestEvictedElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, heard := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.NewServer()
+			s := newBubble(t, engine.Connect(), nil)
+			other := newBubble(t, engine.Connect(), nil)
+			if heard {
+				go s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events, nil))
+			}
+			for _, after := range []string{"nobody", "b"} {
+				name := "before-" + after
+				other.want(200, wire.Acquire, `{"name":%q,"owner":"a","ttl_ms":60000,"call":1,"caller":"one"}`, name)
+				if after != "nobody" {
+					other.want(409, wire.Acquire, `{"name":%q,"owner":%q,"ttl_ms":60000,"queue":true,"call":1,"caller":"one"}`, name, after)
+				}
+				time.Sleep(6 * time.Second)
+				other.want(200, wire.Evict, `{"name":%q,"owner":"a","reason":"it hangs"}`, name)
+				if after != "nobody" {
+					other.want(200, wire.Acquire, `{"name":%q,"owner":%q,"ttl_ms":60000,"call":2,"caller":"one"}`, name, after)
+				}
+				time.Sleep(6 * time.Second)
+				found := s.history("kind=evicted,ended&name=" + name)
+				if len(found.Entries) != 1 || found.Entries[0].Kind != wire.EventEvicted || found.Entries[0].Reason != "it hangs" {
+					t.Errorf("heard %t, %s: told %+v", heard, name, found.Entries)
+				}
+			}
+		})
+	}
+}
 
 // A lease that ends after its time has expired only if it is known that no other instance has renewed it meanwhile: a look
 // saw so when half of the time since the last renewal here was over. It is the same whether a look or a call finds it over.
@@ -22,19 +57,22 @@ func TestRenewedElsewhereIsNotExpired(t *testing.T) {
 		until   time.Duration // its end, when it is renewed
 		renewed string        // where it is renewed, before it is released there
 		called  bool          // by a call
+		sole    bool          // nobody else uses the store
 		want    string
 	}{
-		{"by a look, renewed elsewhere", 10 * time.Second, 1 * time.Second, 4 * time.Second, 1 * time.Second, "other", false, "granted a, ended a"},
-		{"by a call, renewed elsewhere", 10 * time.Second, 1 * time.Second, 4 * time.Second, 1 * time.Second, "other", true, "granted a, ended a"},
-		{"by a look, seen before it was renewed elsewhere", 20 * time.Second, 17 * time.Second, 14 * time.Second, 9 * time.Second, "other", false, "granted a, ended a"},
-		{"by a look, renewed by nobody", 5 * time.Second, 1 * time.Second, 14 * time.Second, 0, "", false, "granted a, expired a"},
-		{"by a call, renewed by nobody", 5 * time.Second, 1 * time.Second, 10 * time.Second, 0, "", true, "granted a, expired a"},
-		{"by a call, with no look", -1, 1 * time.Second, 10 * time.Second, 0, "", true, "granted a, ended a"},
-		{"by a look, not seen since it was renewed here", 20 * time.Second, 1 * time.Second, 30 * time.Second, 9 * time.Second, "here", false, "granted a, ended a"},
+		{"by a look, renewed elsewhere", 10 * time.Second, 1 * time.Second, 4 * time.Second, 1 * time.Second, "other", false, false, "granted a, ended a"},
+		{"by a call, renewed elsewhere", 10 * time.Second, 1 * time.Second, 4 * time.Second, 1 * time.Second, "other", true, false, "granted a, ended a"},
+		{"by a look, seen before it was renewed elsewhere", 20 * time.Second, 17 * time.Second, 14 * time.Second, 9 * time.Second, "other", false, false, "granted a, ended a"},
+		{"by a look, renewed by nobody", 5 * time.Second, 1 * time.Second, 14 * time.Second, 0, "", false, false, "granted a, expired a"},
+		{"by a call, renewed by nobody", 5 * time.Second, 1 * time.Second, 10 * time.Second, 0, "", true, false, "granted a, expired a"},
+		{"by a call, with no look", -1, 1 * time.Second, 10 * time.Second, 0, "", true, false, "granted a, ended a"},
+		{"by a look, not seen since it was renewed here", 20 * time.Second, 1 * time.Second, 30 * time.Second, 9 * time.Second, "here", false, false, "granted a, ended a"},
+		{"by a look, which did not see it and which nobody else could renew", 20 * time.Second, 1 * time.Second, 4 * time.Second, 0, "", false, true, "granted a, expired a"},
+		{"by a call, which nobody else could renew", 20 * time.Second, 1 * time.Second, 4 * time.Second, 0, "", true, true, "granted a, expired a"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			engine := memory.NewServer()
-			s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Every: c.every}})
+			s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Every: c.every, Sole: c.sole}})
 			other := newBubble(t, engine.Connect(), nil)
 			time.Sleep(c.at)
 			s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":%d,"call":1,"caller":"one"}`, c.first.Milliseconds())

@@ -302,6 +302,9 @@ func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
 // recorded reports whether all names are looked at.
 func (h *hub) recorded() bool { return h.s.history != nil && h.s.history.every > 0 }
 
+// sole reports whether nobody uses the store but through this instance.
+func (h *hub) sole() bool { return h.s.history != nil && h.s.history.sole }
+
 // begin tells what a look is to be about.
 func (h *hub) begin() (g gaze, ok bool) {
 	h.mu.Lock()

@@ -128,12 +128,15 @@ type span struct{ sent, ends time.Time }
 func (t *term) lasts(sent time.Time, ttl time.Duration) { t.renewed.Store(&span{sent, sent.Add(ttl)}) }
 
 // ranOut reports whether a lease that is found over by a call of then or later was not renewed in time, as far as is known
-// here: when half of the time was over since this instance has renewed it, a look has seen that nobody had again. A holder
-// that goes on renews sooner.
-func (one *holding) ranOut(then time.Time) bool {
+// here: nobody else can renew it, or when half of the time was over since this instance has renewed it, a look has seen
+// that nobody had again. A holder that goes on renews sooner.
+func (one *holding) ranOut(then time.Time, sole bool) bool {
 	if one == nil || one.term == nil {
 		return false
 	}
 	last := one.term.renewed.Load()
-	return last != nil && !then.Before(last.ends) && one.end.asked.After(last.sent.Add(last.ends.Sub(last.sent)/2)) && one.end.is(last.ends)
+	if last == nil || then.Before(last.ends) {
+		return false
+	}
+	return sole || one.end.asked.After(last.sent.Add(last.ends.Sub(last.sent)/2)) && one.end.is(last.ends)
 }

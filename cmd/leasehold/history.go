@@ -33,6 +33,7 @@ type history struct {
 	name   string
 	prefix string
 	since  span
+	until  span
 	kinds  []string
 	limit  int
 	follow bool
@@ -66,7 +67,7 @@ itself, and looks at the store every 5 s for the rest: shorter leases of others 
 missing. Standard error says since when the instance has been looking. With --follow,
 it also says when another instance answers, of which only later events are printed,
 and when more happened during an outage than can be printed.`,
-		Example:           "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 1h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
+		Example:           "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 3h --until 2h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
 		Args:              argNames("[NAME]"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,6 +80,7 @@ and when more happened during an outage than can be printed.`,
 	flags := cmd.Flags()
 	flags.StringVar(&h.prefix, "prefix", "", "only names that start with `PREFIX`")
 	flags.Var(&h.since, "since", "only what is younger than `TIME`: seconds, or 10m, 1h")
+	flags.Var(&h.until, "until", "only what is older than `TIME`")
 	flags.StringSliceVar(&h.kinds, "kind", nil, "only these `EVENTS`, such as expired,evicted")
 	flags.IntVar(&h.limit, "limit", historyLimit, "at most the `N` newest events")
 	flags.BoolVar(&h.follow, "follow", false, "keep printing what happens")
@@ -89,6 +91,10 @@ func (h *history) check() error {
 	switch {
 	case h.name != "" && h.prefix != "":
 		return usageErrorf("NAME and --prefix exclude each other")
+	case h.until > 0 && h.follow:
+		return usageErrorf("--until and --follow exclude each other")
+	case h.since > 0 && h.since <= h.until:
+		return usageErrorf("--since %v --until %v: nothing is between them: --since is to be longer", &h.since, &h.until)
 	case h.limit < 1:
 		return usageErrorf("--limit %d: want a number of events", h.limit)
 	}
@@ -269,8 +275,10 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 			query.Set(field, value)
 		}
 	}
-	if h.since > 0 {
-		query.Set("since_ms", strconv.FormatInt(time.Duration(h.since).Milliseconds(), 10))
+	for field, age := range map[string]span{"since_ms": h.since, "until_ms": h.until} {
+		if age > 0 {
+			query.Set(field, strconv.FormatInt(time.Duration(age).Milliseconds(), 10))
+		}
 	}
 	text, err := store.History(ctx, query)
 	if errors.Is(err, driver.ErrUnsupported) {

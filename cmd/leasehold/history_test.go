@@ -36,6 +36,12 @@ func TestHistory(t *testing.T) {
 	if o := c.want(0, "history", "--kind", "evicted,released", "--since", "1h", "--limit", "1"); strings.Count(o.stdout, "\n") != 2 || !strings.Contains(o.stdout, "evicted") {
 		t.Errorf("printed:\n%s", o.stdout)
 	}
+	if o := c.want(0, "history", "--since", "2h", "--until", "1h"); o.stdout != "" {
+		t.Errorf("of an hour ago:\n%s", o.stdout)
+	}
+	eventually(t, "all of it is older than a second", func() bool {
+		return strings.Count(c.want(0, "history", "--until", "1s").stdout, "\n") == 6
+	})
 	var all []entryView
 	if err := json.Unmarshal([]byte(c.want(0, "history", "--json").stdout), &all); err != nil || len(all) != 5 || all[4].Event != "reserved" || *all[1].Held <= 0 {
 		t.Errorf("%+v, %v", all, err)
@@ -43,7 +49,7 @@ func TestHistory(t *testing.T) {
 	if o := c.want(0, "history", "nobody", "--json"); strings.TrimSpace(o.stdout) != "[]" || o.stderr != "" {
 		t.Errorf("printed %q, %q", o.stdout, o.stderr)
 	}
-	for _, wrong := range []string{"a --prefix b", "--limit 0", "--kind none", "--since x", "a b"} {
+	for _, wrong := range []string{"a --prefix b", "--limit 0", "--kind none", "--since x", "--until x", "--since 1h --until 1h", "--follow --until 1h", "a b"} {
 		c.want(exitUsage, append([]string{"history"}, strings.Split(wrong, " ")...)...)
 	}
 	contains(t, c.want(exitUsage, "history", "--store", "sqlite:"+c.dir+"/locks.db", "x").stderr, "keeps no history", "--store http://HOST:7400 history")

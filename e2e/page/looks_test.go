@@ -176,6 +176,33 @@ func TestChineseNarrowAndDark(t *testing.T) {
 	}
 }
 
+// On a phone the filters do not fill the screen: they open with a button, which says how many are in use.
+func TestFiltersFoldOnAPhone(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.grant("orders/1", 10*minute, map[string]any{"host": "web-7", "program": "billing"})
+	p := open(t, s.url+"/#/locks")
+	p.sees(390, 844, false)
+	p.reads(".row", "billing")
+	seen := func(selector string) bool {
+		return eval[bool](p, fmt.Sprintf(`document.querySelector(%q)?.checkVisibility() ?? false`, selector))
+	}
+	if seen("#host") || seen(".c-held button") {
+		t.Error("filters fill the screen")
+	}
+	if top := eval[float64](p, `document.querySelector('.row').getBoundingClientRect().top`); top > 300 {
+		t.Errorf("the first row begins at %.0f of 844", top)
+	}
+	p.click(".fold")
+	p.write("#host", "web-7")
+	p.reads(".fold", "1")
+	p.click(".fold")
+	p.until("they fold", func() bool { return !seen("#host") }, "#console")
+	p.reads(".row", "billing")
+	p.sees(1200, 800, false)
+	p.until("there is room", func() bool { return seen("#host") && !seen(".fold") }, "#console")
+}
+
 // Rows have room of their own, whatever the screen becomes.
 func TestRowsDoNotOverlap(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,11 @@
 package page
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +140,99 @@ func TestAHolderThatWasKilled(t *testing.T) {
 	p.click("dialog .no")
 	p.reads("#lock-state", "free")
 	p.reads("#history", "no renewal seen for")
+	p.reads("#history", "this instance did not see why")
+}
+
+// Whoever asks what a job waits for finds it by the job.
+func TestASearchFindsWhoWaits(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.grant("deploy", 10*minute, map[string]any{"text": "holder"})
+	for i, job := range []string{"gitlab 88124", "gitlab 88125"} {
+		owner := fmt.Sprint("owner-of-waiter-", i)
+		wait := map[string]any{"name": "deploy", "owner": owner, "ttl_ms": 60_000, "queue": true, "details": map[string]any{"text": job}}
+		if status := s.post("acquire", wait); status != http.StatusConflict {
+			t.Fatalf("acquire: %d", status)
+		}
+		s.waits("deploy", owner, map[string]any{"text": job})
+	}
+	s.grant("other", 10*minute, map[string]any{"text": "another"})
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row", "holder")
+	p.write("#q", "88125")
+	p.reads("#count", "1 of 2")
+	p.reads(".row .found", "gitlab 88125 waits, number 2")
+}
+
+// An eviction at another instance is told with its reason, where the store keeps that.
+func TestAnEvictionAtAnotherInstance(t *testing.T) {
+	t.Parallel()
+	store := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
+	a, b := serve(t, store, "127.0.0.1:0"), serve(t, store, "127.0.0.1:0")
+	b.hold("deploy", "one", "ci", 10*minute)
+	p := open(t, a.url+"/#/lock/deploy")
+	p.reads("#lock-state", "held")
+	if status := b.post("evict", map[string]any{"name": "deploy", "owner": "one", "reason": "it hangs"}); status != http.StatusOK {
+		t.Fatalf("evict: %d", status)
+	}
+	p.reads("#history", "evicted ci")
+	p.reads("#history", "it hangs")
+}
+
+// past is a history that was kept before.
+type past struct{ entries []web.HistoryEntry }
+
+func (p *past) State() web.HistoryState {
+	return web.HistoryState{ID: "past", Last: int64(len(p.entries)), Began: p.entries[0].Time, Alive: time.Now()}
+}
+
+func (p *past) Append(context.Context, []web.HistoryEntry) error { return nil }
+
+func (p *past) Read(_ context.Context, q web.HistoryQuery) (found []web.HistoryEntry, next int64, err error) {
+	for _, e := range slices.Backward(p.entries) {
+		if (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
+			if len(found) == q.Limit {
+				return found, found[len(found)-1].Seq, nil
+			}
+			found = append(found, e)
+		}
+	}
+	return found, 0, nil
+}
+
+// hourAgo is what happened to deploy/production before now.
+func hourAgo(now time.Time) *past {
+	p := &past{}
+	at := func(minutes float64) time.Time { return now.Add(-time.Duration(minutes * float64(time.Minute))) }
+	add := func(minutes float64, kind string, job int, more web.HistoryEntry) {
+		more.Time, more.Kind, more.Name, more.Note, more.Mode = at(minutes), kind, "deploy/production", fmt.Sprint("gitlab ", job), "exclusive"
+		more.Who, more.WhoID, more.Token = fmt.Sprint("G", job), fmt.Sprint("G", job, "~handle"), fmt.Sprint(job)
+		p.entries = append(p.entries, more)
+	}
+	ms := func(minutes float64) *int64 { n := int64(minutes * 60_000); return &n }
+	for _, run := range []struct {
+		job             int
+		waits, from, to float64
+		end             string
+		more            web.HistoryEntry
+	}{
+		{88101, 60, 58, 49, "released", web.HistoryEntry{}},
+		{88102, 55, 49, 41, "released", web.HistoryEntry{}},
+		{88103, 47, 41, 38, "expired", web.HistoryEntry{Silent: ms(0.5)}},
+		{88104, 45, 37.9, 30, "released", web.HistoryEntry{}},
+		{88105, 43, 30, 24, "evicted", web.HistoryEntry{By: "anna", Reason: "stuck in a migration"}},
+		{88106, 33, 23.5, 14, "released", web.HistoryEntry{}},
+	} {
+		add(run.waits, "waiting", run.job, web.HistoryEntry{})
+		add(run.from, "granted", run.job, web.HistoryEntry{Waited: ms(run.waits - run.from)})
+		run.more.Held = ms(run.from - run.to)
+		add(run.to, run.end, run.job, run.more)
+	}
+	slices.SortFunc(p.entries, func(a, b web.HistoryEntry) int { return a.Time.Compare(b.Time) })
+	for i := range p.entries {
+		p.entries[i].Seq = int64(i + 1)
+	}
+	return p
 }
 
 // What happened at some time is asked for by that time, however much has happened since.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -205,6 +206,35 @@ func embeddedWith(t *testing.T, opts *web.Options, before func(w http.ResponseWr
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { before(w, r, server) }))
 	t.Cleanup(func() { server.Drain(); h.Close(); server.Close(); d.Close() })
 	return &service{t: t, url: h.URL}
+}
+
+// answer answers as a service does, but for what change does to the answer.
+func answer(t *testing.T, w http.ResponseWriter, service http.Handler, r *http.Request, change func(answer map[string]any)) {
+	r.Header.Del("Accept-Encoding")
+	rec := httptest.NewRecorder()
+	service.ServeHTTP(rec, r)
+	var fields map[string]any
+	body := rec.Body.Bytes()
+	if rec.Code == http.StatusOK {
+		err := json.Unmarshal(body, &fields)
+		if err == nil {
+			change(fields)
+			body, err = json.Marshal(fields)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", r.URL, err)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(rec.Code)
+	_, _ = w.Write(body) // the tab may be gone
+}
+
+func each(list any, do func(one map[string]any)) {
+	all, _ := list.([]any)
+	for _, one := range all {
+		do(one.(map[string]any))
+	}
 }
 
 // Figures of one prefix do not stand under another while the answer is awaited.

@@ -50,7 +50,7 @@ import (
 // that users import.
 var all = []any{
 	caslock.Driver{}, caslock.Item{}, caslock.Listed{}, caslock.Options{}, caslock.Version(""),
-	driver.Busy{}, driver.End{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
+	driver.Busy{}, driver.End{}, driver.Eviction{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
 	driver.Renewal{}, driver.Trial{}, driver.Ending{}, driver.Request{}, driver.State{}, driver.Waiter{},
 	etcdlock.Driver{}, etcdlock.Options{},
 	explore.Harness{}, explore.Line{}, explore.Process{}, explore.World{},

@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// State tells who holds and who waits.
+// State tells who holds, who waits, and who was evicted.
 func (r *Record) State(at Clock, resource string) driver.State {
 	st := driver.State{Resource: resource, Fence: driver.FenceOf(max(r.Fence, r.Raised)), Limit: r.Limit}
 	for i := range r.Claims {
@@ -16,6 +16,8 @@ func (r *Record) State(at Clock, resource string) driver.State {
 		switch c.Status {
 		case Holding, Lingering:
 			st.Holders = append(st.Holders, c.Holder(at))
+		case Evicted:
+			st.Evicted = append(st.Evicted, driver.Eviction{Owner: driver.OwnerOf(c.Owner), Fence: driver.FenceOf(c.Fence), Reason: c.Note})
 		case Waiting:
 			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.Shown(), Note: c.Note, Waited: since(at, c)})
 		}

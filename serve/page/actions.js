@@ -74,7 +74,7 @@ export const reset = (state) => openDialog({
   title: say('resetTitle'),
   what: [html`<${Text} of=${state.name} class="who" />`, say('resetWhat')],
   fields: [],
-  yes: say('reset'),
+  yes: say('resetYes'),
   danger: true,
   call: 'reset',
   body: () => ({ name: state.name }),
@@ -96,13 +96,13 @@ export const setLimit = (state, look) => openDialog({
 export function reserve (name) {
   const hours = RESERVATIONS.map((ms) => [String(ms), time(ms)])
   openDialog({
-    title: say('reserveTitle'),
+    title: say(name ? 'reserveTitle' : 'reserveNameTitle'),
     what: [...(name ? [html`<${Text} of=${name} class="who" />`] : []), say('reserveWhat')],
     fields: [
       ...(name ? [] : [{ name: 'name', label: say('lockName'), must: true }]), reasonField(),
       { name: 'length', label: say('forLength'), kind: 'select', value: String(8 * HOUR), options: hours }
     ],
-    yes: say('reserve'),
+    yes: say('reserveYes'),
     call: 'reserve',
     body: (values) => ({ name: name ?? values.name, reason: values.reason.trim(), for_ms: Number(values.length) }),
     done: (grant) => {

@@ -10,7 +10,7 @@ import { ago, clock, say, time } from './words.js'
 function Person (entry) {
   const { host, link } = entry.details ?? {}
   const name = who(entry) ? html`<${Text} of=${who(entry)} class="who" />` : say('somebody')
-  return html`${isLink(link) ? html`<a href=${link} rel="noreferrer noopener" target="_blank">${name}</a>` : name}${host && html`<span class="how"> ${say('onHost', html`<${Text} of=${host} />`)}</span>`}`
+  return html`${isLink(link) ? html`<a href=${link} rel="noreferrer noopener" target="_blank">${name}</a>` : name}${host && html`<span class="how on"> ${say('onHost', html`<${Text} of=${host} />`)}</span>`}`
 }
 
 /** Entries by their time, the newest first: they come as they were seen. */
@@ -25,13 +25,14 @@ function how (entry) {
   const seen = entry.kind === 'ended'
   if (entry.silent_ms) parts.push(say(seen ? 'noRenewalSeenFor' : 'noRenewalFor', time(entry.silent_ms)))
   if (entry.held_ms && entry.kind !== 'granted') parts.push(say(seen ? 'heldAtMost' : 'heldFor', time(entry.held_ms)))
+  if (seen) parts.push(say('howNotSeen'))
   if (entry.by) parts.push(html`${say('by')} <${Text} of=${entry.by} class="who" />`)
   if (entry.reason && entry.kind !== 'reserved') parts.push(html`“<${Text} of=${entry.reason} />”`)
   return parts.flatMap((part) => [html`<span class="how"> · ${part}</span>`])
 }
 
 // join puts a space before a word, but none before a comma.
-const join = (words) => !words || words.startsWith(',') ? words : ` ${words}`
+const join = (words) => !words || /^[,，]/.test(words) ? words : ` ${words}`
 
 // A lease that nobody renewed, or meant to, was not lost when its time was over.
 const isLoss = (entry) => entry.details ? renews(entry.details.kind) : entry.held_ms > entry.silent_ms

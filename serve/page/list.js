@@ -55,6 +55,13 @@ const inState = (state, wanted, look) => wanted === 'waited' ? state.waiters.len
 
 const includes = (parts, wanted) => parts.some((part) => text(part).toLowerCase().includes(wanted.toLowerCase()))
 
+const textsOf = (one) => [who(one), one.note, one.details?.host, one.details?.user]
+
+const says = (lock, q) => includes([lock.name, ...lock.holders.flatMap(textsOf)], q)
+
+/** The place in the queue of whom a search is about, from 0 on; -1: it is about the lock or its holders. */
+export const placeOf = (lock, q) => !q || says(lock, q) ? -1 : lock.waiters.findIndex((waiter) => includes(textsOf(waiter), q))
+
 function labelled (details, wanted) {
   const [key, ...value] = wanted.split('=')
   const labels = details?.labels ?? {}
@@ -67,7 +74,7 @@ export const isRefined = ({ q, state, host, label, sort, dir }) => Boolean(q || 
 export function refined (locks, { prefix = '', q, state, host, label, sort = 'name', dir }, look) {
   const all = (lock) => [...lock.holders, ...lock.waiters]
   const kept = locks.filter((lock) => lock.name.startsWith(prefix) &&
-    (!q || includes([lock.name, ...lock.holders.flatMap((one) => [who(one), one.note, one.details?.host, one.details?.user])], q)) &&
+    (!q || says(lock, q) || placeOf(lock, q) >= 0) &&
     (!state || inState(lock, state, look)) &&
     (!host || all(lock).some((one) => one.details?.host === host)) &&
     (!label || all(lock).some((one) => labelled(one.details, label))))

@@ -48,7 +48,7 @@ export function Spark ({ points, lines, bars = false, label, show }) {
   const runs = ({ field }) => runsOf(points, field).map((run) => ({
     path: run.map((i, n) => `${n ? 'L' : 'M'}${x(i).toFixed(1)} ${y(points[i][field]).toFixed(1)}`).join(''), from: run[0], to: run.at(-1)
   }))
-  const wide = Math.max((width - 6) / span - 1, 1.5)
+  const wide = Math.min(Math.max((width - 6) / span - 1, 1.5), 8)
   return html`<div class="spark" ref=${ref}>
     <svg width=${width} height=${HEIGHT} role="img" aria-label=${label} onPointerMove=${over} onPointerLeave=${() => setAt(-1)}>
       <line class="base" x1="0" x2=${width} y1=${HEIGHT - 2.5} y2=${HEIGHT - 2.5} />

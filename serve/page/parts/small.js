@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from '../html.js'
 import { leaseOf, stateOf } from '../lease.js'
 import { linkToLock, refine } from '../route.js'
 import { seen, Text } from '../text.js'
-import { ago, say } from '../words.js'
+import { ago, number, say } from '../words.js'
 
 /** The link to a lock's own view. */
 export const LockLink = ({ name, ...rest }) => html`<a class="lock-link" href=${linkToLock(name)} ...${rest}><${Text} of=${name} /></a>`
@@ -69,6 +69,16 @@ export function Stale ({ look }) {
 }
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`
+
+/** Filters, which fold behind a button where there is little room for them: `count` of them are in use. */
+export function Filters ({ label, count, search, children }) {
+  const [open, setOpen] = useState(false)
+  return html`<form class=${open ? 'tools open' : 'tools'} role="search" onSubmit=${(e) => e.preventDefault()}>
+    ${search}
+    <button type="button" class="fold" aria-expanded=${open} aria-controls="fields" onClick=${() => setOpen(!open)}>${label}${count > 0 && html` <b class="badge">${number(count)}</b>`}</button>
+    <div id="fields">${children}</div>
+  </form>`
+}
 
 /** A field with its label. */
 export const Field = ({ label, children, ...rest }) => html`<label ...${rest}><span>${label}</span>${children}</label>`

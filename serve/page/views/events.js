@@ -6,7 +6,7 @@ import { inOrder, named, Sentence, When } from '../ends.js'
 import { heard, useHeard } from '../hear.js'
 import { html, useState } from '../html.js'
 import { useLook } from '../look.js'
-import { Empty, Field, Filter, Stale } from '../parts/small.js'
+import { Empty, Field, Filter, Filters, Stale } from '../parts/small.js'
 import { move, refine } from '../route.js'
 import { seen, who } from '../text.js'
 import { ago, clock, number, say } from '../words.js'
@@ -76,13 +76,13 @@ export function Events ({ query }) {
         ? html`<span id="live" class=${live && !held ? 'badge is-held' : 'badge is-unknown'}>${say(held ? 'paused' : live ? 'hears' : 'deaf')}</span>
           <button type="button" id="pause" aria-pressed=${held !== null} onClick=${() => setPaused(held ? null : { events: now, at: mark() })}>${held ? say('goOn', fresh < 0 ? `${now.length}+` : number(fresh)) : say('pause')}</button>`
         : html`<span id="live" class="badge is-unknown">${say('upTo', clock(new Date(until)))}</span>`}</div>
-    <form class="tools" role="search" onSubmit=${(e) => e.preventDefault()}>
-      <${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />
+    <${Filters} label=${say('filter')} count=${['prefix', 'kind', 'until'].filter((field) => query[field]).length}
+      search=${html`<${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />`}>
       <${Filter} id="prefix" label=${say('prefix')} value=${prefix} />
       <${Field} label=${say('kind')}><select id="kind" value=${kind} onChange=${(e) => refine({ kind: e.target.value })}>
         <option value="">${say('any')}</option><option value=${TROUBLE}>${say('kind_trouble')}</option>${KINDS.map((word) => html`<option value=${word}>${say(`kind_${word}`)}</option>`)}</select><//>
       ${past.problem !== 'missing' && html`<${Field} label=${say('until_')}><input id="until" type="datetime-local" value=${until === null ? '' : minuteOf(until)} onChange=${(e) => move({ until: endOf(e.target.value) })} /><//>`}
-    </form>
+    <//>
     ${heard.partial && html`<p class="note">${say('partial')}</p>`}
     ${past.problem !== 'missing' && html`<${Stale} look=${past} />`}
     ${(known.data || past.problem === 'missing') && html`<div class=${known.fresh || past.problem === 'missing' ? 'card known' : 'card known old'}>

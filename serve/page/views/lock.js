@@ -18,7 +18,7 @@ import { ownLimitOf, whyWaits } from '../why.js'
 import { Done } from './locks.js'
 
 const MINUTE = 60_000
-const RANGES = { '15m': 15 * MINUTE, '1h': 60 * MINUTE, '6h': 360 * MINUTE, '24h': 1440 * MINUTE }
+const RANGES = { '5m': 5 * MINUTE, '15m': 15 * MINUTE, '1h': 60 * MINUTE, '6h': 360 * MINUTE, '24h': 1440 * MINUTE }
 const ENTRIES = 500
 const SHOWN = 100
 
@@ -39,13 +39,13 @@ export function Lock ({ name, query }) {
   useHeard()
   const all = pastOf(name, past)
   // Where little was seen yet, little is shown.
-  const range = query.range || all.begins > RANGES['15m'] ? asked : '15m'
+  const range = query.range ? asked : ['5m', '15m'].find((word) => all.begins <= RANGES[word]) ?? asked
   return html`<section class="view lock">
     <nav class="crumbs" aria-label=${say('crumbs')}><a href=${linkToList()}>${say('locks')}</a> <span aria-hidden="true">/</span> <span class="dim">${say('lock')}</span></nav>
     <div class="head"><h1 tabindex="-1" id="lock-name"><${Text} of=${name} /> <${Copy} text=${name} what=${say('name')} /></h1>
       <span id="lock-state">${state && !state.damaged ? html`<${State} state=${state} look=${look} />` : html`<span class="badge is-unknown">${say('is_unknown')}</span>`}</span>
-      ${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name)}>${say('reserve')}</button>`}
-      ${state && !state.damaged && mayLimit(name) && html`<button type="button" id="limit" onClick=${() => setLimit(state, look)}>${say('limitSet')}</button>`}
+      <span class="acts">${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name)}>${say('reserve')}</button>`}
+      ${state && !state.damaged && mayLimit(name) && html`<button type="button" id="limit" onClick=${() => setLimit(state, look)}>${say('limitSet')}</button>`}</span>
     </div>
     <${Stale} look=${look} />
     ${state?.damaged && html`<p class="note warn">${say('damaged', seen(state.damaged))}</p>`}
@@ -53,9 +53,9 @@ export function Lock ({ name, query }) {
       ${look.fresh && html`<p class="sum"><${Summary} state=${state} look=${look} /></p>`}
       <${Holders} state=${state} look=${look} />
     </div>`}
-    <${Times} name=${name} past=${past} all=${all} range=${range} state=${look.fresh ? state : null} />
+    ${(all.known || look.fresh) && html`<${Times} name=${name} past=${past} all=${all} range=${range} look=${look} />`}
     ${state && !state.damaged && html`<div class=${look.fresh ? 'known' : 'known old'}><${Queue} state=${state} look=${look} /></div>`}
-    <${History} past=${past} all=${all} />
+    ${all.known && html`<${History} past=${past} all=${all} />`}
   </section>`
 }
 
@@ -68,7 +68,7 @@ function Summary ({ state, look }) {
   if (!holder.owner) return html`${say('sumDone', leaseOf(state.name, holder, look).text)} ${queue}`
   if (holder.mode === 'shared') return html`${say('sumShared', modeOf(state))} ${queue}`
   const host = holder.details?.host && html`<${Text} of=${holder.details.host} class="who" />`
-  const word = { reserved: 'sumReserved', keeps: 'sumKeeps' }[stateOf(state, look)] ?? 'sumHeld'
+  const word = { reserved: holder.details?.user ? 'sumReservedBy' : 'sumReserved', keeps: 'sumKeeps' }[stateOf(state, look)] ?? 'sumHeld'
   return html`${say(word, html`<${Who} of=${holder} />`, host, holder.held_ms && time(holder.held_ms), leaseOf(state.name, holder, look).text)} ${queue}`
 }
 
@@ -132,8 +132,8 @@ function Queue ({ state, look }) {
     <h2 id="queue-title">${say('queue')} ${state.waiters.length > 0 && html`<small class="dim">${number(state.waiters.length)}</small>`}</h2>
     ${state.waiters.length === 0
       ? html`<${Empty}>${say(look.fresh ? 'nobodyWaits' : 'unknownState')}<//>`
-      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th>${weighs && html`<th scope="col" class="n">${say('weight')}</th>`}${ranked && html`<th scope="col" class="n">${say('preference')}</th>`}<th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
-        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim">${i + 1}</td><td><${Who} of=${waiter} /></td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td>${weighs && html`<td class="n">${number(waiter.weight ?? 1)}</td>`}${ranked && html`<td class="n">${number(waiter.details?.preference ?? 0)}</td>`}<td class="n">${time(waiter.waited_ms)}</td>
+      : html`<table class="plain" id="waiters"><thead><tr><th scope="col" class="n wide">#</th><th scope="col">${say('waiter')}</th><th scope="col" class="wide">${say('host')}</th><th scope="col" class="wide">${say('mode')}</th>${weighs && html`<th scope="col" class="n">${say('weight')}</th>`}${ranked && html`<th scope="col" class="n">${say('preference')}</th>`}<th scope="col" class="n">${say('waitsFor')}</th>${removes && html`<td></td>`}</tr></thead>
+        <tbody>${state.waiters.slice(0, SHOWN).map((waiter, i) => html`<tr key=${waiter.handle}><td class="n dim wide">${i + 1}</td><td>${isLink(waiter.details?.link) ? html`<a href=${waiter.details.link} rel="noreferrer noopener" target="_blank"><${Who} of=${waiter} /></a>` : html`<${Who} of=${waiter} />`}</td><td class="wide"><${Text} of=${waiter.details?.host ?? ''} /></td><td class="wide">${say(waiter.mode ?? 'exclusive')}</td>${weighs && html`<td class="n">${number(waiter.weight ?? 1)}</td>`}${ranked && html`<td class="n">${number(waiter.details?.preference ?? 0)}</td>`}<td class="n">${time(waiter.waited_ms)}</td>
           ${removes && html`<td class="n">${waiter.here && html`<button type="button" class="small remove" onClick=${() => remove(state, waiter)}>${say('remove')}…</button>`}</td>`}</tr>`)}</tbody></table>
         ${state.waiters.length > SHOWN && html`<p class="fine">${say('andMore', number(state.waiters.length - SHOWN))}</p>`}
         ${mayRemove(state.name) && state.waiters.some((waiter) => !waiter.here) && html`<p class="fine" id="elsewhere">${say('waitElsewhere')}</p>`}`}
@@ -165,12 +165,13 @@ function pastOf (name, past) {
   }
 }
 
-function Times ({ name, past, all, range, state }) {
+function Times ({ name, past, all, range, look }) {
+  // Where the lock itself is stale, that was said above.
   return html`<section class="card" aria-labelledby="timeline-title">
     <div class="head"><h2 id="timeline-title">${say('timeline')}</h2>
       <div class="ranges" role="group" aria-label=${say('range')}>${Object.keys(RANGES).map((word) => html`<button type="button" aria-pressed=${word === range} onClick=${() => refine({ range: word })}>${say(`range_${word}`)}</button>`)}</div></div>
-    ${!all.own && html`<${Stale} look=${past} />`}
-    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${state} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} cut=${all.cut} />
+    ${!all.own && look.fresh && html`<${Stale} look=${past} />`}
+    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${look.fresh ? look.data : null} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} cut=${all.cut} />
       <${Missing} name=${name} all=${all} /></div>`}
   </section>`
 }
@@ -185,11 +186,11 @@ function History ({ past, all }) {
   const more = all.entries.length - SHOWN
   return html`<section class="card" aria-labelledby="history-title">
     <h2 id="history-title">${say('history')}</h2>
-    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}>
+    <div class=${all.fresh ? 'known' : 'known old'}>
       ${all.entries.length === 0
         ? html`<${Empty}>${say('noHistory')}<//>`
         : html`<ol id="history" class="told">${inOrder(all.entries).slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
       ${more > 0 && html`<p class="fine">${say(all.cut === undefined ? 'andMore' : 'andMoreAtLeast', number(more))}</p>`}
-      <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>`}
+      <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>
   </section>`
 }

@@ -3,10 +3,10 @@
 import { reserve } from '../actions.js'
 import { html, useMemo, useState } from '../html.js'
 import { modeOf } from '../lease.js'
-import { askLocks, columns, isRefined, MOST, refined, ROWS, SCAN, states } from '../list.js'
+import { askLocks, columns, isRefined, MOST, placeOf, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
-import { Empty, Field, Filter, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
+import { Empty, Field, Filter, Filters, LeaseBar, LockLink, Stale, State } from '../parts/small.js'
 import { move, refine } from '../route.js'
 import { seen, Text, Who } from '../text.js'
 import { number, say, time } from '../words.js'
@@ -45,8 +45,8 @@ export function Locks ({ query }) {
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('locks')}</h1>
       ${can.reserve() && html`<button type="button" id="reserve" onClick=${() => reserve()}>${say('reserveName')}</button>`}</div>
-    <form class="tools" role="search" onSubmit=${(e) => e.preventDefault()}>
-      <${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />
+    <${Filters} label=${say('filterAndSort')} count=${['prefix', 'state', 'host', 'label', 'sort'].filter((field) => query[field]).length}
+      search=${html`<${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />`}>
       <${Filter} id="prefix" label=${say('prefix')} value=${prefix} />
       <${Field} label=${say('state')}><select id="state" value=${query.state ?? ''} onChange=${(e) => refine({ state: e.target.value, after: '', p: '' })}>
         <option value="">${say('any')}</option>${states.map((word) => html`<option value=${word}>${say(`in_${word}`)}</option>`)}
@@ -54,7 +54,7 @@ export function Locks ({ query }) {
       <${Filter} id="host" label=${say('host')} value=${query.host ?? ''} />
       <${Filter} id="label" label=${say('label')} value=${query.label ?? ''} />
       ${(narrowed || prefix) && html`<button type="button" class="quiet" onClick=${() => refine({ q: '', prefix: '', state: '', host: '', label: '', sort: '', dir: '', after: '', p: '' })}>${say('clear')}</button>`}
-    </form>
+    <//>
     <${Stale} look=${look} />
     ${list?.damaged && html`<p class="note warn">${say('damaged', seen(list.damaged))}</p>`}
     ${list && html`<div class=${known.fresh ? 'known' : 'known old'}>
@@ -93,18 +93,19 @@ function Table ({ rows, look, query }) {
     <thead role="rowgroup"><tr role="row">${Object.keys(columns).map((name) => html`
       <th role="columnheader" scope="col" class=${`c-${name} ${numbers.has(name) ? 'n' : ''}`} aria-sort=${sort === name ? down ? 'descending' : 'ascending' : 'none'}>
         <button type="button" onClick=${() => by(name)}>${say(`col_${name}`)}<span aria-hidden="true">${sort === name ? down ? ' ↓' : ' ↑' : ''}</span></button></th>`)}</tr></thead>
-    <tbody role="rowgroup">${rows.map((state) => html`<${Row} key=${state.name} state=${state} look=${look} />`)}</tbody>
+    <tbody role="rowgroup">${rows.map((state) => html`<${Row} key=${state.name} state=${state} look=${look} q=${query.q} />`)}</tbody>
   </table>`
 }
 
-function Row ({ state, look }) {
+function Row ({ state, look, q }) {
   const [holder] = state.holders
   const others = state.holders.length - 1
   const waits = state.waiters.length
+  const place = placeOf(state, q)
   return html`<tr class="row" role="row">
     <td role="cell" class="c-name"><${LockLink} name=${state.name} /></td>
     <td role="cell" class="c-state"><${State} state=${state} look=${look} /></td>
-    <td role="cell" class="c-holder">${holder && (holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`)}${others > 0 && html` <small class="dim">+${others}</small>`}</td>
+    <td role="cell" class="c-holder">${holder && (holder.owner ? html`<${Who} of=${holder} />` : html`<${Done} holder=${holder} />`)}${others > 0 && html` <small class="dim">+${others}</small>`}${place >= 0 && html`<small class="found">${say('inQueue', html`<${Who} of=${state.waiters[place]} />`, number(place + 1))}</small>`}</td>
     <td role="cell" class="c-host">${holder?.details?.host && html`<${Text} of=${holder.details.host} />`}</td>
     <td role="cell" class="c-held n">${holder?.owner && holder.held_ms ? time(holder.held_ms) : ''}</td>
     <td role="cell" class="c-lease">${holder && html`<${LeaseBar} name=${state.name} holder=${holder} look=${look} />`}</td>

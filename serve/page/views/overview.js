@@ -52,7 +52,8 @@ function Figures ({ data, prefix }) {
   const points = data.series?.points ?? []
   const hour = points.filter((point) => point.ago_ms <= HOUR)
   const per = say('perPoint', time(data.series?.step_ms ?? 60_000))
-  const spark = (label, lines, show, bars) => points.length > 1 && html`<${Spark} points=${bars ? hour : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
+  // What is counted by the minute is told of whole ones: the one that has begun would seem to be a fall.
+  const spark = (label, lines, show, bars) => points.length > (lines[0].whole ? 2 : 1) && html`<${Spark} points=${bars ? hour : lines[0].whole ? points.slice(1) : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
   return html`<div class="figures">
     <${Figure} label=${say('figHeld')} value=${number(data.held)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'held' })}>
       ${spark(say('figHeld'), [{ field: 'held' }], (p) => number(p.held))}<//>
@@ -65,7 +66,7 @@ function Figures ({ data, prefix }) {
       ${spark(say('figLost'), [{ field: 'lost', className: 'bad' }], (p) => `${number(p.lost)} ${per}`, true)}<//>
     <${Figure} label=${say('figEvicted')} value=${number(data.evicted_hour)} tone=${data.evicted_hour > 0 ? 'bad' : ''} href=${link('events', { prefix, kind: 'evicted' })} note=${say('lastHour')} />
     <${Figure} label=${say('figGrants')} value=${number(data.grants_minute)}>
-      ${spark(say('figGrants'), [{ field: 'grants' }], (p) => `${number(p.grants)} ${per}`)}<//>
+      ${spark(say('figGrants'), [{ field: 'grants', whole: true }], (p) => `${number(p.grants)} ${per}`)}<//>
     <${Figure} label=${say('figWaits')} value=${html`${precise(data.wait_p50_ms)} <i>/ ${precise(data.wait_p99_ms)}</i>`}>
       ${spark(say('figWaits'), [{ field: 'wait_p99_ms', className: 'wait' }, { field: 'wait_p50_ms' }], (p) => `${precise(p.wait_p50_ms)} / ${precise(p.wait_p99_ms)}`)}<//>
   </div>`
