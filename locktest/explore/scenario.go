@@ -11,6 +11,7 @@ type scenario struct {
 	does  string                       // for people
 	apart bool                         // each client has a Locker of its own, so that those of a process contend too
 	asks  bool                         // claims want to know of others who wait; each client has a Locker of its own
+	kept  float64                      // for how many TTLs Lockers keep what was released; with asks
 	// scripts returns the scripts of the clients of each process, by what they share.
 	scripts func() [][]func(c *client)
 }
@@ -213,6 +214,21 @@ var scenarios = []scenario{
 		needs: func(f driver.Features) bool { return f.Tells },
 		apart: true, asks: true,
 		scripts: of(process{yields(0.1)}, process{after(0.4, yields(0.1))}, process{after(0.6, holds(1, 0.1, wish{}))}),
+	},
+	{
+		name: "kept", does: "one process locks again what it keeps, an operator evicts it, and another process waits twice and only tries once",
+		needs: func(f driver.Features) bool { return f.Keeps && f.Tells && f.Fencing },
+		apart: true, asks: true, kept: 0.25,
+		scripts: of(process{func(c *client) {
+			for range 7 {
+				holds(1, 0.05, wish{})(c)
+				c.pause(0.2)
+			}
+		}}, process{after(0.56, holds(2, 0.05, wish{})), after(1.1, func(c *client) {
+			l := c.acquire(false, wish{})
+			c.keep(l, 0.05)
+			c.release(l)
+		})}, process{after(0.1, (*client).evict)}),
 	},
 	{
 		name: "inherit", does: "one leaves to a second process a lease that was handed over to it, beside a third",
