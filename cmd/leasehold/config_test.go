@@ -123,6 +123,9 @@ func TestRelativeHomeIsNone(t *testing.T) {
 	c := newCLI(t)
 	c.store, c.env = "", []string{"HOME=."}
 	contains(t, c.want(69, "run", "x", "--", "touch", "ran").stderr, "$HOME", "--store")
+	o := c.call("doctor")
+	o.wantCode(t, 69)
+	contains(t, o.stdout, "error  store  ", "$HOME", "--store")
 	c.missing("ran")
 }
 

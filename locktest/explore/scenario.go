@@ -36,6 +36,19 @@ func holds(n int, ttls float64, w wish) func(c *client) {
 	}
 }
 
+// holdsAll is holds for both resources together.
+func holdsAll(n int, ttls float64) func(c *client) {
+	return func(c *client) {
+		for range n {
+			all := c.acquireAll()
+			if all != nil {
+				c.waits(c.world.ttl(ttls), all.Context().Done())
+			}
+			c.releaseAll(all)
+		}
+	}
+}
+
 // keeps holds the other resource, for so many TTLs at a time, until all is over.
 func keeps(ttls int) func(c *client) {
 	return func(c *client) {
@@ -105,6 +118,11 @@ var scenarios = []scenario{
 		name: "pairs", does: "two processes acquire and release two resources twice, at the same time, and one looks who holds",
 		scripts: of(process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other}), looks},
 			process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other})}),
+	},
+	{
+		name: "both", does: "two processes acquire two resources at once, twice, and a third one of them and the other by itself",
+		scripts: of(process{holdsAll(2, 0.2)}, process{after(0.1, holdsAll(2, 0.2))},
+			process{after(0.15, holds(1, 0.2, wish{of: other})), after(0.5, holds(1, 0.2, wish{}))}),
 	},
 	{
 		name: "left", does: "one process keeps a lease, and leaves a second, of a longer TTL since, to its end, and another wants that",
