@@ -121,7 +121,8 @@ type gathering struct {
 	locker *Locker
 	names  []string // sorted, each once
 	opts   []Option
-	leases []*Lease // of names; nil: not held
+	leases []*Lease      // of names; nil: not held
+	bound  time.Duration // of a first call to the engine; 0: they differ
 
 	// waited is for a Wait that runs out between two calls: the last refusal of the name waited
 	// for.
@@ -131,10 +132,16 @@ type gathering struct {
 // acquire fills in all leases, or none and returns the name that failed.
 func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	var r request
-	for _, name := range g.names { // before any call to the engine
+	for i, name := range g.names { // before any call to the engine
 		r = request{}
 		if err = r.fill(g.locker, name, g.opts); err != nil {
 			return name, err
+		}
+		switch bound := callBoundOf(r.firstTTL(g.locker)); {
+		case i == 0:
+			g.bound = bound
+		case g.bound != bound:
+			g.bound = 0
 		}
 	}
 	blocking := r.wait > 0
@@ -191,10 +198,11 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 }
 
 // try asks once for the names from from to below to, all at the same time. It returns the first
-// error other than a refusal, or else the first refusal.
+// error other than a refusal, or else the first refusal. Names with different bounds are asked for
+// one by one: one call would end with the shortest, or leave that lease unrenewed for too long.
 func (g *gathering) try(ctx context.Context, from, to int) (failed int, err error) {
 	var errs []error
-	if d := g.locker.batches; d != nil && to-from > 1 {
+	if d := g.locker.batches; d != nil && to-from > 1 && g.bound > 0 {
 		errs = g.tryTogether(ctx, d, from, to)
 	} else {
 		errs = several.Errors(to-from, to-from, func(i int) (err error) {
@@ -215,7 +223,6 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	errs = make([]error, to-from)
 	asking := make([]*acquisition, to-from) // nil: it was answered without the engine
 	trials := make([]driver.Trial, 0, to-from)
-	least := callBound
 	for i := range asking {
 		a, err := g.locker.newAcquisition(ctx, g.names[from+i], g.opts)
 		if errs[i] = err; err != nil {
@@ -226,12 +233,12 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 		if ctx.Err() != nil {
 			errs[i] = context.Cause(ctx)
 		} else if g.leases[from+i], errs[i] = a.prepare(); g.leases[from+i] == nil && errs[i] == nil {
-			asking[i], trials, least = &a, append(trials, driver.Trial{Claim: a.hold.claim}), min(least, a.hold.req.TTL)
+			asking[i], trials = &a, append(trials, driver.Trial{Claim: a.hold.claim})
 		}
 	}
 	sent, now := g.locker.clock.Read()
 	if len(trials) > 0 {
-		call := newBound(ctx, now.Add(least))
+		call := newBound(ctx, now.Add(g.bound))
 		d.TryAll(call, trials)
 		call.end()
 	}
@@ -303,13 +310,19 @@ func (h *hold) forgetAtLeast() {
 func releaseAll(ctx context.Context, leases []*Lease) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
-	if d := leases[0].hold.locker.batches; d != nil && others > 0 {
+	if d := leases[0].hold.locker.batches; d != nil && others > 0 && oneBound(leases) {
 		releaseTogether(ctx, d, leases, errs)
 		return errs
 	}
 	several.Bounded(others, others, func(i int) { errs[i+1] = leases[i+1].release(ctx) })
 	errs[0] = leases[0].release(ctx)
 	return errs
+}
+
+// oneBound reports whether the releases of leases may take equally long.
+func oneBound(leases []*Lease) bool {
+	bound := callBoundOf(leases[0].hold.req.TTL)
+	return !slices.ContainsFunc(leases, func(le *Lease) bool { return callBoundOf(le.hold.req.TTL) != bound })
 }
 
 // releaseTogether is releaseAll by one call of the driver, for the leases that need the engine. The
@@ -343,7 +356,7 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 		endings[n].How, calls[n] = h.beginRelease(ctx)
 	}
 	if len(ending) > 0 {
-		call := newBound(withoutCancel(ctx), slices.MinFunc(calls, func(a, b *bound) int { return a.deadline.Compare(b.deadline) }).deadline)
+		call := newBound(withoutCancel(ctx), calls[0].deadline)
 		d.ReleaseAll(call, endings)
 		call.end()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
@@ -660,5 +661,60 @@ func TestAllCostAsManyRoundTripsAsTheyMust(t *testing.T) {
 		all = acquireAll(t, locks, names)
 		wantDuration(t, "one was busy", time.Since(start), 2997*time.Millisecond, 3*time.Second)
 		all.Release(t.Context())
+	})
+}
+
+// slowOf is an engine whose calls for one name take that long.
+type slowOf struct {
+	driver.Driver
+	name  string
+	takes time.Duration
+}
+
+func (d slowOf) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	if req.Resource == d.name {
+		c = slowOfClaim{c, d.takes}
+	}
+	return c, err
+}
+
+type slowOfClaim struct {
+	driver.Claim
+	takes time.Duration
+}
+
+func (c slowOfClaim) Try(ctx context.Context) (driver.Grant, error) {
+	if err := pause.For(ctx, c.takes); err != nil {
+		return driver.Grant{}, err
+	}
+	return c.Claim.Try(ctx)
+}
+
+func (c slowOfClaim) Release(ctx context.Context, how driver.End) error {
+	if err := pause.For(ctx, c.takes); err != nil {
+		return err
+	}
+	return c.Claim.Release(ctx, how)
+}
+
+// An answer that a long lease has time for is not cut short by a lease beside it that is shorter, nor is that one lost
+// meanwhile.
+func TestAllHaveTheirOwnTime(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		locks := newLocker(t, way(slowOf{server.Connect(), "long", time.Second}), nil)
+		for _, wait := range []time.Duration{0, time.Minute} {
+			all, err := locks.AcquireAll(t.Context(), []string{"long", "short", "a"},
+				leasehold.Wait(wait), leasehold.For("short", leasehold.TTL(300*time.Millisecond)), leasehold.For("a", leasehold.TTL(2*time.Second)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := all.Context().Err(); err != nil {
+				t.Error(context.Cause(all.Context()))
+			}
+			wantErr(t, all.Release(t.Context()), nil)
+		}
+		wantFree(t, newLocker(t, server.Connect(), nil), "a", "long", "short")
 	})
 }

@@ -15,6 +15,9 @@ import (
 // a healthy engine's answer, and short enough that a hung call is repeated soon.
 const callBound = 5 * time.Second
 
+// callBoundOf returns how long a call may take for a lease with that TTL.
+func callBoundOf(ttl time.Duration) time.Duration { return min(ttl, callBound) }
+
 // contending is the state of an acquisition between its calls to the engine.
 type contending struct {
 	sent      boottime.Instant // when the last call was sent
@@ -28,7 +31,7 @@ type contending struct {
 // contend tries until the engine grants. A call that does not wait for other holders tries once.
 // A final refusal is a *BusyError.
 func (a *acquisition) contend() (err error) {
-	l, claim, most := a.locker, a.hold.claim, min(a.hold.req.TTL, callBound)
+	l, claim, most := a.locker, a.hold.claim, callBoundOf(a.hold.req.TTL)
 	for {
 		if t := a.tried; t != nil {
 			a.tried, a.grant, err = nil, t.Grant, t.Err

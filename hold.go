@@ -172,7 +172,7 @@ func (h *hold) release(ctx context.Context, tried error) error {
 func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	keep := h.stopRenewals()
 	_ = h.calling.Begin(context.Background()) // the call in flight is bounded, and stopRenewals has cancelled ours
-	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(min(h.req.TTL, callBound)))
+	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(callBoundOf(h.req.TTL)))
 }
 
 // endRelease repeats a release whose first call came to err.

@@ -46,8 +46,9 @@ var brokenFaults = []breakage{
 	}},
 
 	// Connections that are forgotten.
-	{name: "calls go on over a dead connection", rejects: []string{"ForgottenConnectionsCostNoLease"}, harness: forgettable(1 << 10)},
-	{name: "a pool tries one dead connection after the other", rejects: []string{"ForgottenConnectionsCostNoLease"}, harness: forgettable(3)},
+	{name: "calls go on over a dead connection", rejects: []string{"ForgottenConnectionsCostNoLease"}, harness: forgettable(1<<10, true)},
+	{name: "a pool tries one dead connection after the other", rejects: []string{"ForgottenConnectionsCostNoLease"}, harness: forgettable(3, true)},
+	{name: "a release that vanished is not made again", rejects: []string{"ForgottenConnectionsDelayNoRelease"}, harness: forgettable(1, false)},
 
 	// One resource that hangs.
 	{name: "a batch is renewed one after the other", rejects: []string{"BatchIsRenewedBesideOneThatHangs", "OneThatHangsCostsOthersNoTime"},

@@ -14,6 +14,7 @@ import (
 // forgottenCases are about connections that a firewall has forgotten.
 var forgottenCases = []Case{
 	{Name: "ForgottenConnectionsCostNoLease", Needs: NeedForget, Alone: true, Run: forgottenConnectionsCostNoLease},
+	{Name: "ForgottenConnectionsDelayNoRelease", Needs: NeedForget, Alone: true, Run: forgottenConnectionsDelayNoRelease},
 }
 
 // pooled is how many calls are made at once: a pool then has so many connections, each of which is forgotten.
@@ -22,6 +23,9 @@ const pooled = 4
 // attemptOf is for how long the core waits for the first renewal of a lease with the default TTL of 10 s; the
 // second one it makes must succeed.
 const attemptOf = 3300 * time.Millisecond
+
+// releaseOf is for how long the core waits for a release.
+const releaseOf = 5 * time.Second
 
 // pauseBetween is how long it pauses before.
 const pauseBetween = 800 * time.Millisecond
@@ -75,5 +79,35 @@ func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 	}
 	if err != nil {
 		t.Errorf("Release: %v after two attempts", err)
+	}
+}
+
+// forgottenConnectionsDelayNoRelease: a release that vanished is made again over another connection, in the time of
+// one call. Else those who wait would wait for the TTL, as a holder that ends makes no other.
+func forgottenConnectionsDelayNoRelease(t testing.TB, h Harness) {
+	d := open(t, h)
+	base := newName(t)
+	var all []*contender
+	for i := range pooled {
+		all = append(all, holding(t, d, request(fmt.Sprint(base, "-", i))))
+	}
+	for _, c := range all {
+		c.renewed(longTTL) // pools test connections that were idle
+	}
+	h.Forget(t, d)
+	var calls sync.WaitGroup
+	for _, c := range all {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(context.Background(), releaseOf, errElsewhere)
+			defer cancel()
+			if err := c.releaseOnce(ctx); errors.Is(err, driver.ErrLost) {
+				t.Errorf("Release of %s: %v, but it was held", c.req.Resource, err)
+			}
+		})
+	}
+	calls.Wait()
+	next := open(t, h)
+	for _, c := range all {
+		contend(t, next, queued(request(c.req.Resource))).wins(Margin, "it was released over another connection")
 	}
 }

@@ -162,34 +162,36 @@ func (h holder) holder() driver.Holder {
 type state struct {
 	Resource string
 	Fence    uint64
+	Limit    int
 	Holders  []holder
 	Waiters  []holder
 }
 
 func stateOf(s driver.State) state {
-	of := state{Resource: s.Resource, Fence: s.Fence}
+	of := state{Resource: s.Resource, Fence: s.Fence, Limit: s.Limit}
 	for _, h := range s.Holders {
 		of.Holders = append(of.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		of.Waiters = append(of.Waiters, holder{Owner: w.Owner.Reveal(), Note: w.Note, Mode: w.Mode, Held: w.Waited})
+		of.Waiters = append(of.Waiters, holder{Owner: w.Owner.Reveal(), Note: w.Note, Mode: w.Mode, Weight: w.Weight, Held: w.Waited})
 	}
 	return of
 }
 
 func (s state) state() driver.State {
-	of := driver.State{Resource: s.Resource, Fence: s.Fence}
+	of := driver.State{Resource: s.Resource, Fence: s.Fence, Limit: s.Limit}
 	for _, h := range s.Holders {
 		of.Holders = append(of.Holders, h.holder())
 	}
 	for _, w := range s.Waiters {
-		of.Waiters = append(of.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Note: w.Note, Mode: w.Mode, Waited: w.Held})
+		of.Waiters = append(of.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Note: w.Note, Mode: w.Mode, Weight: w.Weight, Waited: w.Held})
 	}
 	return of
 }
 
 var kinds = map[string]error{
 	"busy": driver.ErrBusy, "lost": driver.ErrLost, "unsupported": driver.ErrUnsupported, "closed": driver.ErrClosed,
+	"barred": driver.ErrBarred, "too heavy": driver.ErrTooHeavy,
 }
 
 func (e *engine) answer(c call) (a answer) {

@@ -94,7 +94,7 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 	}
 	c.Note = note
 	req, err := s.requestOf(&c.Claim, c.TTL)
-	req.Queue = c.Queue || c.Wait > 0
+	req.Queue, req.WantedOnce = c.Queue || c.Wait > 0, c.Wanted && c.WantedOnce
 	return req, err
 }
 
@@ -163,7 +163,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 // renewClaim makes the driver's claim anew if the caller asks for something else.
 func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 	was := one.req
-	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil)) {
+	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce) {
 		s.forget(one)
 		one.driver = nil
 	}

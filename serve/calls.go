@@ -87,7 +87,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 	}
 	s.with(w, r, &c.Claim, c.TTL, func(ctx context.Context, one *claim) error {
 		if c.Wanted {
-			if err := s.asksRecall(one); err != nil {
+			if err := s.asksRecall(one, c.WantedOnce); err != nil {
 				return err
 			}
 		}

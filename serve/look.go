@@ -21,7 +21,7 @@ func (s *Server) abilities() wire.Abilities {
 		Fencing: f.Fencing, Shared: f.Shared, Fair: f.Fair, Wakes: f.Wakes, Resumes: f.Resumes,
 		MinTTL: wire.Ceil(f.MinTTL), Step: max(wire.Ceil(f.Step), 1), SessionTTL: wire.Millis(f.SessionTTL),
 		Inspects: operates, Evicts: operates, Raises: operates && f.Raises, Lingers: f.Lingers, Notes: f.Notes, Bars: f.Bars,
-		Tells: f.Tells, Recalls: f.Recalls, Keeps: f.Keeps, Weights: f.Weights, Limits: operates && f.Limits,
+		Tells: f.Tells, Recalls: f.Recalls, Keeps: f.Keeps, WantedOnce: f.Tells, Weights: f.Weights, Limits: operates && f.Limits,
 		MaxWait: wire.Millis(s.opts.MaxWait),
 	}
 	// A claim does no I/O before its first call.

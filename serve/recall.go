@@ -57,12 +57,12 @@ func (r *recall) comes() {
 
 // asksRecall has the claim's holder told that others wait. Where leases end with the instance's session, that is for the
 // acquire to say: the claim cannot be made anew. Requires the turn.
-func (s *Server) asksRecall(one *claim) error {
+func (s *Server) asksRecall(one *claim, once bool) error {
 	if one.recall != nil || !s.features.Tells || !s.features.Resumes {
 		return nil
 	}
 	s.forget(one)
-	one.driver = nil
+	one.driver, one.req.WantedOnce = nil, once
 	return s.use(one, one.req, true)
 }
 

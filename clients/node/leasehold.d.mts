@@ -86,6 +86,7 @@ export interface Features {
   tells?: boolean
   recalls?: boolean
   keeps?: boolean
+  wanted_once?: boolean
   weights?: boolean
   limits?: boolean
   max_wait_ms?: number

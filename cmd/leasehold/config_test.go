@@ -123,6 +123,10 @@ func TestRelativeHomeIsNone(t *testing.T) {
 	c := newCLI(t)
 	c.store, c.env = "", []string{"HOME=."}
 	contains(t, c.want(69, "run", "x", "--", "touch", "ran").stderr, "$HOME", "--store")
+	o := c.call("doctor")
+	if contains(t, o.stdout, "error  store  ", "$HOME", "--store"); o.code != 69 {
+		t.Errorf("doctor: exit code %d, want 69", o.code)
+	}
 	c.missing("ran")
 }
 

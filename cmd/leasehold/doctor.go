@@ -126,8 +126,12 @@ func (d *doctor) examine(ctx context.Context) error {
 	d.app.verbose = false // what it would tell stands in the findings
 	defer func() { d.app.verbose = verbose }()
 	var err error
-	if d.app.storeURL, err = stores.Resolve(d.store.value); err != nil {
+	switch d.app.storeURL, err = stores.Resolve(d.store.value); {
+	case errors.Is(err, stores.ErrURL):
 		return wrongURL(err, d.store)
+	case err != nil: // such as a home that is missing
+		d.add(driver.Finding{About: aboutStore, Level: driver.Unfit, Text: err.Error(), Advice: "set --store or LEASEHOLD_STORE"})
+		return nil
 	}
 	if d.missingFile() {
 		return nil

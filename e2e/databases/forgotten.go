@@ -132,3 +132,37 @@ func service(t testing.TB, url string) (ask func() error) {
 		return nil
 	}
 }
+
+// ReleaseAnswerLost releases a lease through name, a proxy that url leads to, which loses the answer, and forgets the
+// connection when another has the lease; direct leads past it. The release is made again: it neither ends the other's
+// lease nor says that its own was lost.
+func ReleaseAnswerLost(t *testing.T, url, direct string, name *servers.Proxy) {
+	holder := claimOf(t, byURL(t, url), driver.Request{Resource: "answered"})
+	next := claimOf(t, byURL(t, direct), driver.Request{Resource: "answered"})
+	release := func() error {
+		time.Sleep(10 * time.Millisecond) // another statement releases what was granted a moment ago
+		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		defer stop()
+		return holder.Release(ctx, driver.End{})
+	}
+	mustTry(t, holder)
+	if err := release(); err != nil { // which prepares the statement
+		t.Fatal(err)
+	}
+	mustTry(t, holder)
+	name.DropReplies()
+	released := make(chan error, 1)
+	go func() { released <- release() }()
+	until(t, "it is released", margin, func() bool {
+		_, err := next.Try(t.Context())
+		return err == nil
+	})
+	name.Forget()
+	name.Pass()
+	if err := <-released; errors.Is(err, driver.ErrLost) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Release: %v", err)
+	}
+	if _, err := next.Renew(t.Context(), time.Minute); err != nil {
+		t.Errorf("the next one's lease: %v", err)
+	}
+}

@@ -14,6 +14,14 @@ func TestMySQLForgottenConnections(t *testing.T) {
 	})
 }
 
+func TestMySQLReleaseAnswerLost(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		addr := start(t).Addr()
+		name := servers.StartProxy(t, addr)
+		databases.ReleaseAnswerLost(t, "mysql://root@"+name.Addr()+"/locks", "mysql://root@"+addr+"/locks", name)
+	})
+}
+
 func TestMySQLPoolIsKept(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		through := servers.StartProxy(t, start(t).Addr())

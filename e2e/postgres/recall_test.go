@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -17,9 +18,11 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/engine/httplock"
 	"github.com/leasehold-go/leasehold/engine/pglisten"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/serve"
 )
 
 // An owner is a claim that counts calls of Wanted.
@@ -79,6 +82,23 @@ func waits(t testing.TB, d driver.Driver, resource string) *owner {
 	o := asks(t, d, resource, func(req *driver.Request) { req.Queue, req.Wanted = true, nil })
 	o.refused(t)
 	return o
+}
+
+// served is a driver on a service of d.
+func served(t testing.TB, d driver.Driver) driver.Driver {
+	t.Helper()
+	s, err := serve.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(s)
+	t.Cleanup(func() { s.Drain(); web.Close(); s.Close() })
+	through, err := httplock.Connect(t.Context(), web.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { through.Close() })
+	return through
 }
 
 func soon(t testing.TB, what string, is func() bool) {
@@ -495,6 +515,19 @@ func TestPostgresTellsOnce(t *testing.T) {
 		}
 		sent(tc.all, name+": after a grant by a release, with nobody behind")
 		alone.told(t, "others have queued")
+	}
+	through := served(t, d)
+	for name, tc := range map[string]struct {
+		how  func(*driver.Request)
+		want int
+	}{"once": {once, 1}, "each": {each, 5}} {
+		holder := asks(t, through, "served/"+name, tc.how)
+		holder.granted(t)
+		for range 5 {
+			waits(t, other, "served/"+name)
+		}
+		sent(tc.want, name+": of five places, to a holder behind the service")
+		holder.told(t, "others have queued")
 	}
 	sharers := func(how func(*driver.Request)) func(*driver.Request) {
 		return func(req *driver.Request) { how(req); req.Mode, req.Queue = driver.Shared, false }

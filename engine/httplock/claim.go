@@ -70,6 +70,9 @@ func (c *claim) recall(wanted bool) {
 // asks reports whether the service is to tell the claim that others wait.
 func (c *claim) asks() bool { return c.req.Wanted != nil && c.d.features.Tells }
 
+// asksOnce reports whether one notice is enough until the next renewal.
+func (c *claim) asksOnce() bool { return c.asks() && c.req.WantedOnce && c.d.tellsOnce }
+
 func (c *claim) try(ctx context.Context) (_ driver.Grant, wanted bool, _ error) {
 	defer c.begin()()
 	c.listen(ctx)
@@ -110,7 +113,7 @@ func (c *claim) listen(ctx context.Context) {
 func (c *claim) acquire(ctx context.Context, watch watching, wait time.Duration) (wire.Grant, error) {
 	g := granted{claim: c}
 	call := c.next()
-	err := c.d.post(ctx, watch, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue, Wanted: c.asks()}, &g)
+	err := c.d.post(ctx, watch, wire.Acquire, wire.AcquireCall{Claim: call, TTL: c.d.millis(c.req.TTL), Wait: wire.Ceil(wait), Queue: c.req.Queue, Wanted: c.asks(), WantedOnce: c.asksOnce()}, &g)
 	if isSilent(err) {
 		c.silent = time.Now()
 		c.unanswered = cmp.Or(c.unanswered, call.Call)
@@ -157,7 +160,7 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 	c.resumes()
 	g := granted{claim: c}
 	err := c.d.again(ctx, func(bool) error {
-		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest), Wanted: c.asks()}, &g)
+		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest), Wanted: c.asks(), WantedOnce: c.asksOnce()}, &g)
 	})
 	if err != nil {
 		if errors.Is(err, driver.ErrLost) {

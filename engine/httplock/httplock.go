@@ -79,7 +79,9 @@ type service struct {
 type promises struct {
 	features driver.Features
 	bars     bool // it keeps the owner of an acquire out that may come late
-	inspects bool
+	// tellsOnce: it knows wire.AcquireCall.WantedOnce.
+	tellsOnce bool
+	inspects  bool
 }
 
 // Connect asks the service at base, such as "https://locks.internal:7400", for its features, and

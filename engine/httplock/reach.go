@@ -137,7 +137,7 @@ func (d *service) promised(a wire.Abilities) {
 		Tells: a.Tells, Recalls: a.Recalls && a.Inspects && !d.opts.NoEvents, Keeps: a.Keeps, Weights: a.Weights, Limits: a.Limits && a.Inspects,
 		MinTTL: wire.Duration(a.MinTTL), Step: max(wire.Duration(a.Step), time.Millisecond), SessionTTL: wire.Duration(a.SessionTTL),
 	}
-	d.inspects, d.bars = a.Inspects, a.Bars
+	d.inspects, d.bars, d.tellsOnce = a.Inspects, a.Bars, a.WantedOnce
 }
 
 // tooOldAgain is how long after an instance has said that a call may be too old it is made again: the instance stood still,

@@ -242,7 +242,7 @@ func TestAServiceThatDoesNotTellIsNotAsked(t *testing.T) {
 			return nil
 		}
 		text, err := io.ReadAll(r.Body)
-		text = bytes.ReplaceAll(text, []byte(`"tells":true,"recalls":true,"keeps":true,`), nil)
+		text = bytes.ReplaceAll(text, []byte(`"tells":true,"recalls":true,"keeps":true,"wanted_once":true,`), nil)
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		r.Header.Set("Content-Length", strconv.Itoa(len(text)))
 		return err

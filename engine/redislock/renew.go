@@ -11,7 +11,8 @@ import (
 )
 
 // refreshHistory is how often a lease is renewed with its history, which the renewals in
-// between leave alone: far below historyTTL.
+// between leave alone: far below historyTTL. The machine's sleep does not count. A lease that
+// outlives one has a TTL above it, which is below historyTTL/2, or each renewal has the history.
 const refreshHistory = time.Hour
 
 // historyWait is how long a renewal waits for its history.

@@ -72,8 +72,11 @@ func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValu
 		time.Sleep(l.site.late)
 		return nil, stateError("25006")
 	}
-	if strings.HasPrefix(text, "SELECT") {
+	switch {
+	case strings.HasPrefix(text, "SELECT"):
 		return rowOf("x"), nil
+	case strings.HasPrefix(text, "WITH gone AS (DELETE"):
+		return nil, nil // there is no place
 	}
 	return [][]sqldriver.Value{{int64(7)}}, nil
 }
@@ -185,6 +188,36 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 			t.Errorf("a slow statement was sent %d times", p.asked)
 		}
 	})
+}
+
+// A Release whose connection is dead is made again: what it finds ended, the first may have ended. One that the server takes
+// long for is not.
+func TestReleasesOverDeadConnectionsAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	for from, found := range map[phase]error{held: nil, queued: driver.ErrLost, idle: driver.ErrLost} {
+		for _, slow := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				p := &site{slow: time.Hour}
+				d := at(t, p, dialled.Open(p), 4)
+				c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+				if c.holds(7, time.Minute); from != held {
+					c.moves(nil, from)
+				}
+				p.move()
+				want, within := errMaybeReleased, 2*patience
+				if slow {
+					p.slow = 4 * patience
+					want, within = found, time.Minute
+					answersOthers(t, d, patience/2, 30*patience)
+				}
+				ctx, stop := context.WithTimeout(t.Context(), within)
+				defer stop()
+				if err := c.Release(ctx, driver.End{}); !errors.Is(err, want) || c.phase != over {
+					t.Errorf("in phase %d, slow %v: %v, in phase %d; want %v", from, slow, err, c.phase, want)
+				}
+			})
+		}
+	}
 }
 
 // answersOthers has calls beside those of a test answered again and again, for that long.

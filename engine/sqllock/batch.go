@@ -194,7 +194,7 @@ func (b *batches) isFree(name string) bool {
 const untold = -1
 
 // errMaybeReleased means that a release may have ended the lease, or found it ended.
-var errMaybeReleased = errors.New("sqllock: the resource has been granted since, which does not tell whether the lease was released or lost before")
+var errMaybeReleased = errors.New("sqllock: the lease is over, but the answer was lost that would tell whether it was released or lost before")
 
 // grantBatch returns the numbers of the leases that it has granted.
 func (d *Driver) grantBatch(ctx context.Context, all []request) (fences map[grantee]int64, err error) {

@@ -438,7 +438,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 // Forget implements driver.Forgetter. The place is kept for another process as long as for a Try.
 func (c *claim) Forget() {}
 
-// Release implements driver.Claim. It gives up the place as well.
+// Release implements driver.Claim. It gives up the place as well. One that has no answer is made once more, over another
+// connection: whoever waits would wait for the TTL. What the second finds ended, the first may have ended.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
 	c.d.watch.leaves(&c.req)
@@ -446,6 +447,17 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if c.recall != nil {
 		c.d.watch.ended(c.recall, false)
 	}
+	attempt, answer := c.d.doubt.calls().Begin(ctx)
+	err := c.release(attempt, how)
+	if again(ctx, answer, err) {
+		if err = c.release(ctx, how); errors.Is(err, driver.ErrLost) {
+			err = errMaybeReleased
+		}
+	}
+	return err
+}
+
+func (c *claim) release(ctx context.Context, how driver.End) error {
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
 		answered, err := c.giveTogether(ctx, how.Linger)
 		found := err == nil && answered == nil

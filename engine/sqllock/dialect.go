@@ -222,11 +222,6 @@ func (returning) number(ctx context.Context, on runner, text string, args ...any
 }
 
 func (returning) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
-	return counting(ctx, on, text, args...)
-}
-
-// counting is changed for databases that count the rows that a statement has written.
-func counting(ctx context.Context, on runner, text string, args ...any) (bool, error) {
 	n, err := written(ctx, on, text, args...)
 	return n > 0, err
 }

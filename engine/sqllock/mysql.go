@@ -231,7 +231,8 @@ func (m *mysql) number(ctx context.Context, on runner, text string, args ...any)
 }
 
 func (m *mysql) changed(ctx context.Context, on runner, text string, args ...any) (bool, error) {
-	return counting(ctx, on, text, m.arrange(text, args)...)
+	n, err := written(ctx, on, text, m.arrange(text, args)...)
+	return n > 0, err
 }
 
 // arrange puts the arguments of a text in the order in which it takes them.

@@ -95,6 +95,9 @@ type AcquireCall struct {
 	AtLeast int64 `json:"at_least_ms,omitempty"`
 	// Wanted asks for notices that others wait.
 	Wanted bool `json:"wanted,omitempty"`
+	// WantedOnce says that one notice is enough until the answer to the next renewal. Ask only an
+	// instance whose Abilities have it.
+	WantedOnce bool `json:"wanted_once,omitempty"`
 	// Details may come with a note, which is then their text, or without one.
 	Details *Details `json:"details,omitempty"`
 }
@@ -108,8 +111,10 @@ type NoteCall struct {
 // A RenewCall is the body of Renew.
 type RenewCall struct {
 	Claim
-	TTL    int64 `json:"ttl_ms"`
-	Wanted bool  `json:"wanted,omitempty"` // as an AcquireCall's: another instance may have served that
+	TTL int64 `json:"ttl_ms"`
+	// As an AcquireCall's: another instance may have served that.
+	Wanted     bool `json:"wanted,omitempty"`
+	WantedOnce bool `json:"wanted_once,omitempty"`
 }
 
 // A ReleaseCall is the body of Release.
@@ -235,6 +240,7 @@ type Abilities struct {
 	Tells      bool  `json:"tells"`
 	Recalls    bool  `json:"recalls"`
 	Keeps      bool  `json:"keeps"`
+	WantedOnce bool  `json:"wanted_once"`
 	Weights    bool  `json:"weights"`
 	Limits     bool  `json:"limits"`
 	MaxWait    int64 `json:"max_wait_ms"`

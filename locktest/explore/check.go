@@ -19,11 +19,15 @@ type lease struct {
 	resumes *lease    // the one of another process that goes on as this one
 	called  time.Time // when its holder asked for it
 	begun   time.Time
+	owner   string    // of its grant; see World.ownerOf
 	stale   bool      // it had ended before its holder got it
 	asked   time.Time // guarded by World.mu; when Release was called first
 	lingers time.Time // guarded by World.mu; until when nobody else may hold
 	evicted bool      // guarded by World.mu; somebody has begun to evict it, or its holder left it to another process
 }
+
+// Owner shadows that of the Lease, which would keep its grant from being kept.
+func (l *lease) Owner() string { return l.owner }
 
 // believes reports whether its holder may act on it, as far as it knows.
 func (l *lease) believes() bool { return !l.client.process.dead && l.Context().Err() == nil }
@@ -90,6 +94,7 @@ func (w *World) begins(l *lease, asked int) *lease {
 	l.begun = time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	l.owner = w.ownerOf(l)
 	l.evicted = w.ledger.evicted[l.Owner()]
 	w.checkToken(l, asked)
 	l.stale = !l.believes()
@@ -103,10 +108,19 @@ func (w *World) begins(l *lease, asked int) *lease {
 	default:
 		w.checkAlone(l)
 		w.checkLingers(l)
+		w.checkGivenBack(l)
 	}
 	w.ledger.untidy = w.ledger.untidy || l.wish.atLeast > 0
 	w.ledger.leases = append(w.ledger.leases, l)
 	return l
+}
+
+// checkGivenBack: where nothing happened, whoever waits for what another process keeps waits for a few uses, and not until
+// that process does without it. Requires World.mu.
+func (w *World) checkGivenBack(l *lease) {
+	if waited := l.begun.Sub(l.called); w.kept > 0 && w.recalls && w.changed.IsZero() && waited >= w.ttl(0.15) {
+		w.fail("%s waited %v for what is kept", l.client.name, waited)
+	}
 }
 
 // checkToken: tokens grow in the order of grants. All leases that began before one was asked for
@@ -240,7 +254,8 @@ func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known
 	return err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, leasehold.ErrReleased)
 }
 
-// checkReleased: between the grant of l and its Release, nobody of another process has held. A lease
+// checkReleased: between the grant of l and its Release, nobody of another process has held. What is kept is released by
+// what the engine said within that time. A lease
 // that was handed over is of its owner's first grant, which a moved clock may have ended before.
 func (w *World) checkReleased(l *lease) {
 	since, granted := false, make(map[string]time.Time)
@@ -249,7 +264,7 @@ func (w *World) checkReleased(l *lease) {
 			granted[o.Owner()] = o.called
 		}
 		after := granted[o.Owner()].After(l.begun) || !w.excused(o) // otherwise it may be from before
-		if since && after && !o.stale && o.Name() == l.Name() && o.client.process != l.client.process && o.Owner() != l.Owner() && o.begun.Before(l.asked) && !(o.shared() && l.shared()) {
+		if since && after && !o.stale && o.Name() == l.Name() && o.client.process != l.client.process && o.Owner() != l.Owner() && o.begun.Before(l.asked.Add(-w.kept)) && !(o.shared() && l.shared()) {
 			w.fail("Release of %s says released, but %s has held since", l.client.name, o.client.name)
 		}
 		since = since || o == l

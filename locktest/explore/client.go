@@ -56,6 +56,54 @@ func (c *client) acquire(wait bool, w wish) *lease {
 	return c.world.begins(&lease{Lease: got, client: c, wish: w, called: called}, asked)
 }
 
+// acquireAll is AcquireAll of both resources; nil: it has none.
+func (c *client) acquireAll() *leases {
+	if !c.ready("AcquireAll") {
+		return nil
+	}
+	ctx, end := c.mayCancel()
+	defer end()
+	called, asked, unanswered, w := time.Now(), c.world.asks(), c.process.unanswered(), wish{}
+	c.waitsFor(&w)
+	got, err := c.locker.AcquireAll(ctx, []string{other, resource})
+	c.waitsFor(nil)
+	if err != nil {
+		c.world.refused(c, true, w.user(), called, unanswered, err)
+		return nil
+	}
+	all := &leases{Leases: got}
+	for _, name := range got.Names() {
+		all.each = append(all.each, c.world.begins(&lease{Lease: got.Lease(name), client: c, wish: wish{of: name}, called: called}, asked))
+	}
+	return all
+}
+
+// leases are those of one acquireAll.
+type leases struct {
+	*leasehold.Leases
+	each []*lease
+}
+
+// releaseAll gives the leases up, and once more where the outcome is not known.
+func (c *client) releaseAll(all *leases) {
+	if all == nil || !c.ready("Release") {
+		return
+	}
+	for range 2 {
+		asked, lost := time.Now(), make([]bool, len(all.each))
+		for i, l := range all.each {
+			lost[i] = l.lost()
+		}
+		err, known := all.Release(context.Background()), true
+		for i, l := range all.each {
+			known = c.world.releases(l, asked, lost[i], err) && known
+		}
+		if known {
+			return
+		}
+	}
+}
+
 // waitsFor notes what the client waits for from now on.
 func (c *client) waitsFor(w *wish) {
 	c.world.mu.Lock()

@@ -19,10 +19,15 @@ import (
 func (p *Process) Link(name string, d driver.Driver) driver.Driver {
 	l := &link{process: p, name: name, inner: d}
 	l.pushes = p.Line(func() {})
-	if all, ok := d.(driver.BatchRenewer); ok {
-		return &batchLink{l, all}
+	all, renews := d.(driver.BatchRenewer)
+	if !renews {
+		return l
 	}
-	return l
+	renewer := &batchLink{l, all}
+	if tries, ok := d.(driver.BatchTrier); ok {
+		return &trierLink{renewer, tries}
+	}
+	return renewer
 }
 
 type link struct {
@@ -197,18 +202,25 @@ func (c *linkClaim) recall() {
 
 func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
 	c.endWake()
-	w, fair := c.link.process.world, c.link.inner.Features().Fair
-	o := c.call(ctx, "Try", func(ctx context.Context) outcome {
-		g, err := c.inner.Try(ctx)
-		w.tried(c.link.at(c.req.Resource), fair, &c.req, g, err)
-		return outcome{grant: g, err: err}
-	})
-	if busy, ok := errors.AsType[*driver.Busy](o.err); ok && busy.Wake != nil {
-		passed := *busy
-		passed.Wake = c.passWake(busy.Wake)
-		o.err = &passed
+	o := c.call(ctx, "Try", func(ctx context.Context) outcome { return c.tried(c.inner.Try(ctx)) })
+	return o.grant, c.passBusy(o.err)
+}
+
+// tried notes what the engine has answered to a Try.
+func (c *linkClaim) tried(g driver.Grant, err error) outcome {
+	c.link.process.world.tried(c.link.at(c.req.Resource), c.link.inner.Features().Fair, &c.req, g, err)
+	return outcome{grant: g, err: err}
+}
+
+// passBusy is the error of a Try, whose Wake passes the network.
+func (c *linkClaim) passBusy(err error) error {
+	busy, ok := errors.AsType[*driver.Busy](err)
+	if !ok || busy.Wake == nil {
+		return err
 	}
-	return o.grant, o.err
+	passed := *busy
+	passed.Wake = c.passWake(busy.Wake)
+	return &passed
 }
 
 func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
@@ -222,15 +234,21 @@ func (c *linkClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant,
 
 func (c *linkClaim) Release(ctx context.Context, how driver.End) error {
 	c.endWake()
-	op := "Release"
+	return c.call(ctx, ending(how), func(ctx context.Context) outcome { return c.released(c.inner.Release(ctx, how)) }).err
+}
+
+// released notes what the engine has answered to a Release.
+func (c *linkClaim) released(err error) outcome {
+	c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
+	return outcome{err: err}
+}
+
+// ending names a kind of Release.
+func ending(how driver.End) string {
 	if how.Linger > 0 {
-		op = "Linger"
+		return "Linger"
 	}
-	return c.call(ctx, op, func(ctx context.Context) outcome {
-		err := c.inner.Release(ctx, how)
-		c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
-		return outcome{err: err}
-	}).err
+	return "Release"
 }
 
 func (c *linkClaim) Note(ctx context.Context, note string) error {
@@ -359,60 +377,119 @@ func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
 	return err
 }
 
+// outcomes are the results of calls that were sent together.
+type outcomes []outcome
+
+// together sends calls of several claims as one message: they are lost, or late, together. serve serves those that are in
+// time, which it gets by their indices.
+func (l *link) together(ctx context.Context, op string, claims []*linkClaim, ops []string, serve func(ctx context.Context, inTime []int, answers outcomes)) outcomes {
+	lates := make([]func() bool, len(claims))
+	for i, c := range claims {
+		late, leave := c.enter(ops[i])
+		lates[i] = late
+		defer leave()
+	}
+	answers, err := ask(ctx, l, op, "", func(ctx context.Context) (outcomes, error) {
+		answers := make(outcomes, len(claims))
+		var inTime []int
+		for i := range claims {
+			if answers[i].err = errTooLate; !lates[i]() {
+				inTime = append(inTime, i)
+			}
+		}
+		all := func() { serve(ctx, inTime, answers) }
+		for _, i := range inTime {
+			inner := all
+			all = func() { answers[i] = claims[i].tell(ops[i], func() outcome { inner(); return answers[i] }) }
+		}
+		all()
+		return answers, nil
+	})
+	if err != nil {
+		return slices.Repeat(outcomes{{err: err}}, len(claims))
+	}
+	for i, c := range claims {
+		c.hear(answers[i])
+	}
+	return answers
+}
+
 // A batchLink is a link to a driver that renews in batches: one message has many renewals.
 type batchLink struct {
 	*link
 	all driver.BatchRenewer
 }
 
-// RenewAll sends all renewals as one message: they are lost, or late, together.
+// RenewAll sends all renewals as one message.
 func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	var lates []func() bool
-	for _, r := range renewals {
-		late, leave := r.Claim.(*linkClaim).enter("RenewAll")
-		lates = append(lates, late)
-		defer leave()
+	claims, ops := make([]*linkClaim, len(renewals)), slices.Repeat([]string{"RenewAll"}, len(renewals))
+	ttls := make([]time.Duration, len(renewals)) // the caller may reuse its slice before all is served
+	for i, r := range renewals {
+		claims[i], ttls[i] = r.Claim.(*linkClaim), r.TTL
 	}
-	served, err := ask(ctx, l.link, "RenewAll", "", func(ctx context.Context) (renewed, error) {
-		return l.serve(ctx, slices.Clone(renewals), lates), nil
-	})
-	for i := range renewals {
-		if r := &renewals[i]; err != nil {
-			r.Err = err
-		} else {
-			r.Grant, r.Err = served[i].grant, served[i].err
-			r.Claim.(*linkClaim).hear(served[i])
+	answers := l.together(ctx, "RenewAll", claims, ops, func(ctx context.Context, inTime []int, answers outcomes) {
+		inner := make([]driver.Renewal, len(inTime))
+		for n, i := range inTime {
+			inner[n] = driver.Renewal{Claim: claims[i].inner, TTL: ttls[i]}
 		}
+		l.all.RenewAll(ctx, inner)
+		for n, i := range inTime {
+			req := &claims[i].req
+			l.process.world.renewed(l.at(req.Resource), req.Owner, inner[n].Grant, inner[n].Err)
+			answers[i].grant, answers[i].err = inner[n].Grant, inner[n].Err
+		}
+	})
+	for i, o := range answers {
+		renewals[i].Grant, renewals[i].Err = o.grant, o.err
 	}
 }
 
-type renewed []outcome
+// A trierLink is a batchLink to a driver that tries and releases several claims at once, too.
+type trierLink struct {
+	*batchLink
+	tries driver.BatchTrier
+}
 
-func (l *batchLink) serve(ctx context.Context, renewals []driver.Renewal, lates []func() bool) renewed {
-	answers := make(renewed, len(renewals))
-	var inTime []driver.Renewal
-	var at []int
-	for i, r := range renewals {
-		if answers[i].err = errTooLate; !lates[i]() {
-			inTime, at = append(inTime, driver.Renewal{Claim: r.Claim.(*linkClaim).inner, TTL: r.TTL}), append(at, i)
+// TryAll sends all attempts as one message.
+func (l *trierLink) TryAll(ctx context.Context, trials []driver.Trial) {
+	claims, ops := make([]*linkClaim, len(trials)), slices.Repeat([]string{"Try"}, len(trials))
+	for i, t := range trials {
+		claims[i] = t.Claim.(*linkClaim)
+		claims[i].endWake()
+	}
+	answers := l.together(ctx, "TryAll", claims, ops, func(ctx context.Context, inTime []int, answers outcomes) {
+		inner := make([]driver.Trial, len(inTime))
+		for n, i := range inTime {
+			inner[n].Claim = claims[i].inner
 		}
-	}
-	serve := func() outcome {
-		l.all.RenewAll(ctx, inTime)
-		return outcome{}
-	}
-	for _, i := range at {
-		all := serve
-		serve = func() outcome {
-			answers[i] = renewals[i].Claim.(*linkClaim).tell("RenewAll", all)
-			return outcome{}
+		l.tries.TryAll(ctx, inner)
+		for n, i := range inTime {
+			answers[i] = claims[i].tried(inner[n].Grant, inner[n].Err)
 		}
+	})
+	for i, o := range answers {
+		trials[i].Grant, trials[i].Err = o.grant, claims[i].passBusy(o.err)
 	}
-	serve()
-	for i, r := range inTime {
-		req := &renewals[at[i]].Claim.(*linkClaim).req
-		l.process.world.renewed(l.at(req.Resource), req.Owner, r.Grant, r.Err)
-		answers[at[i]].grant, answers[at[i]].err = r.Grant, r.Err
+}
+
+// ReleaseAll sends all releases as one message.
+func (l *trierLink) ReleaseAll(ctx context.Context, endings []driver.Ending) {
+	claims, ops, hows := make([]*linkClaim, len(endings)), make([]string, len(endings)), make([]driver.End, len(endings))
+	for i, e := range endings {
+		claims[i], ops[i], hows[i] = e.Claim.(*linkClaim), ending(e.How), e.How
+		claims[i].endWake()
 	}
-	return answers
+	answers := l.together(ctx, "ReleaseAll", claims, ops, func(ctx context.Context, inTime []int, answers outcomes) {
+		inner := make([]driver.Ending, len(inTime))
+		for n, i := range inTime {
+			inner[n] = driver.Ending{Claim: claims[i].inner, How: hows[i]}
+		}
+		l.tries.ReleaseAll(ctx, inner)
+		for n, i := range inTime {
+			answers[i] = claims[i].released(inner[n].Err)
+		}
+	})
+	for i, o := range answers {
+		endings[i].Err = o.err
+	}
 }

@@ -109,6 +109,20 @@ func (k *asked) Try(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
+// ownerOf returns the owner of a grant. Whoever asks the Lease may act for it, so that the grant is not kept any more; where
+// grants are kept, it is the owner of the last claim of its client that holds or may. Requires World.mu.
+func (w *World) ownerOf(l *lease) string {
+	if w.kept == 0 {
+		return l.Lease.Owner()
+	}
+	for _, k := range slices.Backward(w.ledger.asked) {
+		if k.client == l.client && k.req.Resource == l.Name() && k.over.IsZero() && (k.holds || k.trying) {
+			return k.req.Owner
+		}
+	}
+	return ""
+}
+
 // ends notes that the claim has come to its end. Requires World.mu.
 func (k *asked) ends() {
 	k.trying, k.holds, k.queued = false, false, time.Time{}

@@ -11,6 +11,7 @@ type scenario struct {
 	does  string                       // for people
 	apart bool                         // each client has a Locker of its own, so that those of a process contend too
 	asks  bool                         // claims want to know of others who wait; each client has a Locker of its own
+	kept  float64                      // for how many TTLs Lockers keep what was released; with asks
 	// scripts returns the scripts of the clients of each process, by what they share.
 	scripts func() [][]func(c *client)
 }
@@ -31,6 +32,19 @@ func holds(n int, ttls float64, w wish) func(c *client) {
 			l := c.acquire(true, w)
 			c.keep(l, ttls)
 			c.release(l)
+		}
+	}
+}
+
+// holdsAll is holds for both resources together.
+func holdsAll(n int, ttls float64) func(c *client) {
+	return func(c *client) {
+		for range n {
+			all := c.acquireAll()
+			if all != nil {
+				c.waits(c.world.ttl(ttls), all.Context().Done())
+			}
+			c.releaseAll(all)
 		}
 	}
 }
@@ -104,6 +118,11 @@ var scenarios = []scenario{
 		name: "pairs", does: "two processes acquire and release two resources twice, at the same time, and one looks who holds",
 		scripts: of(process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other}), looks},
 			process{holds(2, 0.3, wish{}), holds(2, 0.3, wish{of: other})}),
+	},
+	{
+		name: "both", does: "two processes acquire two resources at once, twice, and a third one of them and the other by itself",
+		scripts: of(process{holdsAll(2, 0.2)}, process{after(0.1, holdsAll(2, 0.2))},
+			process{after(0.15, holds(1, 0.2, wish{of: other})), after(0.5, holds(1, 0.2, wish{}))}),
 	},
 	{
 		name: "left", does: "one process keeps a lease, and leaves a second, of a longer TTL since, to its end, and another wants that",
@@ -213,6 +232,21 @@ var scenarios = []scenario{
 		needs: func(f driver.Features) bool { return f.Tells },
 		apart: true, asks: true,
 		scripts: of(process{yields(0.1)}, process{after(0.4, yields(0.1))}, process{after(0.6, holds(1, 0.1, wish{}))}),
+	},
+	{
+		name: "kept", does: "one process locks again what it keeps, an operator evicts it, and another process waits twice and only tries once",
+		needs: func(f driver.Features) bool { return f.Keeps && f.Tells && f.Fencing },
+		apart: true, asks: true, kept: 0.25,
+		scripts: of(process{func(c *client) {
+			for range 7 {
+				holds(1, 0.05, wish{})(c)
+				c.pause(0.2)
+			}
+		}}, process{after(0.56, holds(2, 0.05, wish{})), after(1.1, func(c *client) {
+			l := c.acquire(false, wish{})
+			c.keep(l, 0.05)
+			c.release(l)
+		})}, process{after(0.1, (*client).evict)}),
 	},
 	{
 		name: "inherit", does: "one leaves to a second process a lease that was handed over to it, beside a third",

@@ -46,11 +46,12 @@ func play(t *testing.T, h *Harness, sc *scenario, p policy, states map[uint64]st
 // play runs the scenario until everybody has gone.
 func (w *World) play(t *testing.T, sc *scenario) {
 	connect := w.harness.New(w)
+	w.kept = w.ttl(sc.kept)
 	w.tick()
 	var lockers []*leasehold.Locker
 	var drivers []driver.Driver
-	locks := func(d driver.Driver, name string) *leasehold.Locker {
-		l, err := leasehold.New(d, &leasehold.Options{TTL: w.harness.TTL, Note: name, Trace: w.told.Trace})
+	locks := func(d driver.Driver, name string, keep time.Duration) *leasehold.Locker {
+		l, err := leasehold.New(d, &leasehold.Options{TTL: w.harness.TTL, Note: name, Trace: w.told.Trace, Keep: keep})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func (w *World) play(t *testing.T, sc *scenario) {
 				if sc.asks {
 					its = asking(d, c)
 				}
-				locker = locks(its, name)
+				locker = locks(its, name, w.kept)
 				lockers = append(lockers, locker)
 			}
 			c.locker = locker
@@ -100,7 +101,7 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		}
 		w.awaitArrival()
 		w.checkFreed()
-		checker := locks(open("checker"), "checker")
+		checker := locks(open("checker"), "checker", 0)
 		if w.harness.Tidy && !w.lossy.Load() && !w.untidy() {
 			w.checkLeft(checker)
 		}

@@ -59,6 +59,7 @@ type checks struct {
 	seen      map[string]driver.State // of the engine, after the last event
 	fair      bool                    // the engine is
 	recalls   bool                    // the engine tells holders at once of those who wait
+	kept      time.Duration           // for how long Lockers keep what was released
 }
 
 // A journal is what there is to tell of the schedule.

@@ -87,6 +87,7 @@ class Features(TypedDict, total=False):
     tells: bool
     recalls: bool
     keeps: bool
+    wanted_once: bool
     weights: bool
     limits: bool
     max_wait_ms: int
