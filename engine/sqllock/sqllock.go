@@ -98,6 +98,7 @@ type Driver struct {
 	guard   *fence.SQL
 	watch   *watcher // a pointer: it has owners, which fmt does not find there
 	batches *batches // a pointer, as it has names
+	roomy   *names   // of shared resources that had room for another claim when their rows were last read
 	closed  atomic.Bool
 	gates
 }
@@ -136,6 +137,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
 	d.batches = newBatches(d)
+	d.roomy = new(names)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }
