@@ -1,9 +1,9 @@
 // Package rounds lets concurrent changes of one value share a write.
 //
 // A store that writes a value only if nobody else has written it meanwhile serves one of many
-// concurrent changes. All others read again and repeat their work. In one process this need not
-// happen: while a change of a value is under way, others gather, and the next round makes all of
-// them by one read and one write. A change that meets no others runs as if it were alone.
+// concurrent changes. All others read again and repeat their work. Within one process that is not
+// necessary. While a change of a value is under way, others gather. The next round makes all of them
+// by one read and one write. A change that meets no others runs as if there were no rounds.
 package rounds
 
 import (
