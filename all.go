@@ -27,15 +27,15 @@ type Leases struct {
 //		leasehold.For("total", leasehold.Limit(100), leasehold.Weight(3)))
 //
 // AcquireAll asks for all names at once. If some are busy, it keeps those that sort before the
-// first busy one and gives up the others. It waits for its turn at the busy one, and asks for
-// the rest again. A waiting caller thus holds only names that sort before the one it waits for.
-// So callers never wait for each other in a circle, in whatever order they list the names.
-// AcquireAll queues as Acquire does: a caller that wants several names is not overtaken, and
-// waits for each name at most once. Leases that are acquired one by one inside others do not
-// follow that order.
+// first busy one and gives up the others. It waits for its turn at the busy one, and asks for the
+// rest again. A waiting caller thus holds only names that sort before the one it waits for. So
+// callers never wait for each other in a circle, in whatever order they list the names. At each
+// name AcquireAll queues as Acquire does: it is not overtaken there, and waits for each name at
+// most once. Leases that are acquired one by one inside others do not follow that order.
 //
-// With Wait(0) it asks for the smallest name first, and for the rest at once. Among callers that
-// want the same names, one gets them. Callers whose names only overlap may refuse each other.
+// With Wait(0) it asks for the name that sorts first, and then for all others together. Among
+// callers that want the same names, one gets them. Callers whose names only overlap may refuse each
+// other.
 //
 // AcquireAll returns the errors of Acquire, for the name that failed, or [ErrLost] if a lease
 // was lost during the wait for the others. On error nothing is held.
@@ -101,9 +101,9 @@ func (r *request) applyOwn(name string) {
 
 // DoAll is [Locker.Do] for several resources. It acquires them as [Locker.AcquireAll] does and
 // calls fn with a context that ends when any of the leases or ctx ends. It releases all of them,
-// even if fn panics, and returns fn's error. If any lease ended before fn did, the error also
-// matches [ErrLost], even if fn returned nil: roll back. Any other error means that the outcome
-// of some release is unknown.
+// even if fn panics, and returns the joined errors of fn and of the releases. If any lease ended
+// before fn did, the error matches [ErrLost], even if fn returned nil: roll back. After any other
+// error of a release its outcome is unknown.
 //
 // Inside fn, [AllFromContext] returns the leases, for their tokens.
 func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {

@@ -52,17 +52,16 @@ func (a *acquisition) contend() (err error) {
 			}
 			a.late = true
 		case isBusy:
-			refusal := &BusyError{Resource: a.name, Holder: holderOf(busy.Holder)}
 			if !a.waits {
-				return refusal
+				return a.refusal(busy)
 			}
 			if !a.pace.Queued {
 				l.queue.refuse(a.name)
 			}
 			if !a.pace.Queued || a.pace.Fails > 0 {
-				a.trace(Event{Step: StepQueued, Err: refusal})
+				a.trace(Event{Step: StepQueued, Err: a.refusal(busy)})
 			}
-			a.waitState.refused(refusal)
+			a.waitState.heldBy(busy.Holder)
 			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.receiveGrant(busy) {
 				return nil
 			}
@@ -79,6 +78,11 @@ func (a *acquisition) contend() (err error) {
 			return a.waitState.waitError(a.name, err)
 		}
 	}
+}
+
+// refusal is the engine's, as callers know it.
+func (a *acquisition) refusal(busy *driver.Busy) *BusyError {
+	return &BusyError{Resource: a.name, Holder: holderOf(busy.Holder)}
 }
 
 // receiveGrant stores the grant that followed a refusal without another Try, and reports whether
@@ -139,13 +143,20 @@ func errTooLate(ttl time.Duration) error {
 
 // waitState is the latest that a waiter knows about what keeps it waiting.
 type waitState struct {
-	refusal *BusyError // nil: the holder is unknown
-	at      time.Time  // when the engine refused; zero: it has not refused yet
-	failed  error      // the last error
+	refusal *BusyError    // nil: the holder is holder
+	holder  driver.Holder // as the engine describes it; zero: unknown
+	at      time.Time     // when the engine refused; zero: it has not refused yet
+	failed  error         // the last error
 }
 
 // refused records a refusal that was just received.
 func (h *waitState) refused(by *BusyError) { h.refusal, h.at = by, time.Now() }
+
+// heldBy records a refusal by the engine. Its note is not parsed: a waiter in a long queue is refused
+// every few seconds, and few waits end in an error that names the holder.
+func (h *waitState) heldBy(holder driver.Holder) {
+	h.refusal, h.holder, h.at = nil, holder, time.Now()
+}
 
 // errNoAnswer means that it is unknown whether others hold the resource.
 var errNoAnswer = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
@@ -157,11 +168,10 @@ func (h *waitState) waitError(name string, cause error) error {
 	case !errors.Is(cause, errWaited):
 		return cause
 	case !h.at.IsZero():
-		busy := &BusyError{Resource: name}
 		if h.refusal != nil {
-			busy.Holder = h.refusal.Holder.later(time.Since(h.at))
+			return &BusyError{Resource: name, Holder: h.refusal.Holder.later(time.Since(h.at))}
 		}
-		return busy
+		return &BusyError{Resource: name, Holder: holderOf(h.holder.Later(time.Since(h.at)))}
 	case h.failed != nil:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, h.failed)
 	}

@@ -22,7 +22,7 @@ type Details struct {
 	Link    string            // http or https URL with more information, such as the log of a build; without a password
 	Labels  map[string]string // anything else
 	Text    string            // a line of free text, see [Note]
-	Kind    string            // "", or one of the constants below
+	Kind    string            // "", or one of the Holder constants
 
 	// Preference is a candidate's preference for leadership, see the option of the same name. Most
 	// candidates have 0.
@@ -31,7 +31,7 @@ type Details struct {
 
 // Values of Details.Kind. Treat any other value as "".
 const (
-	// HolderManual is a lease that is not renewed by design. It is the default with [NoRenew].
+	// HolderManual is a lease that is, by design, not renewed. It is the default with [NoRenew].
 	HolderManual = details.Manual
 	// HolderOnce keeps a resource after a finished job, as with [OncePer]. The label "exit" is
 	// the job's exit code, if it is known.

@@ -1,5 +1,5 @@
 // Package leasehold provides distributed locks: among many processes that want the same
-// resource, one at a time holds it.
+// resource, one at a time holds it, or a limited number share it.
 //
 // A [Locker] works on any driver: memory for tests, a package in the folder engine, or one that
 // package stores opens by URL. [Locker.Do] calls a function under a lock. [Locker.Acquire] waits
@@ -12,20 +12,23 @@
 // lease ends no later than its deadline, whatever the network does. The Locker reads this
 // process's monotonic clock before it sends the call that grants or renews the lease. The deadline
 // is that instant plus the TTL, less an allowance for clocks that run at different rates. The
-// engine starts to count later, so it grants a successor only once the context has ended. A
-// machine that sleeps is the one exception: see Clocks.
+// engine starts to count later, so it grants a successor only once the context has ended.
+//
+// The exceptions are a machine that sleeps, an engine's clock that jumps (see Clocks),
+// [Locker.Evict], and an engine that loses a grant, as in a failover. Then only fencing tokens
+// protect the resource.
 //
 // On engines whose Features include Fencing, each grant has a fencing token that is greater than
-// all earlier ones of its resource.
+// all earlier ones of its resource. The page of each engine says when it may lose them.
 //
 // Release reports what is known: released, lost before ([ErrLost]), or unknown (any other
 // error). Within [Options.HandOver] of a grant it may hand the lease to a waiter in the same
-// process. Within [Options.Keep] of the engine's last word it may keep the lease for the next call.
-// It then reports released without asking the engine.
+// process. Within [Options.Keep] of the engine's last confirmation it may keep the lease for the
+// next call. In both cases it returns nil without asking the engine.
 //
-// A call that fails leaves neither a lock nor a place in a queue; if it cannot clean up, what is
-// left ends with its TTL. A call whose first answer was lost finds its own grant, and does not wait
-// for it.
+// A call that fails leaves neither a lock nor a place in a queue. If it cannot reach the engine to
+// clean up, what is left ends with its TTL. If the answer to a call is lost, its retry finds the
+// grant and does not wait for it.
 //
 // # What no lock can guarantee
 //
@@ -45,11 +48,11 @@
 // early, and their holders learn of it at their next renewal. This process's clock may show any
 // time, but must not run slower than the engine's by more than [Options.Drift].
 //
-// When a machine sleeps, its monotonic clock stops but the engine's does not, so a successor may
-// be granted meanwhile. On Linux, deadlines count the sleep (CLOCK_BOOTTIME). A lease that ended
+// When a machine sleeps, its monotonic clock stops but the engine's does not, so a successor may be
+// granted meanwhile. On Linux, deadlines count the sleep (CLOCK_BOOTTIME). A lease that ended
 // during the sleep ends just after the machine wakes up, with a cause that says how long the
-// machine slept. The context's Err and Release report it at once, but for a moment others see
-// both holders. Other systems, such as macOS and Windows, do not report the sleep. There a lease
-// may look live for as long as the machine slept, until the next renewal or the deadline ends
-// it.
+// machine slept. The context's Err and Release report it at once, but for a moment its Done channel
+// may be open while a successor holds the resource. Other systems, such as macOS and Windows, do
+// not report the sleep. There a lease may look live for as long as the machine slept, until the
+// next renewal or the deadline ends it.
 package leasehold

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// Errors to test for with errors.Is. Any other error of a call to the engine means that the
-// outcome is unknown.
+// Errors to test for with errors.Is. After ErrReadOnly, ErrFull, or any other error of a call to
+// the engine, the outcome is unknown.
 var (
 	// ErrBusy: the lease was refused, or not granted within Wait. Nothing is held or queued.
 	// errors.As finds a *BusyError with the holder.
@@ -45,12 +45,10 @@ var (
 	// once. A wait that has begun continues, because the rights may come back.
 	ErrDenied = driver.ErrDenied
 	// ErrReadOnly: the engine answers but accepts no writes, as a replica does. It grants and
-	// renews nothing. The outcome of the call is unknown. Waits continue, because the engine may
-	// accept writes again.
+	// renews nothing. Waits continue, because the engine may accept writes again.
 	ErrReadOnly = driver.ErrReadOnly
 	// ErrFull: the engine answers but is full, and grants nothing. Some engines still renew and
-	// release leases. The outcome of the call is unknown. Waits continue, because somebody may
-	// free space.
+	// release leases. Waits continue, because somebody may free space.
 	ErrFull = driver.ErrFull
 	// ErrClosed: the Locker was closed.
 	ErrClosed = driver.ErrClosed
@@ -60,8 +58,8 @@ var (
 type BusyError struct {
 	Resource string // the one that is held
 	// Holder is the one that the engine named last, or zero if the engine names none. Held and
-	// Left are as of the return of the call. Left is 0 if the lease must have been renewed since
-	// the engine named it.
+	// Left are as of the return of the call. Left is 0 if the time that the engine named has
+	// passed.
 	Holder Holder
 }
 

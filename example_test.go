@@ -22,6 +22,8 @@ func Example() {
 	})
 	if errors.Is(err, leasehold.ErrLost) {
 		fmt.Println("another may have shipped it meanwhile: roll back")
+	} else if err != nil {
+		log.Print(err)
 	}
 	// Output: shipping order 42
 }

@@ -22,13 +22,16 @@ func ExampleWeight() {
 	defer locks.Close()
 	const size = 24
 	var used, most atomic.Int64
+	train := func(ctx context.Context, gigabytes int) error {
+		if now := used.Add(int64(gigabytes)); now > most.Load() {
+			most.Store(now)
+		}
+		defer used.Add(-int64(gigabytes))
+		return nil
+	}
 	job := func(gigabytes int) {
 		err := locks.Do(ctx, "gpu/0", func(ctx context.Context) error {
-			if now := used.Add(int64(gigabytes)); now > most.Load() {
-				most.Store(now)
-			}
-			defer used.Add(-int64(gigabytes))
-			return nil // train, and stop when ctx ends
+			return train(ctx, gigabytes) // stops when ctx ends
 		}, leasehold.Limit(size), leasehold.Weight(gigabytes))
 		if err != nil {
 			log.Print(err)

@@ -28,21 +28,20 @@ const termPause = 2 * waiting.PollLast
 // Lead campaigns for name, calls fn while it leads, and steps down when fn returns. It then
 // campaigns again, behind those already waiting, until ctx ends.
 //
-// fn's context ends with its term: if the lease is lost, by Resign, for a candidate of higher
-// [Preference], or with ctx. [FromContext]
-// returns its lease, whose token grows from term to term. When the context ends, fn must return
-// soon. The lease is renewed until fn has returned, and is given up only then. Unless the lease
-// is lost, nobody else leads while fn still runs, on this or any other machine. Like every
-// holder, fn sends its token with each write.
+// fn's context ends with its term: when the lease is lost, Resign is called, a candidate of higher
+// [Preference] waits, or ctx ends. [FromContext] returns its lease, whose token grows from term to
+// term. When the context ends, fn must return soon. The lease is renewed until fn has returned, and
+// is given up only then. Unless the lease is lost, nobody else leads while fn still runs, on this
+// or any other machine. Like every holder, fn sends its token with each write.
 //
 // If fn returns nil, its term ends. If fn returns an error, Lead ends and returns it. An error
 // that fn returns after the end of its term does not end Lead.
 //
-// Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire. The
-// first campaign returns any such error; later ones return only an error that another attempt
-// cannot help. Lead returns [ErrBusy] if a campaign takes longer than Wait. Shared and Limit are
-// [ErrInvalidOption]. After an error nothing is held, unless the error says that the outcome of
-// the last release is unknown.
+// Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire. The first
+// campaign returns any such error; later ones return only an error that another attempt cannot
+// help. Lead returns [ErrBusy] if a campaign takes longer than Wait. It refuses Shared and Limit
+// with [ErrInvalidOption]. After an error nothing is held, unless the error says that the outcome
+// of the last release is unknown.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	r := request{leads: true}
 	err := r.fill(l, name, opts)

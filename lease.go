@@ -163,9 +163,10 @@ func (le *Lease) live() error {
 // Release releases the lease and ends its context. It works even if ctx has ended: the call to
 // the engine is limited by the TTL and by 5 seconds.
 //
-// Release returns nil if the lease was released, or handed over or kept inside the process, for
-// which the engine is not asked. The engine granted a lease that is handed over no longer ago than
-// [Options.HandOver]. It confirmed a lease that is kept no longer ago than [Options.Keep].
+// Release returns nil if the lease was released. It also returns nil, without asking the engine, if
+// the lease was handed over or kept inside the process. A lease is handed over only within
+// [Options.HandOver] of its grant, and kept only within [Options.Keep] of the engine's last
+// confirmation.
 //
 // Release returns [ErrLost] if the lease had ended before, so that another may have held the
 // resource meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After

@@ -109,9 +109,9 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*
 }
 
 // Do acquires name, calls fn with a context that ends when the lease or ctx does, and releases
-// the lease, even if fn panics. It returns the error of Acquire or of fn. If the lease ended
-// before fn did, the error also matches [ErrLost], even if fn returned nil: roll back. Any other
-// error means that the outcome of the release is unknown.
+// the lease, even if fn panics. It returns the error of Acquire, or the joined errors of fn and of
+// the release. If the lease ended before fn did, the error matches [ErrLost], even if fn returned
+// nil: roll back. After any other error of the release its outcome is unknown.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Acquire(ctx, name, opts...)
 	if err != nil {

@@ -32,10 +32,9 @@ const onceSlack = 10
 // delays others for Options.TTL at most. They are delayed for the whole time only if the answer
 // to the second request is lost and the clean-up fails as well.
 //
-// OncePer combines [AtLeast], TTL, [NoRenew] and Wait(0), and engines without AtLeast refuse it.
-// Three options are [ErrInvalidOption] beside it: AtLeast, which would set another length;
-// [Shared] without [Limit], which keeps nobody out; and a [Wait] above 0. With that, the job would
-// run twice in a period.
+// OncePer combines [AtLeast], TTL, [NoRenew] and Wait(0), and engines without AtLeast refuse it. It
+// refuses three options with [ErrInvalidOption]. AtLeast would set another length, [Shared] without
+// [Limit] keeps nobody out, and with a [Wait] above 0 the job would run twice in a period.
 //
 // A job that runs at most once may not run at all, or stop halfway. For an effect that must
 // happen exactly once, see fence.Once.

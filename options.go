@@ -27,8 +27,9 @@ const (
 
 // Options configure a Locker. The zero value of each field is its default.
 type Options struct {
-	// TTL is the length of leases. Zero means DefaultTTL, or the driver's Features.SessionTTL if
-	// it has one. It must be at least the driver's Features.MinTTL.
+	// TTL is the length of leases, which are renewed every third of it. Zero means DefaultTTL, or
+	// the driver's Features.SessionTTL if it has one. It must be at least the driver's
+	// Features.MinTTL.
 	TTL time.Duration
 	// Drift is the fraction of each TTL that the deadline leaves out, because clocks run at
 	// different rates. Zero means DefaultDrift. It must be below 0.5.
@@ -38,25 +39,26 @@ type Options struct {
 	// value turns hand-overs off.
 	//
 	// Other processes wait that much longer for their turn. If the engine loses the grant
-	// meanwhile, this process does not notice at once. Release returns nil, and the next
-	// goroutine has a lease that may overlap with another process's, with a smaller token.
-	// Therefore the time counts from the engine's answer and is checked again when the next
+	// meanwhile, this process does not notice at once. Release returns nil, and the lease of the
+	// next goroutine may overlap with another process's, whose token is larger. To keep that
+	// short, the time counts from the engine's answer and is checked again when the next
 	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
 	//
 	// Until then the engine shows the note and the details of the goroutine that had the lease
 	// before. On an engine that cannot change them, a lease is handed over only to the same note.
 	HandOver time.Duration
 	// Keep is how long a released lease may be kept for the next call of this Locker. Zero, the
-	// default, turns it off; the least value is 10 ms. A released exclusive lease is kept if no
+	// default, turns it off; the minimum is 10 ms. A released exclusive lease is kept if no
 	// other process waits for it. The next Acquire or TryAcquire takes it without a call to the
 	// engine, with the next token. So it is cheap to lock the same name again and again.
 	//
-	// A lease is kept, and a kept lease is taken, no later than Keep after the engine last confirmed
-	// it. While it is used, the engine is asked twice in that time, in the background. A kept lease
-	// that is not used is given back. So is one that another process waits for: at once on engines
-	// with Recalls in their [driver.Features], else within Keep. Its grant is then not kept again.
-	// A TryAcquire of another process waits for that, about two round trips. If this process ends
-	// without Close, others wait for the rest of the TTL.
+	// A lease can be kept, and taken by the next call, only within Keep of the engine's last
+	// confirmation. While the lease is used, the engine is asked twice in that time, in the
+	// background. A kept lease is given back if no call uses it, or if another process waits for
+	// it. That happens at once on engines with Recalls in their [driver.Features], else within
+	// Keep. Its grant is then not kept again. A TryAcquire of another process waits until the lease
+	// is given back, for about two round trips. If this process ends without Close, others wait for
+	// the rest of the TTL.
 	//
 	// If the engine loses the grant meanwhile, this process does not notice at once: see HandOver,
 	// which must not be negative. Leases with NoRenew, AtLeast, MaxHold, Yields or a Details.Kind
@@ -70,7 +72,8 @@ type Options struct {
 	// NUL, of at most driver.MaxNote bytes. Empty means host, program and process id.
 	Note string
 	// Details are what others see for a holder or waiter. Zero values of Host, User, PID,
-	// Program and Started are filled in if there is room, the last two only for this process.
+	// Program and Started are filled in if there is room. The last two are filled in only if PID
+	// is this process's.
 	Details Details
 	// Trace is called with each event of the Locker. Nil costs nothing. See LogTrace, TraceAll,
 	// and the modules leaseholdotel and leaseholdprom.
@@ -114,8 +117,8 @@ func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 // Limit requests one of at most n shared leases, as a semaphore does, or leases whose weights
 // together are at most n; see [Weight]. It implies [Shared]. n must be from 1 to [driver.MaxWeight].
 //
-// All users of a semaphore should name the same n. If they do not, the smallest limit counts,
-// of all holders and of the caller. Beside two holders without a limit, Limit(2) is refused.
+// All users of a semaphore should name the same n. If they do not, the smallest counts, among the
+// holders' limits and the caller's. Beside two holders without a limit, Limit(2) is refused.
 // Beside two holders of which one has Limit(2), a caller without a limit is refused. A smaller
 // limit ends no lease: it takes full effect when the earlier leases have ended.
 func Limit(n int) Option {
@@ -129,7 +132,7 @@ func Limit(n int) Option {
 
 // Weight lets the lease use w of the limit, such as the memory that a job takes. Without it a lease
 // uses 1. It implies [Shared]. w must be from 1 to [driver.MaxWeight]. A call whose weight is above
-// its limit is [ErrTooHeavy].
+// its limit returns [ErrTooHeavy].
 //
 // Calls are served in the order of their first attempt, whatever their weights. A heavy call at the
 // head of the queue waits until there is room for it, and light ones behind it wait too, even if
@@ -153,8 +156,8 @@ func TTL(d time.Duration) Option {
 // Wait limits how long a call waits for other holders. After that the call returns [ErrBusy], or
 // the error that [Locker.Acquire] documents for an engine that has not answered. The time counts
 // from the start of the call and includes the engine's answers. The call may return a little
-// later, after it has cleaned up at the engine. The context limits the call as well. A negative
-// d is [ErrInvalidOption].
+// later, after it has cleaned up at the engine. The context limits the call as well. A call with a
+// negative d returns [ErrInvalidOption].
 //
 // Wait(0) asks once, like [Locker.TryAcquire]. The call is then limited by the TTL, by 5 seconds
 // and by the context. Wait limits the whole of [Locker.AcquireAll], and each campaign of
@@ -183,8 +186,8 @@ func MaxHold(d time.Duration) Option {
 // held without an owner. Engines without Lingers in their [driver.Features] refuse AtLeast with
 // [ErrUnsupported].
 //
-// AtLeast applies only to a lease that is released. A lease that is lost, because its holder was
-// killed or by [MaxHold], ends with its TTL, even if d is longer. [OncePer] sets a TTL as long
+// AtLeast applies only to a lease that is released. A lease that is lost ends with its TTL, even if
+// d is longer: its holder was killed, or [MaxHold] ended it. [OncePer] sets a TTL as long
 // as d. If the lease was held for longer than d, Release frees the resource at once. Others wait
 // for the rest of d as they wait for a holder, so a shorter [Wait] ends in [ErrBusy]. The lease
 // is not handed over inside the process.
@@ -193,8 +196,8 @@ func AtLeast(d time.Duration) Option {
 }
 
 // Reentrant lets a holder acquire its resource again with its lease's context. The nested lease
-// shares token and deadline, and the last Release frees the resource. An exclusive lease inside
-// a shared one is [ErrDeadlock], and so is a heavier one inside a lighter one.
+// shares token and deadline, and the last Release frees the resource. [ErrDeadlock] refuses an
+// exclusive lease inside a shared one, and a heavier one inside a lighter one.
 func Reentrant() Option { return func(r *request) { r.reentrant = true } }
 
 // Note replaces [Options.Note] for this lease, with the same bounds. After a hand-over inside the

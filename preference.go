@@ -10,9 +10,9 @@ import (
 
 // Preference sets the rank of a candidate in [Locker.Lead]. When a candidate of higher preference
 // waits, a leader with a Preference steps down: its context ends with the cause [ErrOutranked]. If
-// another candidate with a Preference is granted the lease while that one waits, it gives the lease
-// up before its callback begins. This is the one exception to the order of first attempts. A new
-// version that is being rolled out can use its build number, for example.
+// another candidate with a Preference is granted the lease meanwhile, it gives the lease up before
+// its callback begins. Only here is the order of the queue not kept. A new version that is being
+// rolled out can use its build number, for example.
 //
 // n is at least -1,000,000,000 and at most 1,000,000,000. A candidate without Preference has 0; as a
 // leader it steps down for nobody. Equal candidates do not replace each other. If the preferred
@@ -20,8 +20,8 @@ import (
 //
 // Candidates of other processes see the preference in [Details], and nothing verifies it. Of several
 // candidates in one Locker they see the first. If the engine cannot be asked who waits, the leader
-// goes on, and asks again. Preference implies [Yields]. It is [ErrInvalidOption] for calls other than
-// Lead, and [ErrUnsupported] on engines without [driver.Operator].
+// goes on, and asks again. Preference implies [Yields]. Calls other than Lead refuse it with
+// [ErrInvalidOption], and engines without [driver.Operator] with [ErrUnsupported].
 func Preference(n int) Option {
 	return func(r *request) {
 		if n > details.MostPreference || n < -details.MostPreference {

@@ -19,8 +19,8 @@ type State struct {
 }
 
 // A Holder describes one live lease. Durations are measured by the engine's clock. Token belongs
-// to the grant: leases that were handed over have up to 1,023 more. The zero Holder means
-// nobody.
+// to the grant: the token of a lease that was handed over is up to 1,023 larger. The zero Holder
+// means nobody.
 type Holder struct {
 	Owner  Owner         // empty: the lease was released, and AtLeast keeps the resource
 	Mode   driver.Mode   // exclusive or shared

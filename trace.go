@@ -27,8 +27,9 @@ type Trace func(ctx context.Context, e Event)
 
 // An Event is the beginning or the end of a wait, a hold or a renewal, or a step in between.
 type Event struct {
-	// ID is unique in the process, and the same at the beginning and the end. A hold has the ID
-	// of its wait. A renewal has the ID of its hold, which has one renewal at a time.
+	// ID identifies a wait in this process, from its beginning to its end, and what follows from
+	// it. A hold has the ID of its wait. A renewal has the ID of its hold, which has one renewal
+	// at a time.
 	ID   uint64
 	Kind Kind // what has begun, continues or has ended
 	Step Step // what happened
@@ -157,8 +158,8 @@ const (
 	causeEngine  = "engine"
 )
 
-// Cause returns why a hold was lost, as a word for labels: expired, evicted, max_hold, or engine
-// for any other reason that the engine gave. It is empty for all other events.
+// Cause returns why a hold was lost, as a word for labels: "expired", "evicted", "max_hold", or
+// "engine" for any other reason that the engine gave. It is empty for all other events.
 func (e Event) Cause() string {
 	switch {
 	case e.Kind == KindKeep:
@@ -185,10 +186,9 @@ const (
 	reasonLimit     = "limit"
 )
 
-// Reason returns what a wait waits for, as a word for labels. When it begins, that is an answer of
-// the engine: call. In the queue inside the process, it is process. At the engine, it is limit if the
-// engine has refused a shared call because of a shared holder, else exclusive. Reason is empty for
-// all other events.
+// Reason returns what a wait waits for, as a word for labels: "call" for the first answer of the
+// engine, and "process" in the queue inside the process. At the engine it is "limit" if a shared call
+// was refused because of a shared holder, else "exclusive". It is empty for all other events.
 func (e Event) Reason() string {
 	refusal, _ := errors.AsType[*BusyError](e.Err)
 	switch {

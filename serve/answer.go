@@ -102,7 +102,8 @@ func (s *Server) done(w http.ResponseWriter) {
 	s.answer(w, http.StatusOK, wire.Answer{Outcome: wire.Done})
 }
 
-// refuse answers what can never be served so, and has changed nothing.
+// refuse answers a call that cannot be served so. It has changed nothing, unless code is
+// wire.CodeReadOnly or wire.CodeFull.
 func (s *Server) refuse(w http.ResponseWriter, status int, code string, err error) {
 	s.answer(w, status, wire.Answer{Outcome: wire.Refused, Code: code, Error: err.Error()})
 }

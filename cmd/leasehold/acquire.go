@@ -45,11 +45,10 @@ the first two it fails as it should: the output is then (exit N), unless it goes
 terminal.
 
 # Waiting
--n and -w limit everything until NAME is held, connecting included. If the store does not answer, the exit
-code is 69. With -n that takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer;
-otherwise 3 to 10 s, depending on the engine. If
-holders give different numbers with --limit, the smallest counts, and standard error
-warns of it.
+-n and -w limit everything until NAME is held, connecting included. A store that does not
+answer has 2 s with -n, and with -w TIME or 2 s, whichever is longer. Otherwise it has 3
+to 10 s, depending on the engine. Then the exit code is 69. If holders give different
+numbers with --limit, the smallest counts, and standard error warns of it.
 
 # Exit codes
   1      NAME is busy
@@ -143,7 +142,7 @@ OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`
 			return renew(cmd.Context(), a, args[0], owner, length)
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
+	cmd.Flags().Var(&ttl, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
 	return cmd
 }
 

@@ -199,7 +199,7 @@ func TestNamesAreData(t *testing.T) {
 		"é", "e\u0301", "path", "path/x", "-dash", "--store", "*", "\\", "日本", "a\u00a0b", "$(id)", "`id`", strings.Repeat("x", driver.MaxName), strings.Repeat("é", driver.MaxName/2)}
 	owners := map[string]string{}
 	for _, name := range good {
-		l := c.acquire("-n", "--", name)
+		l := c.acquire("-n", "--ttl", "1h", "--", name)
 		if l.Name != name || owners[l.Owner] != "" {
 			t.Errorf("%q is not a lock of its own: %+v", name, l)
 		}

@@ -19,9 +19,9 @@ func (a *app) advice(err error) string {
 	case errors.As(err, &busy) && busy.Holder.Owner.Reveal() == "" && busy.Holder.Note != "":
 		return "See when it began and ends: " + a.line("show", busy.Resource) + "\nLet it run again now: " + a.line("reset", busy.Resource)
 	case errors.As(err, &busy):
-		return "See who holds it: " + a.line("show", busy.Resource) + "\nWait longer with --wait SECONDS"
+		return "See who holds it: " + a.line("show", busy.Resource) + "\nWait longer with --wait TIME"
 	case errors.Is(err, leasehold.ErrBusy):
-		return "Wait longer with --wait SECONDS"
+		return "Wait longer with --wait TIME"
 	case errors.Is(err, leasehold.ErrLost):
 		return "The lease is over, and another may hold the lock: undo what it guarded, or acquire it again"
 	case errors.Is(err, leasehold.ErrTooHeavy):

@@ -8,7 +8,7 @@ func TestAdviceNamesTheLock(t *testing.T) {
 	c := newCLI(t)
 	c.acquire("a lock's name")
 	c.acquire("deploy")
-	contains(t, c.want(1, "acquire", "-n", "deploy").stderr, "See who holds it: leasehold show deploy\n", "--wait SECONDS")
+	contains(t, c.want(1, "acquire", "-n", "deploy").stderr, "See who holds it: leasehold show deploy\n", "--wait TIME")
 	contains(t, c.want(1, "acquire", "-n", "a lock's name").stderr, `leasehold show 'a lock'\''s name'`+"\n")
 	contains(t, c.want(1, "wait", "-w", "0.1", "deploy").stderr, "leasehold show deploy\n")
 	contains(t, c.want(64, "evict", "deploy").stderr, "leasehold show deploy\n")

@@ -20,7 +20,7 @@ type detailFlags struct {
 func (f *detailFlags) add(set *pflag.FlagSet, whom string) {
 	set.StringVar(&f.note, "note", "", "show `TEXT` to those who ask who "+whom)
 	set.StringVar(&f.link, "link", "", "show `URL` with it (default in CI: the job's)")
-	set.StringArrayVar(&f.labels, "label", nil, "show the label `NAME=VALUE` with it; repeatable")
+	set.StringArrayVar(&f.labels, "label", nil, "show the label `KEY=VALUE` too; repeatable")
 }
 
 // details returns the details of process pid, which runs program. The Locker fills in the rest.
@@ -30,7 +30,7 @@ func (f *detailFlags) details(program string, pid int) (leasehold.Details, error
 	for _, label := range f.labels {
 		name, value, ok := strings.Cut(label, "=")
 		if !ok || name == "" {
-			return d, usageErrorf("--label %s: want NAME=VALUE", shown(label))
+			return d, usageErrorf("--label %s: want KEY=VALUE", shown(label))
 		}
 		if _, twice := d.Labels[name]; twice {
 			return d, usageErrorf("--label %s is given twice", shown(name))

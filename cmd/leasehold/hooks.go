@@ -25,9 +25,9 @@ type hooks struct {
 }
 
 func (h *hooks) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&h.acquire, "on-acquire", "", "run `STRING` with the shell once NAME is held")
+	flags.StringVar(&h.acquire, "on-acquire", "", "run `STRING` with the shell when NAME is held")
 	flags.StringVar(&h.lost, "on-lost", "", "run `STRING` with the shell after the lease was lost")
-	flags.StringVar(&h.wanted, "on-wanted", "", "run `STRING` with the shell once others wait for NAME")
+	flags.StringVar(&h.wanted, "on-wanted", "", "run `STRING` with the shell when others wait for NAME")
 }
 
 // start runs text, if it is not "", with env and more variables.

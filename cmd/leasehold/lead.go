@@ -25,9 +25,9 @@ runs COMMAND. If that machine dies, the next one leads once the lease is over. I
 
 # Terms
 A term ends when COMMAND exits, whatever its exit code, or when the lease is lost or
-evicted. In the latter case COMMAND and everything it started are ended before anyone
-else leads, as "leasehold run" does. The next term starts COMMAND anew, with a larger
-LEASEHOLD_TOKEN.
+evicted. COMMAND and everything it started are then ended as by "leasehold run": before
+anyone else leads, unless the lease was evicted or the store lost it. The next term
+starts COMMAND anew, with a larger LEASEHOLD_TOKEN.
 
 After COMMAND exits, this machine pauses before it campaigns again, so that another can
 take over. The pause is half a second at first, and doubles up to 30 s while COMMAND
@@ -113,7 +113,7 @@ func newLeadCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	l.addFlags(flags)
-	flags.Var(&l.term, "ttl", "lease `LENGTH`: seconds, or 90s, 5m")
+	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
 	flags.IntVar(&l.rank, "preference", 0, "step down while a candidate of more than `N` waits")
 	l.about.add(flags, "leads")
 	return cmd

@@ -54,7 +54,7 @@ has no reservations.
 	flags := cmd.Flags()
 	flags.StringVar(&r.reason, "reason", "", "`TEXT` for those who find NAME taken")
 	flags.Var(&r.length, "for", "reserve it for `LENGTH`: seconds, or 30m, 8h")
-	flags.VarP(&r.wait, "wait", "w", "wait at most `SECONDS` for other holders (default 0)")
+	flags.VarP(&r.wait, "wait", "w", "wait at most `TIME` for other holders (default 0)")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ func newResetCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset [flags] NAME",
 		Short: "Let a job run again before its period is over",
-		Long: `Free NAME if it is only kept for a finished job of "leasehold run --once-per" or
+		Long: `Free NAME if only a finished job keeps others out, one of "leasehold run --once-per" or
 --at-least, so that the job may run again at once. It does not end a lease that
 someone still holds, and does nothing if NAME is free. Exit code 1 means that a
 lease is held: the job runs, or was killed.`,

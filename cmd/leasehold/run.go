@@ -54,7 +54,7 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "exit with 0, silently, if NAME is busy")
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` if the lease was lost")
 	flags.StringVar(&r.metricsFile, "metrics-file", "", "write metrics for Prometheus to `FILE`")
-	flags.StringVar(&r.yieldName, "yield", "", "send `SIGNAL` to COMMAND once others wait for NAME")
+	flags.StringVar(&r.yieldName, "yield", "", "send `SIGNAL` to COMMAND when others wait for NAME")
 	cmd.RegisterFlagCompletionFunc("yield", cobra.FixedCompletions(yieldNames, cobra.ShellCompDirectiveNoFileComp))
 	r.hooks.addFlags(flags)
 	r.period.addFlags(flags)

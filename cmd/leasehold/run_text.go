@@ -3,17 +3,26 @@
 package main
 
 const runLong = `Run COMMAND while holding the lock NAME, and exit with COMMAND's exit code. The
-lease is renewed while COMMAND runs and released when it ends. If the lease is
-lost, COMMAND and everything it started are ended before anyone else can hold
-NAME, even if "leasehold run" itself was killed. Other exit codes: 1 busy,
-69 store unreachable, 75 lease lost.
+lease is renewed while COMMAND runs and released when it ends. If it cannot be
+renewed, COMMAND and what it started are ended before anyone else can hold NAME,
+even if "leasehold run" itself was killed. Other exit codes: 1 busy,
+69 store unreachable, 75 lease lost, 77 access denied.
 
 # When the lease is lost
-A lease is lost if the store cannot be reached, if someone evicts it, or if this
-machine is too slow. COMMAND and everything it started then get SIGTERM and,
---grace later, SIGKILL. This happens early enough that all these processes are gone
-before anyone else can hold NAME. Standard error says so when COMMAND is being ended,
-and again at the end.
+A lease is lost if it cannot be renewed in time. The store may not answer, or accept no
+writes, or this machine may be too slow. COMMAND and everything it started then get SIGTERM
+and, --grace later, SIGKILL. This happens early enough that all these processes are gone
+before anyone else can hold NAME. With the defaults, SIGTERM comes 7.7 s after the last
+renewal, and renewals are 3.3 s apart. A longer --ttl outlasts longer failures.
+
+A lease is also lost if someone evicts it, or if the store loses it, as in a failover.
+"leasehold run" learns of that at its next renewal at the latest, within a third of the
+TTL, and ends COMMAND in the same way. Another may hold NAME by then. Only the token
+tells their writes apart.
+
+Standard error says when COMMAND is being ended, and when it has ended. Two kinds of
+processes are out of reach: processes of another user, and those that another service
+runs for COMMAND (systemd-run, at, a container engine).
 
 On Linux a lease counts the time that the machine sleeps. If the lease ended
 meanwhile, COMMAND is ended when the machine wakes up; another may hold the lock by
@@ -29,10 +38,11 @@ the processes that it started. Only the token then tells their writes from the n
 holder's.
 
 The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
-the TTL; with --at-least it stays held for the rest of that time. It is held for the TTL
-instead, whatever --at-least says, if "leasehold run" was stopped, if its guardian was
-killed too, or if the store stays unreachable. On ZooKeeper it always is, because only
-the end of the session releases it.
+the TTL. With --at-least it stays held for the rest of that time, with --once-per until
+the lease ends. It is held for the TTL instead, whatever --at-least says, if "leasehold
+run" was stopped, if its guardian was killed too, or if the store stays unreachable. On
+ZooKeeper the lock is always held for the TTL, because only the end of the session
+releases it.
 
 If only the guardian is stopped, COMMAND continues. "leasehold run" warns after a few
 seconds and resumes the guardian with SIGCONT. If that does not help, "leasehold run"
@@ -42,8 +52,7 @@ COMMAND's exit code is not affected.
 # When COMMAND ends
 The lock is released. Unlike with flock(1), what COMMAND leaves running in the
 background is ended too (SIGTERM, --grace, SIGKILL), because the lock would no longer
-cover it. Two kinds of processes are out of reach: processes of another user, and those
-that another service runs for COMMAND (systemd-run, at, a container engine).
+cover it.
 
 If the store does not answer, "leasehold run" says so after 5 s and exits with
 COMMAND's exit code. The lock is then held until its TTL is over. With --at-least,
@@ -53,27 +62,26 @@ again too soon.
 
 # Waiting
 Without -n and -w there is no limit. Both limit the whole time until NAME is held,
-connecting included. If the store does not answer, the exit code is 69. With -n that
-takes 2 s at most; with -w, SECONDS or 2 s, whichever is longer; otherwise 3 to 10 s,
-depending on the engine.
+connecting included. A store that does not answer has 2 s with -n, and with -w TIME or
+2 s, whichever is longer. Otherwise it has 3 to 10 s, depending on the engine. Then the
+exit code is 69.
 
 If the store fails during the wait, "leasehold run" says why, keeps waiting, and says
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
 for how long it has waited, who holds NAME, and its place in the queue.
 
-The letters of the flags mean the same as for flock(1). Standard error warns of a holder
-that gives another --limit than COMMAND.
+The letters of the flags mean the same as for flock(1).
 
 # Limits
 With --limit N, those who share NAME use at most N of it together, as a semaphore;
 --slots N is the same. Each uses 1, or W with --weight W, such as the memory of a job.
-If holders give different limits, the smallest counts, as does one that an operator has
-set with "leasehold limit". The first in the queue goes first, even if it is heavy and
-there is room for light ones behind it.
+If holders give different limits, the smallest counts, and standard error warns of it. A
+limit that an operator has set with "leasehold limit" counts too. The first in the queue
+goes first, even if it is heavy and there is room for light ones behind it.
 
-NAME=N gives one name a limit of its own, and NAME=W a weight. Both add that name to
-those that COMMAND needs, all or nothing, and may be repeated. NAME itself may then be
-missing:
+--limit NAME=N gives one name a limit of its own, and --weight NAME=W a weight. Both add
+that name to those that COMMAND needs, all or nothing, and may be repeated. The argument
+NAME may then be left out:
   leasehold run --limit tenant/7=2 --limit total=100 --weight total=3 -- ./job
 
 # Several locks
@@ -82,17 +90,19 @@ order that never deadlocks. COMMAND is ended when any of them is lost. --at-leas
 all of them held, not only NAME.
 
 # Giving way
-With --yield, COMMAND gets SIGNAL once when others wait for NAME, or for one of the other
-names. It finishes its step and exits by itself; the lock is then released, and the first
-in the queue gets it. COMMAND is not ended if it goes on. Nobody who asks with -n makes it
-yield. --on-wanted runs a hook at the same moment. docs/yield.md has an example.
+With --yield, COMMAND gets SIGNAL when others wait for NAME, or for one of the other
+names, but only one time. It finishes its step and exits by itself. The lock is then
+released, and the first in the queue gets it. If COMMAND continues, nothing ends it. A
+caller with -n does not count as waiting. --on-wanted runs a hook at the same moment.
+docs/yield.md has an example.
 
-Only COMMAND itself gets SIGNAL, not what it has started. On Linux it gets SIGNAL once it
-catches it: a COMMAND that has just been started would die of it. Standard error says so
-if that takes more than 5 s. On other systems it gets SIGNAL at once.
+Only COMMAND itself gets SIGNAL, not what it has started. On Linux SIGNAL is held back
+until COMMAND has a handler for it, because it would kill a COMMAND that has just
+started. Standard error says so if that takes more than 5 s. On other systems SIGNAL is
+sent at once.
 
-Most stores say at once that others wait; all others with the next renewal, a third of
-the TTL later at most. Redlock and memcached cannot tell, so they refuse both flags.
+Most stores report waiters at once, the others at the next renewal, at most a third of
+the TTL later. Redlock and memcached cannot report them, so they refuse both flags.
 
 # Once per period
 With --once-per, COMMAND runs at most once in each PERIOD, however many servers start
@@ -104,8 +114,9 @@ reset" lets it run again before its time.
 
 The lease is not renewed. If "leasehold run" is killed, nothing is released: nobody
 else runs COMMAND before the lease ends, which is after --at-most, or else after the
-nine tenths. A "leasehold run" that exits with 69 has not run COMMAND. It keeps others
-from running it for 10 s at most, unless the store went away at the moment of the grant.
+nine tenths. If the store cannot be reached, COMMAND is not run, and "leasehold run" exits
+with 69. Others may then have to wait for up to 10 s, or longer if the store went away at
+the moment of the grant.
 
 With --retry-on-failure, a COMMAND that fails leaves NAME free, so that the next one to
 start it within PERIOD runs it again. --also and --once-per exclude each other, as the
@@ -132,13 +143,15 @@ COMMAND has these variables:
   N      COMMAND's own
   128+n  signal n ended COMMAND or the wait
   1      NAME is busy (-E, --busy-exit-code)
-  64     wrong usage
-  69     the store is unreachable
+  64     wrong usage, or a weight above the limit
+  69     the store is unreachable, read-only or full
   70     internal error
-  75     the lease was lost (--lost-exit-code)
+  75     the lease was lost (--lost-exit-code), or --at-most ended COMMAND
   77     the store denies access: wrong password, or a missing right
   126    COMMAND cannot be run
   127    COMMAND was not found
+
+COMMAND may exit with the same codes. -E and --lost-exit-code tell them apart.
 
 When Ctrl-C ends COMMAND or a wait, "leasehold run" ends by SIGINT too. A shell shows
 that as 130 and stops its script, as with flock(1). The same happens if COMMAND catches
@@ -154,7 +167,7 @@ so COMMAND is ended unless it is resumed within the TTL.
 
 # Hooks
 --on-acquire, --on-lost and --on-wanted notify you. $SHELL, or /bin/sh, runs STRING with the
-environment of COMMAND. It reads nothing and writes to standard error. After 10 s it is
+environment of COMMAND. Its input is empty, and it writes to standard error. After 10 s it is
 killed with its process group. --on-acquire runs beside COMMAND. --on-lost runs after the
 lease was lost and COMMAND is gone, with the reason in LEASEHOLD_LOST. --on-wanted runs
 beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that they wait for.
@@ -162,7 +175,7 @@ beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that they w
 Renewals, the end of COMMAND and the release do not wait for hooks. Only "leasehold run"
 waits for them, before it exits. Hooks do not change its exit code; if one fails,
 standard error says so. The lock does not cover hooks, so they must not write what it
-guards. If "leasehold run" is killed, they are left alone.
+guards. If "leasehold run" is killed, they keep running.
 
 # Metrics
 With --metrics-file, FILE has gauges of the last run, for the textfile collector of
@@ -180,15 +193,15 @@ once, and COMMAND runs all the same.
 object on standard error, and so is each warning during a wait (warning, recovered).
 
 With -v each line has the time. There are lines for the store and what is wrong with it,
-the wait and who holds NAME, the grant, failed renewals, what COMMAND has left running,
-and the release. Others who wait, and --yield, have lines too. With -v and --json each line is an object with "time", "event" and
-"text"; events are store, warning, waiting, recovered, acquired, renewal_failed, wanted,
-ending, exited, released and error.`
+the wait and who holds NAME, the grant, failed renewals and the release. Others who wait,
+--yield and what COMMAND has left running have lines too. With -v and --json each line is an object with
+"time", "event" and "text". Events are store, warning, waiting, recovered, acquired,
+renewal_failed, wanted, ending, exited, released and error.`
 
 const runExample = `  leasehold run backup -- ./backup.sh
   leasehold run -n --ok-if-busy report -- make report      # for cron
-  leasehold run --also stock/7 stock/3 -- ./move           # both or neither
-  leasehold --store redis://host/0 run --once-per 24h --key report -- ./report`
+  leasehold run stock/3 --also stock/7 -- ./move           # both or neither
+  leasehold --store redis://host/0 run --once-per 24h report -- ./report`
 
 const runFlags = `Waiting: no-wait wait ok-if-busy busy-exit-code
 Lock: key also shared limit ttl at-least

@@ -33,7 +33,7 @@ func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.sort, "sort", "", "sort by `COLUMN`: "+strings.Join(orderNames, ", "))
 	flags.Var(&s.longer, "held-longer-than", "list only locks held for more than `TIME`")
 	flags.StringVar(&s.host, "host", "", "list only locks held or waited for by `HOST`")
-	flags.StringArrayVar(&s.labels, "label", nil, "list only locks with the label `NAME=VALUE`; repeatable")
+	flags.StringArrayVar(&s.labels, "label", nil, "list only locks with the label `KEY=VALUE`; repeatable")
 }
 
 func (s *selection) check() error {
@@ -42,7 +42,7 @@ func (s *selection) check() error {
 	}
 	for _, label := range s.labels {
 		if name, _, ok := strings.Cut(label, "="); !ok || name == "" {
-			return usageErrorf("--label %s: want NAME=VALUE", shown(label))
+			return usageErrorf("--label %s: want KEY=VALUE", shown(label))
 		}
 	}
 	return nil

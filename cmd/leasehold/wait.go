@@ -18,7 +18,7 @@ const waitLong = `Wait until nobody holds NAME, without taking it. The queue is 
 first may hold NAME before this command ends. To be the next holder, use "leasehold
 run".
 
-A NAME that is only kept for a finished job (--once-per, --at-least) counts as held. If
+A NAME that a finished job keeps others out of (--once-per, --at-least) is held. If
 the store goes away during the wait, the command waits 15 s for it to come back.
 
 # How it looks
@@ -54,7 +54,7 @@ func newWaitCommand(a *app) *cobra.Command {
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 	}
-	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `SECONDS`, such as 2.5 (default no limit)")
+	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: 2.5, 90s or 5m (default no limit)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		if cmd.Flags().Changed("wait") {

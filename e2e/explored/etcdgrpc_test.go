@@ -94,6 +94,8 @@ func nameOf(req any) string {
 			return "unwatch"
 		}
 		return "watch"
+	case *pb.DeleteRangeRequest:
+		return "delete"
 	case *pb.TxnRequest:
 		for _, op := range r.Success {
 			if op.GetRequestPut() != nil {
@@ -116,6 +118,18 @@ func (s *service) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.txn(r)
+}
+
+func (s *service) DeleteRange(_ context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resp, err := s.txn(&pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}}})
+	if err != nil {
+		return nil, err
+	}
+	deleted := resp.Responses[0].GetResponseDeleteRange()
+	deleted.Header = resp.Header
+	return deleted, nil
 }
 
 func (s *service) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {

@@ -96,6 +96,16 @@ func (s *caller) txn(what string, cmps []clientv3.Cmp, then, otherwise []clientv
 	s.tell(what, line)
 }
 
+// remove deletes without a transaction.
+func (s *caller) remove(what, key string) {
+	resp, err := s.c.Delete(s.ctx, key)
+	if err != nil {
+		s.tell(what, err)
+		return
+	}
+	s.tell(what, fmt.Sprintf("deleted %d at %d", resp.Deleted, resp.Header.Revision))
+}
+
 func ops(all ...clientv3.Op) []clientv3.Op    { return all }
 func cmps(all ...clientv3.Cmp) []clientv3.Cmp { return all }
 
@@ -108,6 +118,9 @@ func (s *caller) values() {
 	s.txn("again", nil, ops(clientv3.OpPut("a/1", "xx")), nil)
 	s.txn("put and delete", nil, ops(clientv3.OpDelete("a/2"), clientv3.OpPut("a/3", ""), below("a/")), nil)
 	s.txn("delete nothing", nil, ops(clientv3.OpDelete("a/2")), nil)
+	s.remove("delete alone", "a/3")
+	s.remove("delete nothing alone", "a/3")
+	s.txn("and back", nil, ops(clientv3.OpPut("a/3", "")), nil)
 	s.txn("anew", nil, ops(clientv3.OpPut("a/2", "new")), nil)
 	s.txn("delete some", nil, ops(clientv3.OpDelete("b/", clientv3.WithPrefix())), nil)
 	s.txn("the lease of nothing", nil, ops(clientv3.OpPut("b/1", "x", clientv3.WithIgnoreLease())), nil)

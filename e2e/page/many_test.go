@@ -29,7 +29,7 @@ const watchTasks = `(() => {
 	})
 })()`
 
-// How the console does with very many locks, for who looks at it and for docs/serve.md.
+// How the console does with very many locks, for whoever looks at it.
 func TestManyLocks(t *testing.T) {
 	if *many == 0 {
 		t.Skip("-many N measures it")

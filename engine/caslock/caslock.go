@@ -118,8 +118,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req}, nil
 }
 
-// enter begins a call, which ends with ctx or the driver; leave follows. The store is not shown the cause of ctx, which is
-// the caller's and may match what stores return.
+// enter begins a call, which ends with ctx or with the driver; leave must follow. The store does
+// not see the cause of ctx, which belongs to the caller and may match what stores return.
 func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if d.closing.Err() != nil {
 		return nil, nil, driver.ErrClosed
@@ -137,7 +137,7 @@ func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), er
 	return call, func() { closes(); ends(); end(); cancel(nil) }, nil
 }
 
-// failed is what a call of the store came to that returned err.
+// failed returns the error of a call whose store call returned err.
 func failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxTries is how often a call starts again because the record has changed under it.
+	// maxTries is how often a call starts over because the record has changed meanwhile.
 	maxTries = 24
 	// maxPause bounds a pause between two of them.
 	maxPause = 100 * time.Millisecond
@@ -23,16 +23,16 @@ const (
 	emptyFor = time.Minute
 )
 
-// An uncertain is a write that was sent, has no answer, and may be served late.
+// An uncertain is a write without an answer that may be served late.
 type uncertain struct {
 	open bool
 	was  Version // it is served only while the name has this one
 }
 
-// change has f change the record of a resource, and writes it if f says so. f is called again
-// when the record has changed meanwhile, and what it found last is right. before is the claim's
-// last write without an answer: when change returns nil it has been served or never will be, and
-// after an error it may be this call's. change returns the record as it is then.
+// change lets f change the record of a resource, and writes it if f says so. It calls f again when
+// the record has changed meanwhile; the results of the last call count. before is the claim's last
+// write without an answer. When change returns nil, that write has been served or never will be.
+// After an error, before may be the write of this call. change returns the record as it is then.
 func (d *Driver) change(ctx context.Context, name string, before *uncertain, f func(*view) (write bool)) (*record.Record, error) {
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
@@ -85,12 +85,13 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 	return nil, cmp.Or(unsent, ErrContended)
 }
 
-// same reports whether two versions are of one write.
+// same reports whether two versions belong to one write.
 func (d *Driver) same(a, b Version) bool {
 	return a == b || d.number != nil && d.number(a) == d.number(b)
 }
 
-// current returns what is known of a resource, read now if it is unknown or fresh is asked for.
+// current returns what is known of a resource. It reads the record if nothing is known, or if fresh
+// is set.
 func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, sure bool, err error) {
 	v, highest, known := s.look()
 	if sure = fresh || !known; sure {
@@ -115,9 +116,9 @@ func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, 
 	return v, sure, nil
 }
 
-// blank makes the record one without claims if it is to be written first: this process knows of
-// fences, of which a store that counts has forgotten all. What is written next has one to begin
-// from.
+// blank empties the view's record, to be written first, if this process knows of fences that a
+// store that counts has forgotten. The next write then has a fence to start from. It reports
+// whether it did.
 func (d *Driver) blank(v *view) bool {
 	if d.number == nil || v.version != "" || v.floor == 1 {
 		return false
@@ -126,8 +127,8 @@ func (d *Driver) blank(v *view) bool {
 	return true
 }
 
-// write replaces the record by v, which then is as others see it. Where that has an answer, what came before
-// for the same version has been served or never will be.
+// write replaces the record by v, which becomes the record that others see. If that has an answer,
+// earlier writes for the same version have been served or never will be.
 func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncertain) error {
 	v.Nonce = followed(v.next, v.Nonce)
 	value, life := d.encode(v)
@@ -152,8 +153,7 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 	return nil
 }
 
-// encode returns the record as it is to be written, and for how long it may be needed; nil: it is
-// to be removed.
+// encode returns the record to be written, and how long it may be needed; nil: it must be removed.
 func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	if d.number == nil {
 		return v.encoded(), 0
@@ -183,8 +183,8 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	return v.encoded(), life
 }
 
-// giveWay lets others write who write the same record: for about as long as it took, and those who wait for longer than
-// those who hold.
+// giveWay pauses for other writers of the record, for about as long as the write took. Waiters
+// pause longer than holders.
 func giveWay(ctx context.Context, took time.Duration, tries int, patient bool) {
 	if tries > 0 {
 		most := min(maxPause, time.Duration(tries)*took/2)
@@ -195,12 +195,12 @@ func giveWay(ctx context.Context, took time.Duration, tries int, patient bool) {
 	}
 }
 
-// certain reports whether a write that came to err was surely not done.
+// certain reports whether a write that failed with err was surely not done.
 func certain(err error) bool {
 	return errors.Is(err, ErrRefused) || errors.Is(err, ErrUnsent) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrCorrupt)
 }
 
-// unanswered reports whether err is not what a store has said.
+// unanswered reports whether err is not an answer of a store.
 func unanswered(err error) bool {
 	return errors.Is(err, ErrUnsent) || errors.Is(err, links.ErrSilent) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A clock is the record.Clock of one who has none in common with others: it goes by what was
-// seen of each claim's beat.
+// A clock is the record.Clock of a process that shares no clock with others. It counts from when
+// each claim's beat was first seen.
 type clock struct {
 	now   time.Time
 	since map[uint64]sighting // when each beat was seen first; never changed
 	floor uint64              // what the number of a new grant is not below
 }
 
-// A sighting is when a beat was seen first. It may have been made long before, unless it was seen to come.
+// A sighting is when a beat was first seen. The beat may have been made long before, unless it was
+// seen to arrive.
 type sighting struct {
 	at   time.Time
 	came bool
@@ -42,10 +43,10 @@ func (c *clock) Knows(of *record.Claim) bool {
 	return !ok || seen.came
 }
 
-// Start has nothing to note but the beat. A new claim's beats begin anywhere, so that no other claim
-// ever has the same, and grow by any step: a store that goes back has a former beat again, and the
-// next one must not be that which was seen after it. JSON's numbers are exact up to 53 bits, which is
-// room for a hundred years of renewals each second.
+// Start only sets the beat. The beats of a new claim begin at a random number, so that two claims'
+// beats differ, and grow by random steps. A store that goes back has a former beat again, and the
+// next one must differ from the one that was seen after it. JSON's numbers are exact up to 53 bits,
+// enough for a hundred years of renewals each second.
 func (c *clock) Start(of *record.Claim) {
 	if of.Beat == 1 {
 		of.Beat = 1 + rand.Uint64N(1<<52)
@@ -54,8 +55,8 @@ func (c *clock) Start(of *record.Claim) {
 	}
 }
 
-// drift is how much the clocks of a holder and of those who watch it may differ in a TTL: as
-// much as the core keeps back by default.
+// drift is how much the clocks of a holder and of its observers may differ in a TTL: as much as the
+// core reserves by default.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // seen returns since when each beat of r is seen, which this process had before, as it knew was until told,

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A resource is what this process has seen of one. To forget it is safe: the claims in it are
-// then watched for a whole TTL anew.
+// A resource is what this process has seen of a resource. It is safe to forget it: the claims are
+// then watched for a whole TTL again.
 type resource struct {
 	name string
 	used time.Time // guarded by Driver.mu
@@ -52,12 +52,14 @@ type view struct {
 	spare int // how many bytes the write to come is to leave to what others have in the record
 }
 
-// room is more than a record grows by what those do who are in it. It is written behind the record in blanks
-// when somebody comes, and half of it when who waits is granted, but not for a renewal or a release: where a
-// store bounds its values, who comes is refused, and not who holds.
+// room is more than a record grows by the later writes of its claims. It is reserved with blanks
+// behind the record when a newcomer is added. Half of it is reserved when a waiter is granted, and
+// none for a renewal or a release. So where a store limits its values, newcomers are refused and
+// holders are not.
 const room = 1 << 10
 
-// reserve is for a Try upon n claims, which may have made a new one, or a grant.
+// reserve sets the bytes that a Try on n claims leaves free: it may have added a claim, or made a
+// grant.
 func (v *view) reserve(n int, granted bool) {
 	switch {
 	case len(v.Claims) == 1: // there is nobody else
@@ -68,13 +70,13 @@ func (v *view) reserve(n int, granted bool) {
 	}
 }
 
-// encoded is the record as it is written.
+// encoded returns the record as it is written.
 func (v *view) encoded() []byte {
 	return append(v.Encode(), bytes.Repeat([]byte(" "), v.spare)...)
 }
 
-// note takes in what the store had at then or earlier, and wakes whose turn it is. by is the clock of the call
-// that wrote it; nil: it was read. It returns the holders that are to be told of a place that has come.
+// note applies what the store had at then or earlier, and wakes the next waiters. by is the clock
+// of the call that wrote it; nil: it was read. It returns the holders to notify of a new place.
 func (s *resource) note(r record.Record, version Version, then time.Time, by *clock) (wanted []*claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,14 +88,14 @@ func (s *resource) note(r record.Record, version Version, then time.Time, by *cl
 	return s.wantedSince(&was, by == nil)
 }
 
-// raise notes that there was a grant of that number.
+// raise notes a grant with that number.
 func (s *resource) raise(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.highest = max(s.highest, number)
 }
 
-// wakeNext wakes whose turn it is. Requires s.mu.
+// wakeNext wakes the waiters whose turn it is. Requires s.mu.
 func (s *resource) wakeNext() {
 	if len(s.waiting) == 0 {
 		return
@@ -111,7 +113,8 @@ func (s *resource) wakeNext() {
 	}
 }
 
-// wakeOutside wakes some of those who found no place when half of the places are free. Requires s.mu.
+// wakeOutside wakes some of the waiters without a place when half of the places are free. Requires
+// s.mu.
 func (s *resource) wakeOutside(v *view) {
 	const few = 2 // all processes do so
 	n := 0
@@ -125,7 +128,7 @@ func (s *resource) wakeOutside(v *view) {
 	}
 }
 
-// follows reports whether the watch has told of all changes of the record since it was read.
+// follows reports whether the watch has reported all changes of the record since it was read.
 func (s *resource) follows(session uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,21 +144,21 @@ func (s *resource) view() view {
 	return v
 }
 
-// look returns what is known; sure says whether that may be right.
+// look returns what is known. sure reports whether that may be up to date.
 func (s *resource) look() (v view, highest uint64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view(), s.highest, s.known
 }
 
-// doubt has the next call read.
+// doubt makes the next call read.
 func (s *resource) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// arm returns what is closed when owner may hold.
+// arm returns a channel that closes when owner may hold.
 func (s *resource) arm(owner string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +180,7 @@ func (s *resource) disarm(owner string) {
 	delete(s.waiting, owner)
 }
 
-// tries notes that owner, who waits in the record, gives a sign.
+// tries notes that owner, who waits in the record, has tried again.
 func (s *resource) tries(owner string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +190,7 @@ func (s *resource) tries(owner string, now time.Time) {
 	s.tried[owner] = now
 }
 
-// triedSince are those who have given a sign since then.
+// triedSince returns the owners that have tried since then.
 func (s *resource) triedSince(then time.Time) map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +212,7 @@ func (s *resource) leaves(owner string) {
 	delete(s.outside, owner)
 }
 
-// wakeAll has all look again.
+// wakeAll makes all waiters look again.
 func (s *resource) wakeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,9 +230,9 @@ func (s *resource) wake(owner string) {
 }
 
 const (
-	// sweepFirst is how many resources there are when idle ones are first dropped.
+	// sweepFirst is the number of resources at which idle ones are first dropped.
 	sweepFirst = 1024
-	// idleAfter is when one may be dropped that nobody asked for.
+	// idleAfter is when a resource without calls may be dropped.
 	idleAfter = time.Minute
 )
 
@@ -257,7 +260,7 @@ func (d *Driver) seen(name string) *resource {
 	return d.resources[name]
 }
 
-// sweep drops what nobody will miss. Requires d.mu.
+// sweep drops the resources that nobody needs. Requires d.mu.
 func (d *Driver) sweep(now time.Time) {
 	for name, s := range d.resources {
 		if s.idle(now.Sub(s.used)) {
@@ -267,8 +270,8 @@ func (d *Driver) sweep(now time.Time) {
 	d.sweepAt = max(sweepFirst, 2*len(d.resources))
 }
 
-// idle reports whether nobody misses it who has not asked for so long: nobody waits, and no claim
-// in it lasts for half of that.
+// idle reports whether nobody needs the resource after so long without a call: nobody waits, and no
+// claim in it lasts for half of that.
 func (s *resource) idle(unused time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +289,7 @@ func (d *Driver) take(s *resource, i Item) error {
 	return err
 }
 
-// decode reads a record. driver.ErrCorrupt: it is damaged, or of another version.
+// decode decodes a record. driver.ErrCorrupt means that it is damaged, or of another version.
 func (d *Driver) decode(i Item) (record.Record, error) {
 	r, err := record.Decode(i.Value)
 	if err != nil {

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// trailLength is how many nonces a record has: its own, and those of the writes before, newest first. So a write
-// that was done is found below what a few others have written since.
+// trailLength is the number of nonces in a record: its own and those of the writes before, newest
+// first. So a write is still found after a few others have written.
 const trailLength = 16
 
-// newNonce is one that no other write has.
+// newNonce returns a nonce that no other write has.
 func newNonce() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // trail is the nonces of a record.
 func trail(nonces string) []string { return strings.Fields(nonces) }
 
-// followed is the trail of a write of nonce upon another.
+// followed returns the trail of a write of nonce on top of another.
 func followed(nonce, before string) string {
 	all := append([]string{nonce}, trail(before)...)
 	return strings.Join(all[:min(len(all), trailLength)], " ")
 }
 
-// A parting is a write that gives up what a claim has.
+// A parting is a write that gives up the lease or place of a claim.
 type parting struct{ nonce, on string } // on: the trail of what it replaces
 
-// done reports whether one of the writes was done, as far as the trail of a later record tells, and whether
-// it does tell.
+// done reports whether one of the writes was done, according to the trail of a later record, and
+// whether the trail tells.
 func done(all []parting, nonces string) (done, told bool) {
 	later := trail(nonces)
 	told = true

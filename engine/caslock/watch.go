@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// watchIdle is how long the watch goes on that nobody waits by.
+	// watchIdle is how long the watch continues when no waiter needs it.
 	watchIdle = 10 * time.Second
-	// watchBegin is how long a waiter waits for the watch to begin; one that it does not hear
-	// in time asks again to keep its place.
+	// watchBegin is how long a waiter waits for the watch to begin. If it does not hear in time,
+	// the waiter asks again to keep its place.
 	watchBegin = time.Second
-	// watchLate is after how long a watch that has not begun is given up, and another one begun.
+	// watchLate is when a watch that has not begun is given up and another one begun.
 	watchLate = 4 * time.Second
-	// watchAgain is the pause after a watch that failed, watchDenied after one that the store refuses the user.
+	// watchAgain is the pause after a watch that failed, and watchDenied after one for which the
+	// store refuses the user.
 	watchAgain, watchDenied = 250 * time.Millisecond, 10 * time.Second
 )
 
-// A watch hears of the store's changes while somebody waits, or holds and wants to know of others who wait.
+// A watch receives the store's changes while somebody waits, or holds and wants to know of waiters.
 type watch struct {
 	d     *Driver
 	store Watcher
@@ -40,7 +41,7 @@ type watch struct {
 	checking chan struct{} // has an element for each check for waiters that runs
 }
 
-// A run is a watch that goes on.
+// A run is a watch in progress.
 type run struct {
 	stop context.CancelFunc
 	idle *time.Timer // stops it
@@ -53,8 +54,8 @@ func newWatch(d *Driver, store Watcher) *watch {
 	return &watch{d: d, store: store, checking: make(chan struct{}, maxRenewals)}
 }
 
-// listen returns when the watch hears, or a moment later, which leaves ctx time for a call. Who waits calls it
-// again and again.
+// listen returns when the watch hears, or a moment later, which leaves ctx time for a call. Waiters
+// call it repeatedly.
 func (w *watch) listen(ctx context.Context) {
 	r := w.going()
 	if r == nil {
@@ -70,7 +71,7 @@ func (w *watch) listen(ctx context.Context) {
 	}
 }
 
-// aMoment is most, or less where ctx would have no time left for a call.
+// aMoment is most, or less if ctx would have no time left for a call.
 func aMoment(ctx context.Context, most time.Duration) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(most, time.Until(end)/4)
@@ -78,7 +79,7 @@ func aMoment(ctx context.Context, most time.Duration) time.Duration {
 	return most
 }
 
-// going returns the run that there is, or a new one; nil: it is closed.
+// going returns the current run or a new one; nil: the watch is closed.
 func (w *watch) going() *run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,7 +175,7 @@ func (w *watch) began(over func()) uint64 {
 	return w.now
 }
 
-// again has a session that hears nothing end, and another one begin.
+// again ends a session that hears nothing and begins another one.
 func (w *watch) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,8 +243,8 @@ func (r *run) ended() {
 	}
 }
 
-// heard takes in a change, if anybody here knows the name. What cannot be read is left to the next
-// call.
+// heard applies a change if anybody here knows the name. The next call handles a value that cannot
+// be read.
 func (d *Driver) heard(i Item, session uint64) {
 	if first, second, two := parts(i.Name); two {
 		if d.crowd != nil {
@@ -264,7 +265,7 @@ func (d *Driver) heard(i Item, session uint64) {
 	}
 }
 
-// heardUpTo notes that the line has heard of all that came before a change of the record.
+// heardUpTo notes that the line has everything from before a change of the record.
 func (s *resource) heardUpTo(number, session uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,14 +274,14 @@ func (s *resource) heardUpTo(number, session uint64) {
 	}
 }
 
-// newer reports whether more is known than v.
+// newer reports whether a later version than v is known.
 func (s *resource) newer(number func(Version) uint64, v Version) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known && number(s.version) > number(v)
 }
 
-// wakeAll has all who wait look again.
+// wakeAll makes all waiters look again.
 func (d *Driver) wakeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

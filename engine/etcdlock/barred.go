@@ -9,12 +9,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// markWithin bounds the making of a mark. Its lease lives for as much longer.
+// markWithin bounds the call that makes a mark. The mark's lease lives for that much longer.
 const markWithin = 10 * time.Second
 
-// keepOwnerOut leaves a mark, if keep is not 0, which every put of a claim's key compares. So what its owner has
-// is complete when the mark is there, and is deleted, but for one key, which is the place of the claim. Without space
-// there is no mark: the server refuses late puts too.
+// keepOwnerOut leaves a mark, if keep is not 0, which every put of a claim's key compares. Once the
+// mark is there, no key of its owner can come, so the owner's keys can be read and deleted. One key
+// is spared: the place of the claim, which its release deletes. Without space there is no mark, but
+// the server refuses late puts too.
 func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bool, err error) {
 	if keep == 0 {
 		return false, nil
@@ -34,7 +35,7 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 		case !known:
 			spared, known = e.key, true // find takes the first
 		default:
-			was, err := c.d.delete(ctx, c.dir, e.key, created(e.key, e.rev)) // of another process, or come late
+			was, err := c.d.delete(ctx, toDelete(c.dir, e.key, created(e.key, e.rev))) // of another process, or come late
 			if err != nil {
 				return others, err
 			}
@@ -44,7 +45,7 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 	return others, nil
 }
 
-// mark leaves the mark, and reads the keys of the resource.
+// mark makes the mark and reads the keys of the resource.
 func (c *claim) mark(ctx context.Context, keep time.Duration) (*clientv3.TxnResponse, error) {
 	lease, _, err := c.d.grantLease(ctx, keep+markWithin)
 	if err != nil {
@@ -54,8 +55,9 @@ func (c *claim) mark(ctx context.Context, keep time.Duration) (*clientv3.TxnResp
 	return c.d.commitAgain(ctx, nil, clientv3.OpPut(key, "", clientv3.WithLease(lease)), clientv3.OpGet(c.dir, clientv3.WithPrefix()))
 }
 
-// spares is the key of the claim's place, which its release deletes; not known: it has no place, and is to look again for
-// one of its owner. What the driver is to delete by itself is not spared: another process may resume it before.
+// spares returns the key of the claim's place, which its release deletes. If the claim has no
+// place, known is false, and the release looks again for a place of its owner. Keys that the driver
+// is to delete by itself are not spared, because another process may resume them first.
 func (c *claim) spares() (key string, known bool) {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxOps is how many comparisons, and how many operations, a server takes in one
-	// transaction unless it is told otherwise (--max-txn-ops).
+	// maxOps is the default limit of a server (--max-txn-ops) for the comparisons, and for the
+	// operations, of one transaction.
 	maxOps = 128
-	// batchWithin bounds the request of a batch. Those who wait for it leave it before.
+	// batchWithin bounds the request of a batch. Its callers stop waiting earlier.
 	batchWithin = 2 * deletedAfter
-	// maxTaken is how many names the driver keeps that it has found taken.
+	// maxTaken is how many names that were found taken the driver remembers.
 	maxTaken = 1000
 )
 
@@ -27,25 +27,26 @@ type write struct {
 	otherwise []clientv3.Op
 	wantsFree bool  // it fails when others have the resource
 	deletes   bool  // a second attempt would not tell what the first one did
-	unsure    error // of an attempt that may have been served, but was not answered
+	unsure    error // the error of an attempt that may have been served but was not answered
 
 	at int // in its batch: the index of its first response
 }
 
 // writes are those that a driver is about to send. Guarded by Driver.mu.
 type writes struct {
-	batch *batch              // that others may join; nil: there is none
+	batch *batch              // the batch that others may join; nil: none
 	taken map[string]struct{} // dirs that others had when last wanted free
 
-	sending atomic.Int64 // how many are sent just now; not guarded
+	sending atomic.Int64 // how many are being sent; not guarded
 }
 
-// A batch is what goroutines of the driver send at the same moment: one transaction that
-// does what all of its writes want if all their comparisons hold. Else each is sent alone.
-// No two are of one resource: what one request creates has one create revision, which is a
-// key's place in the queue and its fence. Transactions inside of one would need no second
-// way; but servers of before July 2026 do not count their puts where space has run out
-// (etcd #22134), and members that differ in that come apart.
+// A batch is the writes that goroutines of the driver send at the same moment: one transaction that
+// does all of them if all their comparisons hold. Otherwise each is sent alone. No two writes are
+// for one resource, because keys made by one request share a create revision, which is a key's
+// place in the queue and its fence.
+//
+// Nested transactions would need no second try. But servers from before July 2026 do not count
+// their puts when space has run out (etcd #22134), and members that differ in this diverge.
 type batch struct {
 	dirs      map[string]bool
 	cmps      []clientv3.Cmp
@@ -55,9 +56,9 @@ type batch struct {
 	err       error
 }
 
-// send sends a write that does no harm when it is served twice: first with what others of
-// the driver are about to send, then alone. While nobody else sends it does not look for others,
-// which takes a yield of the processor.
+// send sends a write that does no harm when it is served twice: first with the writes that other
+// goroutines of the driver are about to send, then alone. While nobody else sends, it does not look
+// for others, because that costs a yield of the processor.
 func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse, err error) {
 	patience := hangAfter
 	if w.deletes {
@@ -90,8 +91,8 @@ func (w *write) mayHave(err error) {
 	}
 }
 
-// sendTogether sends w with others. alone: it is to be sent alone, also after an error,
-// which may be because of another.
+// sendTogether sends w with others. alone reports that it must be sent alone, as after an error
+// that another write may have caused.
 func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.TxnResponse, alone bool, err error) {
 	if ctx.Err() != nil {
 		return nil, false, d.explain(ctx, ctx.Err())
@@ -116,8 +117,8 @@ func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.Txn
 	}
 }
 
-// join puts w into the batch that is about to leave, or into a new one, which its first
-// write leads. nil: w would fail the others too.
+// join puts w into the batch that is about to leave, or into a new one, which its first write
+// leads. It returns nil if w would make the others fail.
 func (d *Driver) join(w *write) (b *batch, leads bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +140,7 @@ func (b *batch) takes(w *write) bool {
 	return !b.dirs[w.dir] && len(b.cmps)+len(w.cmps) <= maxOps && len(b.ops)+len(w.then) <= maxOps
 }
 
-// depart ends the joining of b and returns how many joined. One alone is not sent.
+// depart closes b to others and returns how many joined. A single write is not sent.
 func (d *Driver) depart(b *batch) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,7 +158,7 @@ func (d *Driver) depart(b *batch) int {
 	return len(b.dirs)
 }
 
-// answer is what became of w in its batch.
+// answer returns the outcome of w in its batch.
 func (b *batch) answer(w *write) (resp *clientv3.TxnResponse, alone bool, err error) {
 	switch {
 	case b.err != nil:
@@ -169,7 +170,7 @@ func (b *batch) answer(w *write) (resp *clientv3.TxnResponse, alone bool, err er
 	return &clientv3.TxnResponse{Header: b.resp.Header, Succeeded: true, Responses: own}, false, nil
 }
 
-// sendAlone sends a write by itself, and notes whether its resource was taken.
+// sendAlone sends one write and notes whether its resource was taken.
 func (d *Driver) sendAlone(ctx context.Context, w *write) (*clientv3.TxnResponse, error) {
 	resp, err := d.commit(ctx, w.cmps, w.then, w.otherwise)
 	if err != nil || !w.wantsFree {

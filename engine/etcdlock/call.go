@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/internal/lanes"
@@ -14,41 +15,53 @@ import (
 )
 
 const (
-	// hangAfter is how long a member may take to answer before what can be repeated is sent
-	// again, which then goes to another member. It doubles each time.
+	// hangAfter is how long a member may take to answer before a call that can be repeated is sent
+	// again, to another member. It doubles each time.
 	hangAfter = time.Second
-	// deletedAfter is that of a deletion: one that was served, and is sent again, finds nothing, and
-	// its outcome is unknown. It is at most half of the call's time: the rest is for another member.
+	// deletedAfter is the same for a deletion. A deletion that was served and is sent again finds
+	// nothing, so its outcome is unknown. The wait is at most half of the call's time, to leave the
+	// rest for another member.
 	deletedAfter = 2500 * time.Millisecond
-	// electing is the first pause before a call that failed so is made again. It doubles.
+	// electing is the first pause before a call that failed during an election is repeated. It
+	// doubles.
 	electing = 100 * time.Millisecond
 )
 
-// A cluster is what calls go to, with what their answers have told of it.
+// A cluster is the destination of calls, with what their answers have said about it.
 type cluster struct {
 	client *clientv3.Client
-	links  *links.Links // the client's connections, if it is the driver's own; nil: it is the caller's
+	links  *links.Links // the connections of the driver's own client; nil: the client is the caller's
 	lanes  *lanes.Lanes // of waiters
 	seen   atomic.Int64 // the largest revision in an answer
 	latest atomic.Int64 // the same, of the answers since the revision went back
 }
 
-// undated is a context that keeps its deadline for itself: the client tells a server the
-// time that is left, which then sets a timer for each call.
+// undated is a context that hides its deadline. Otherwise the client would send the remaining time
+// to the server, which sets a timer for each call.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (end time.Time, ok bool) { return end, false }
 
-// commit sends one transaction, of reads also: the client repeats other reads by itself.
+// commit sends one transaction. Reads are sent as transactions too, because the client repeats
+// other reads by itself. A single deletion without comparisons is sent alone, which costs the
+// server less.
 func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	op := clientv3.OpTxn(cmps, then, otherwise)
+	if len(cmps) == 0 && len(then) == 1 && then[0].IsDelete() {
+		op = then[0]
+	}
 	latest := d.latest.Load()
-	resp, err := d.client.Txn(undated{clientv3.WithRequireLeader(ctx)}).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	answer, err := d.client.Do(undated{clientv3.WithRequireLeader(ctx)}, op)
 	if err != nil {
 		err = d.explain(ctx, err)
 		d.lanes.Answered(err)
 		return nil, err
 	}
 	d.lanes.Answered(nil)
+	resp := answer.Txn()
+	if op.IsDelete() {
+		resp = asTxn(answer.Del())
+	}
 	rev := resp.Header.Revision
 	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // else another answer has told
 		d.rewatch() // it waits for revisions that the server has forgotten
@@ -58,13 +71,19 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 	return resp, nil
 }
 
-// raise makes n rev, unless it is more.
+// asTxn is the answer to a deletion as that to a transaction of it.
+func asTxn(resp *clientv3.DeleteResponse) *clientv3.TxnResponse {
+	deleted := &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: (*pb.DeleteRangeResponse)(resp)}
+	return &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: []*pb.ResponseOp{{Response: deleted}}}
+}
+
+// raise sets n to rev if rev is greater.
 func raise(n *atomic.Int64, rev int64) {
 	for was := n.Load(); was < rev && !n.CompareAndSwap(was, rev); was = n.Load() {
 	}
 }
 
-// commitAgain is commit of what does no harm when it is served twice.
+// commitAgain is commit for a transaction that does no harm when it is served twice.
 func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
 	err = d.passingOver(ctx, func(ctx context.Context) (err error) {
 		resp, err = d.commit(ctx, cmps, then, nil)
@@ -78,13 +97,13 @@ func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 	return d.commitAgain(ctx, nil, ops...)
 }
 
-// passingOver makes a call again while it hangs, or fails as it does without a leader or
-// at the end of a connection, and ctx lives: an election takes a second or two.
+// passingOver repeats a call while ctx lives if the call hangs, or fails as it does without a
+// leader or when a connection ends. An election takes a second or two.
 func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context) error) error {
 	return d.repeating(ctx, hangAfter, call)
 }
 
-// repeating is passingOver with how long the first call may hang.
+// repeating is passingOver with the time for which the first call may hang.
 func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context) error) error {
 	for rest := electing; ; {
 		end, bounded := ctx.Deadline()

@@ -9,8 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// move puts the key into a session of another TTL. It keeps its place. What holds is moved when that session was
-// kept alive: it may be about to end, before the holder's deadline.
+// move puts the key into a session of another TTL, where it keeps its place. If the place holds,
+// the new session is kept alive first: it may be about to end, before the holder's deadline.
 func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	s, err := d.session(ctx, ttl)
@@ -51,13 +51,13 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	return d.await(ctx, k)
 }
 
-// errNoSession is of a move that found the session gone, and left the key where it was.
+// errNoSession: a move found that the session is gone, and left the key where it was.
 var errNoSession = errors.New("etcdlock: a session ended as soon as it was granted")
 
 // isUnknown reports whether a call that ended with err may have been served.
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, errGone) && !refused(err) }
 
-// lease is that of the session that the key is in, if that is one of ttl; -1: it is not.
+// lease returns the lease of the session that the key is in if its TTL is ttl, else -1.
 func (p *place) lease(ttl time.Duration) clientv3.LeaseID {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -72,7 +72,8 @@ func (p *place) fits(ttl time.Duration) bool {
 	return p.in != nil && !p.in.gone && p.in.ttl == roundUp(ttl)
 }
 
-// rewrite changes the value of the key, which keeps its place. errGone: there is no key, or it is not to be changed.
+// rewrite changes the value of the key, which keeps its place. errGone means that there is no key,
+// or that it must not be changed.
 func (p *place) rewrite(ctx context.Context, change func(*content) bool, lease clientv3.OpOption) error {
 	for range maxRounds {
 		e, err := p.look(ctx)
@@ -89,7 +90,7 @@ func (p *place) rewrite(ctx context.Context, change func(*content) bool, lease c
 	return errors.New("etcdlock: the key is changed all the time")
 }
 
-// replace does op to a key unless it has changed since it was read as e.
+// replace applies op to a key unless it has changed since it was read as e.
 func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bool, err error) {
 	unchanged := clientv3.Compare(clientv3.ModRevision(e.key), "=", e.mod)
 	resp, err := d.commit(ctx, []clientv3.Cmp{unchanged}, []clientv3.Op{op}, nil)
@@ -101,7 +102,10 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d := p.d
 	d.mu.Lock()
 	var cmps []clientv3.Cmp
-	if len(p.unsure.puts) == 0 { // else what came late has another revision
+	before := p.unsure.deletes
+	if p.named != nil { // nobody else creates the key, nor this driver while the deletion may come late
+		p.unsure.deletes = true
+	} else if len(p.unsure.puts) == 0 { // else what came late has another revision
 		cmps = []clientv3.Cmp{created(p.key, p.rev)}
 	}
 	isOver := p.phase == over
@@ -113,11 +117,15 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return false, err
 	}
-	if was, err = d.delete(ctx, p.claim.dir, p.key, cmps...); err != nil {
+	w := toDelete(p.claim.dir, p.key, cmps...)
+	if was, err = d.delete(ctx, w); err != nil {
 		return false, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if w.unsure == nil {
+		p.unsure.deletes = before
+	}
 	if !was {
 		d.lookThrough(p.in) // it may be another's that had the same key before
 	}
@@ -125,10 +133,14 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	return was, nil
 }
 
-// delete deletes a key of the resource at dir if cmps hold, and reports whether there was one. That it is gone after
-// an attempt of unknown outcome stays unknown: that one, or somebody else, may have done it.
-func (d *Driver) delete(ctx context.Context, dir, key string, cmps ...clientv3.Cmp) (was bool, err error) {
-	w := &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
+// toDelete is a write that deletes a key of the resource at dir if cmps hold.
+func toDelete(dir, key string, cmps ...clientv3.Cmp) *write {
+	return &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
+}
+
+// delete sends a deletion and reports whether there was a key. That it is gone after an attempt of unknown outcome
+// stays unknown: that one, or somebody else, may have done it.
+func (d *Driver) delete(ctx context.Context, w *write) (was bool, err error) {
 	resp, err := d.send(ctx, w)
 	if err != nil {
 		return false, err
@@ -139,8 +151,8 @@ func (d *Driver) delete(ctx context.Context, dir, key string, cmps ...clientv3.C
 	return was, err
 }
 
-// keepOut keeps the puts out that may still come, by a tombstone for each as long as its
-// session lives: after that, it has no lease.
+// keepOut keeps out the puts that may still come. It leaves a tombstone for each one while its
+// session lives; after that, the put has no lease.
 func (p *place) keepOut(ctx context.Context) error {
 	d := p.d
 	d.mu.Lock()
@@ -160,8 +172,8 @@ func (p *place) keepOut(ctx context.Context) error {
 	return nil
 }
 
-// clear deletes the key of a place that is leaving, if it is in a session of this driver: it
-// names what it has read, as another process may resume the lease meanwhile.
+// clear deletes the key of a place that is leaving, if the key is in a session of this driver. It
+// compares what it has read, because another process may resume the lease meanwhile.
 func (p *place) clear(ctx context.Context) error {
 	d := p.d
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
@@ -190,8 +202,8 @@ func (p *place) clear(ctx context.Context) error {
 	}
 }
 
-// knows reports whether the key, as it was read, is still that of p: no other process has resumed it, or used
-// it again.
+// knows reports whether the key, as it was read, still belongs to p, so that no other process has
+// resumed it or used it again.
 func (p *place) knows(e *entry) bool {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()

@@ -74,8 +74,8 @@ func statusFindings(endpoint string, status *clientv3.StatusResponse) []driver.F
 	return found
 }
 
-// userFindings tells of a server of 3.4 that has users: once a token has ended, no call of today's client
-// is answered any more. A simple token lasts while it is used, one that is signed (JWT) does not.
+// userFindings warns about a server of 3.4 that has users: once a token has ended, it answers no
+// call of a current client. A simple token lasts while it is used; a signed one (JWT) does not.
 func (d *Driver) userFindings(ctx context.Context, endpoint, version string) []driver.Finding {
 	if d.client.Username == "" || !strings.HasPrefix(version, "3.4.") {
 		return nil
@@ -92,7 +92,7 @@ func (d *Driver) userFindings(ctx context.Context, endpoint, version string) []d
 	return []driver.Finding{f}
 }
 
-// quorumFinding tells how many members may fail; false: the user may not ask.
+// quorumFinding reports how many members may fail. It returns false if the user may not ask.
 func (d *Driver) quorumFinding(ctx context.Context) (driver.Finding, bool) {
 	asked, cancel := context.WithTimeout(ctx, askEach)
 	defer cancel()
@@ -114,7 +114,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 	return rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, d.Claim)
 }
 
-// warnOf is what people should know of a server's version; "": nothing.
+// warnOf returns a warning about a server's version, or "".
 func warnOf(version string) string {
 	v, err := semver.NewVersion(version)
 	if err != nil || v.Major != 3 {

@@ -19,13 +19,13 @@ const (
 	// waitTTL is the longest session of a key that waits: a process that died waiting
 	// delays those behind it by no more. Whoever asks for longer leases moves when granted.
 	waitTTL = 10 * time.Second
-	// lookAgain is how often the next in line looks by itself, should the watch miss
-	// something; others come back when a third of their place's TTL is over.
+	// lookAgain is how often the next in line looks by itself, in case the watch misses something.
+	// Others come back after a third of their place's TTL.
 	lookAgain = time.Second
-	// maxRounds bounds how often one Try begins again because its key or its session
-	// was taken away meanwhile.
+	// maxRounds bounds how often one Try starts over because its key or its session was removed
+	// meanwhile.
 	maxRounds = 5
-	// maxReads bounds how often others may come between a read and a put that relies on it.
+	// maxReads bounds how often others may interfere between a read and a put that relies on it.
 	maxReads = 100
 )
 
@@ -42,7 +42,7 @@ type claim struct {
 	hushed bool // guarded by Driver.mu; Release has begun: Wanted is not called any more
 }
 
-// errAgain has Try begin again: the claim has another place, or the watch hears now.
+// errAgain makes Try begin again: the claim has another place, or the watch hears now.
 var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
@@ -68,8 +68,8 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	return driver.Grant{}, fmt.Errorf("etcdlock: the key was taken away %d times: %w", maxRounds, err)
 }
 
-// attempt goes on from where the claim is. errGone: its key or session is gone; begin
-// again.
+// attempt continues from the state of the claim. errGone means that its key or session is gone:
+// begin again.
 func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	p, err := c.here(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	return g, d.drop(p, err)
 }
 
-// drop tells a place that its key is gone, if that is what err says, which it returns.
+// drop notes that the key of a place is gone, if err says so. It returns err.
 func (d *Driver) drop(p *place, err error) error {
 	if !errors.Is(err, errGone) {
 		return err
@@ -125,7 +125,7 @@ func (d *Driver) drop(p *place, err error) error {
 	return err
 }
 
-// decide acts on what the resource's keys were: a grant, a refusal, or more to do.
+// decide acts on the keys that were read: a grant, a refusal, or more to do.
 func (c *claim) decide(ctx context.Context, p *place, resp answer, started boottime.Instant) (driver.Grant, error) {
 	for range maxReads {
 		all, own := p.readQueue(resp.TxnResponse)
@@ -187,7 +187,7 @@ func (c *claim) unchanged(rev int64) []clientv3.Cmp {
 	return cmps
 }
 
-// rule is what the rule of the queue has to know of the claim.
+// rule returns the claim as the rule of the queue sees it.
 func (c *claim) rule() queue.Claim {
 	return queue.Claim{Mode: c.req.Mode, Limit: c.req.Limit, Weight: c.req.Weight}
 }
@@ -204,14 +204,15 @@ func (c *claim) limitIn(resp answer) (limit, error) {
 	return l, err
 }
 
-// holdsBehind reports whether the claim, whose key was created at that revision, holds with all of before ahead. It goes on
-// doing so: others come behind, those ahead only go, and a limit that is lowered counts for later keys.
+// holdsBehind reports whether the claim, whose key was created at that revision, holds with all of
+// before ahead. If so, it continues to hold: others come behind it, those ahead only leave, and a
+// lowered limit counts only for later keys.
 func (c *claim) holdsBehind(before []entry, l limit, rev int64) bool {
 	ahead := queue.Behind(before, len(before), entry.claim)
 	return ahead.Admits(l.decided(c.rule(), rev))
 }
 
-// tooHeavy is the refusal of a claim that is heavier than its limit: it leaves nothing.
+// tooHeavy refuses a claim that is heavier than its limit. It leaves nothing behind.
 func (c *claim) tooHeavy(ctx context.Context, p *place) error {
 	d := c.d
 	d.mu.Lock()
@@ -235,7 +236,7 @@ func (c *claim) tooHeavy(ctx context.Context, p *place) error {
 	return driver.ErrTooHeavy
 }
 
-// granted makes p held by a call that started then.
+// granted notes that p is held, by a call that started then.
 func (c *claim) granted(p *place, started boottime.Instant) (driver.Grant, error) {
 	d := c.d
 	d.mu.Lock()
@@ -251,7 +252,7 @@ func (c *claim) granted(p *place, started boottime.Instant) (driver.Grant, error
 	return p.grant(c.req.TTL), nil
 }
 
-// ttl is that of the session that the key is in. Requires Driver.mu.
+// ttl returns the TTL of the session that the key is in. Requires Driver.mu.
 func (p *place) ttl() time.Duration {
 	if p.in == nil {
 		return p.claim.req.TTL
@@ -277,7 +278,7 @@ func (c *claim) avoid(ctx context.Context, p *place) error {
 	return errAgain
 }
 
-// refuse is the refusal of a claim that does not queue: it leaves nothing.
+// refuse refuses a claim that does not queue. It leaves nothing behind.
 func (c *claim) refuse(p *place, all []entry) error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
@@ -285,8 +286,8 @@ func (c *claim) refuse(p *place, all []entry) error {
 	return &driver.Busy{Retry: lookAgain, Holder: all[0].holder()}
 }
 
-// wait is the refusal of a claim that has its place, by a read. It does not wait for the watch: who
-// is refused before the watch hears is woken when it does, to read again.
+// wait refuses a claim that has its place, by a read. It does not wait for the watch to begin: a
+// claim that was refused before is woken when the watch hears, to read again.
 func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) error {
 	d := c.d
 	d.mu.Lock()
@@ -304,7 +305,7 @@ func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) err
 	return busy
 }
 
-// stay is the refusal of a claim that keeps its place in s alive, without a read.
+// stay refuses a claim without a read. It keeps its place in s alive.
 func (c *claim) stay(ctx context.Context, p *place, s *session, busy *driver.Busy) error {
 	d := c.d
 	d.mu.Lock()

@@ -19,7 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do.
 var (
 	// ErrAuth: the user or password is wrong or missing, or the user's role lacks rights on the
 	// prefix.
@@ -38,7 +39,7 @@ var (
 	ErrFenceRegressed = fmt.Errorf("etcdlock: the cluster's revision went back: %w", driver.ErrCorrupt)
 )
 
-// errClosing is what ends calls in flight when the driver is closed.
+// errClosing ends calls in flight when the driver is closed.
 var errClosing = fmt.Errorf("etcdlock: %w", driver.ErrClosed)
 
 // advice finds the error that says what to do.
@@ -51,7 +52,7 @@ var advice = []struct{ of, known error }{
 	{rpctypes.ErrTimeoutDueToLeaderFail, ErrNoQuorum}, {rpctypes.ErrTimeoutDueToConnectionLost, ErrNoQuorum},
 }
 
-// explain wraps an error of the client with the advice there is. It hides no cause.
+// explain wraps an error of the client with advice, if there is any. It hides no cause.
 func (d *Driver) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -91,7 +92,7 @@ func Explain(err error) error {
 // askWithin bounds the question why there is no connection. The answer is known already.
 const askWithin = 20 * time.Millisecond
 
-// unconnected says why the client has no connection; nil: it has one, or is about to.
+// unconnected returns why the client has no connection, or nil if it has one or is about to.
 func (d *Driver) unconnected() error {
 	conn := d.client.ActiveConnection()
 	if conn.GetState() == connectivity.Ready {
@@ -106,10 +107,10 @@ func (d *Driver) unconnected() error {
 	return nil
 }
 
-// refused reports whether err is the server's no, so that the call had no effect. A member
-// asks whether there is a leader, and whether it lags, before it does anything, and the
-// client looks at the size of a request. ErrNoSpace is no such answer: a server whose quota
-// ends with a call serves that one.
+// refused reports whether err is a definite no of the server, so that the call had no effect. A
+// member checks for a leader, and whether it lags, before it does anything, and the client checks
+// the size of a request. ErrNoSpace is not such an answer: a server whose quota ends with a call
+// serves that call.
 func refused(err error) bool {
 	if errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTooManyRequests) {
 		return true
@@ -128,19 +129,19 @@ func refused(err error) bool {
 	return false
 }
 
-// passes reports whether err may pass soon: an election, a connection that broke, or a token
-// that has just ended, as by a change of any user or role.
+// passes reports whether err may pass soon: an election, a broken connection, or a token that has
+// just ended, as after a change of any user or role.
 func passes(err error) bool {
 	return codeOf(err) == codes.Unavailable || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
 
-// exhausted reports whether err says that a request is too much: a part may be served.
+// exhausted reports whether err says that a request is too large. A part of it may be served.
 func exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
 
 // tooMany reports whether the server takes fewer operations at once (--max-txn-ops).
 func tooMany(err error) bool { return errors.Is(err, rpctypes.ErrTooManyOps) }
 
-// codeOf is the code of an error of the server or the client, also of one that is wrapped.
+// codeOf returns the code of an error of the server or the client, even if it is wrapped.
 func codeOf(err error) codes.Code {
 	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return answer.Code()
@@ -151,7 +152,7 @@ func codeOf(err error) codes.Code {
 // isGone reports whether the server does not know the lease that a put names.
 func isGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
 
-// unanswered reports whether err is not what a member has said.
+// unanswered reports whether err is not the answer of a member.
 func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable)
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// here is the place of the claim: the one it has, that of another claim of its owner, or a
-// new one.
+// here returns the place of the claim: its own, that of another claim of its owner, or a new one.
 func (c *claim) here(ctx context.Context) (*place, error) {
 	d := c.d
 	for {
@@ -41,8 +40,8 @@ func (c *claim) here(ctx context.Context) (*place, error) {
 	}
 }
 
-// current is the place of the claim, or that of another claim of its owner, which it then
-// shares; nil: there is none that is not over. Requires Driver.mu.
+// current returns the place of the claim. If it has none, it shares the place of another claim of
+// its owner. nil: there is none that is not over. Requires Driver.mu.
 func (c *claim) current() *place {
 	if c.place != nil && c.place.phase == over {
 		c.leave()
@@ -57,7 +56,7 @@ func (c *claim) current() *place {
 	return c.place
 }
 
-// held is the place by which the claim holds.
+// held returns the place by which the claim holds.
 func (c *claim) held(ctx context.Context) (*place, error) {
 	if err := c.find(ctx); err != nil {
 		return nil, err
@@ -115,7 +114,8 @@ func (c *claim) find(ctx context.Context) error {
 	return nil
 }
 
-// forgetExpired has a claim whose place has expired here ask what keys it has: another process may have renewed it.
+// forgetExpired makes a claim whose place has expired here look for its keys again, because another
+// process may have renewed it.
 func (c *claim) forgetExpired(ctx context.Context) error {
 	d := c.d
 	d.mu.Lock()
@@ -141,7 +141,8 @@ func (c *claim) forgetExpired(ctx context.Context) error {
 	return nil
 }
 
-// adopt gives up p for the key e of the same owner, unless that is here, and over.
+// adopt gives up p for the key e of the same owner. If e belongs to a place here that is leaving,
+// that key is deleted instead.
 func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
 	d := c.d
 	d.mu.Lock()
@@ -171,5 +172,6 @@ func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
 	return errAgain
 }
 
-// isOurs finds a key of the same owner: made by another process, or before this claim.
+// isOurs matches a key of the same owner that another process made, or that was made before this
+// claim.
 func (c *claim) isOurs(e entry) bool { return e.Owner == c.req.Owner }

@@ -44,11 +44,22 @@ func (p *tap) client(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
 
 func (p *tap) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	send := func(ctx context.Context) error { return invoke(ctx, method, req, reply, conn, opts...) }
-	txn, ok := req.(*pb.TxnRequest)
-	if hold := p.txn.Load(); ok && hold != nil {
+	txn := asTxn(req)
+	if hold := p.txn.Load(); txn != nil && hold != nil {
 		return (*hold)(txn, ctx, send)
 	}
 	return send(ctx)
+}
+
+// asTxn is a request that writes, as a transaction; nil: it does not.
+func asTxn(req any) *pb.TxnRequest {
+	switch r := req.(type) {
+	case *pb.TxnRequest:
+		return r
+	case *pb.DeleteRangeRequest:
+		return &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}}}
+	}
+	return nil
 }
 
 func (p *tap) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -151,6 +162,46 @@ func claimOf(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
 		t.Fatalf("Claim: %v", err)
 	}
 	return c
+}
+
+// A deletion that comes late, when another attempt has ended the lease, leaves the key of the next holder alone.
+func TestLateDeletion(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 30 * time.Second, 20 * time.Second
+	var taps tap
+	d := driverOn(t, taps.client(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "first", TTL: ttl})
+	next := claimOf(t, d, driver.Request{Resource: "a", Owner: "next", TTL: ttl})
+	if err := within(t, limit, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	late, served := make(chan struct{}), make(chan error, 1)
+	var held atomic.Bool
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		if req.Success[0].GetRequestDeleteRange() == nil || held.Swap(true) {
+			return send(ctx)
+		}
+		go func() {
+			<-late
+			served <- send(context.WithoutCancel(ctx))
+		}()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	taps.txn.Store(&hold)
+	if err := released(t, first, limit); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	if err := within(t, limit, tryOf(next)); err != nil {
+		t.Fatalf("Try of the next: %v", err)
+	}
+	close(late)
+	if err := <-served; err != nil {
+		t.Fatalf("the late deletion: %v", err)
+	}
+	if err := within(t, limit, func(ctx context.Context) error { _, err := next.Renew(ctx, ttl); return err }); err != nil {
+		t.Errorf("Renew of the next: %v", err)
+	}
 }
 
 // A put that comes late stays out although the claim has moved on to another session, and

@@ -17,9 +17,9 @@ import (
 const (
 	// page is how many keys List reads at once at most.
 	page = 2000
-	// maxAsked bounds of how many leases one List asks the time that is left.
+	// maxAsked bounds the number of leases whose remaining time one List asks for.
 	maxAsked = 100
-	// evictRounds bounds how often Evict begins again because the holder renewed meanwhile.
+	// evictRounds bounds how often Evict starts over because the holder renewed meanwhile.
 	evictRounds = 10
 )
 
@@ -33,7 +33,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return d.newLeaseTimes().state(ctx, name, seen), err
 }
 
-// listKept is list without what this driver knows to have expired.
+// listKept is list without the holders that this driver knows to have expired.
 func (d *Driver) listKept(ctx context.Context, name string) (look, error) {
 	if err := d.usable(ctx); err != nil {
 		return look{}, err
@@ -104,8 +104,8 @@ type used struct {
 	queue []entry
 }
 
-// states are those of all, which are in the order of keys, by name. Their limits are read as they were at that
-// revision. One that is damaged hides none.
+// states returns the states of all, which are in the order of keys, by name. It reads their limits
+// as of that revision. A damaged limit hides none of the others.
 func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []driver.State, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -127,7 +127,7 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 	return states, failed
 }
 
-// limits reads, by dir, the limits of the resources from that at first to that at last.
+// limits reads the limits of the resources from first to last, by dir.
 func (d *Driver) limits(ctx context.Context, first, last string, rev int64) (of map[string]limit, damaged error) {
 	of = make(map[string]limit)
 	from, end := d.limitDir(first), clientv3.GetPrefixRangeEnd(d.limitDir(last))
@@ -159,13 +159,13 @@ func (d *Driver) nameOf(key string) (string, bool) {
 	return name, ok && escape(name) == escaped && dirOf(key) == d.dir(name) && driver.CheckName(name) == nil
 }
 
-// leaseTimes asks how long leases have left, each once.
+// leaseTimes asks for the remaining time of leases, each once.
 type leaseTimes struct {
 	d     *Driver
 	known map[clientv3.LeaseID]leaseTime
 }
 
-// A leaseTime is what etcd tells of a lease; zero: unknown.
+// A leaseTime is etcd's answer about a lease; zero: unknown.
 type leaseTime struct{ left, ttl time.Duration }
 
 func (d *Driver) newLeaseTimes() *leaseTimes {
@@ -207,7 +207,7 @@ func (e *entry) mode() driver.Mode {
 	return driver.Exclusive
 }
 
-// uses is how much of a limit its claim uses.
+// uses returns how much of a limit its claim uses.
 func (e *entry) uses() int {
 	if e.mode() == driver.Exclusive {
 		return 0
@@ -243,10 +243,10 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	return errors.New("etcdlock: the holder's key changes all the time")
 }
 
-// evictedFor comes before the reason, so that one that is empty is told too.
+// evictedFor precedes the reason, so that an eviction without a reason is reported too.
 const evictedFor = "evicted: "
 
-// evict leaves the reason in the value of the key, where the holder looks when it is gone.
+// evict puts the reason into the value of the key, where the holder looks when the key is gone.
 func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool, err error) {
 	marked := e.content
 	marked.Evicted = evictedFor + reason
@@ -254,7 +254,7 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	if !done && !errors.Is(err, ErrNoSpace) { // else without a reason
 		return false, err
 	}
-	done, err = d.delete(ctx, dirOf(e.key), e.key, created(e.key, e.rev))
+	done, err = d.delete(ctx, toDelete(dirOf(e.key), e.key, created(e.key, e.rev)))
 	if err == nil && !done {
 		err = fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
 	}

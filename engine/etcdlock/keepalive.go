@@ -16,10 +16,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// keepAlives are those of a driver, over one stream: each stream of a client with a password
-// begins with a login. A goroutine sends what is wanted, waits for the answers, and goes on
-// with what is wanted by then. It ends when nothing is. Whoever asks while a keep-alive of
-// the session is not sent yet shares it.
+// keepAlives are the keep-alives of a driver, over one stream, because each stream of a client with
+// a password begins with a login. A goroutine sends those that are wanted, waits for the answers,
+// and continues with those that are wanted by then. It ends when none is. A caller shares the
+// keep-alive of its session that is not sent yet.
 type keepAlives struct {
 	wanted  []*session // guarded by Driver.mu, as is running
 	running bool
@@ -30,11 +30,11 @@ type keepAlives struct {
 	hung   int                                                                           // how many streams were given up since the last quick answer
 }
 
-// patience is how long an answer may take before the stream is given up: a member that hangs holds
-// nobody up for long, and one that is slow is heard. A renewal may take five seconds in all.
+// patience is how long an answer may take before the stream is given up. A member that hangs delays
+// nobody for long, and a slow one still gets to answer. A renewal may take five seconds in all.
 func (a *keepAlives) patience() time.Duration { return hangAfter << min(a.hung, 2) }
 
-// A keepAlive is one of a session.
+// A keepAlive is one keep-alive of a session.
 type keepAlive struct {
 	session *session
 	sent    boottime.Instant
@@ -42,8 +42,8 @@ type keepAlive struct {
 	err     error // set before done is closed; errGone: the server has no such lease
 }
 
-// keepAlive asks for a keep-alive that is sent after now, unless the session lives for long
-// enough, or is nil: then it returns nil. Requires d.mu.
+// keepAlive asks for a keep-alive that is sent after now. It returns nil if there is no session, or
+// if the session lives long enough. Requires d.mu.
 func (d *Driver) keepAlive(s *session) *keepAlive {
 	if s == nil || s.covers(d.clock.Now()) {
 		return nil
@@ -100,7 +100,7 @@ func (d *Driver) runKeepAlives() {
 	}
 }
 
-// takeWanted returns what is to be sent now; nothing: the goroutine is to end.
+// takeWanted returns the keep-alives to be sent now. If there are none, the goroutine must end.
 func (d *Driver) takeWanted() (all []*keepAlive) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,9 +113,10 @@ func (d *Driver) takeWanted() (all []*keepAlive) {
 	return all
 }
 
-// keepAll sends keep-alives, and answers each. A stream that does not answer, or refuses, is
-// given up: it may be at a member that hangs, or at none, and where users have passwords it keeps
-// the token that it was opened with, which ends. Those who wait ask again, for the next stream.
+// keepAll sends keep-alives and hands out their answers. It gives up a stream that does not answer,
+// or that refuses. Such a stream may be at a member that hangs, or at none. With passwords, it
+// keeps the token that it was opened with, which ends. The callers that wait ask again, on the next
+// stream.
 func (d *Driver) keepAll(all []*keepAlive) {
 	answered, err := d.exchange(all)
 	if err == nil {
@@ -129,11 +130,11 @@ func (d *Driver) keepAll(all []*keepAlive) {
 	}
 }
 
-// errHangs says that a stream was given up because it did not answer. It passes.
+// errHangs: a stream was given up because it did not answer. It passes.
 var errHangs = status.Error(codes.Unavailable, "etcdlock: a member does not answer keep-alives")
 
-// exchange sends keep-alives on the stream, which it opens if there is none, and returns how
-// many were answered. The server answers in order.
+// exchange sends keep-alives on the stream, which it opens if there is none, and returns how many
+// were answered. The server answers in order.
 func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 	a := &d.alive
 	opening := a.stream == nil

@@ -15,34 +15,35 @@ import (
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
-// escape keeps slashes out of names: "etcdctl lock a" also waits for the keys below
-// "a/b/". It works byte by byte, so that what begins alike still does.
+// escape removes slashes from names, because "etcdctl lock a" also waits for the keys below "a/b/".
+// It works byte by byte, so that names with a common beginning keep it.
 var (
 	escape   = strings.NewReplacer("%", "%25", "/", "%2F").Replace
 	unescape = strings.NewReplacer("%25", "%", "%2F", "/").Replace
 )
 
-// dir is what the keys of a resource begin with.
+// dir returns the beginning of the keys of a resource.
 func (d *Driver) dir(name string) string { return d.root + escape(name) + "/" }
 
-// tombstone is the key that keeps a put of key under a lease from coming late: no name is
-// empty, so that no resource has it.
+// tombstone returns the key that keeps a put of key under a lease from coming late. No name is
+// empty, so it belongs to no resource.
 func (d *Driver) tombstone(key string, lease clientv3.LeaseID) string {
-	return fmt.Sprintf("%s/%s-%x", d.root, key[len(d.root):], int64(lease))
+	return d.root + "/" + key[len(d.root):] + "-" + strconv.FormatInt(int64(lease), 16)
 }
 
-// markDir is what the marks begin with that keep an owner out of the resource at dir; each mark ends in its own lease, so
-// that none shortens another. The name of no resource is empty, and that of no tombstone.
+// markDir returns the beginning of the marks that keep an owner out of the resource at dir. Each
+// mark ends in its own lease, so that none shortens another. It is the name of no resource and of
+// no tombstone.
 func (d *Driver) markDir(dir, owner string) string {
 	return d.root + "//" + dir[len(d.root):] + escape(owner) + "/"
 }
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
-// dirOf is the dir of the resource that a key belongs to.
+// dirOf returns the dir of the resource that a key belongs to.
 func dirOf(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
 
-// content is the value of a claim's key. That of another client is none of it: exclusive.
+// content is the value of a claim's key. A key of another client has none, and is exclusive.
 type content struct {
 	Owner   string `json:"owner,omitempty"` // "": another client's, or nobody's who lingers
 	Shared  bool   `json:"shared,omitempty"`
@@ -57,7 +58,8 @@ func encode(req *driver.Request) string {
 	return content{Owner: req.Owner, Shared: shared, Limit: req.Limit, Note: req.Note}.encode()
 }
 
-// weightOf is the weight that stands in the key of a claim; 0: none, as it is 1 or the claim is exclusive.
+// weightOf returns the weight that ends the key of a claim; 0: none, because it is 1 or the claim
+// is exclusive.
 func weightOf(req *driver.Request) int {
 	if req.Mode != driver.Shared || req.Weight <= 1 {
 		return 0
@@ -65,8 +67,9 @@ func weightOf(req *driver.Request) int {
 	return req.Weight
 }
 
-// weigh ends a key by the weight of its claim, which is not shared by its value: processes that know no weights take it for
-// exclusive, and do not erase the weight when they write the value.
+// weigh appends the weight of its claim to a key. In the value, the claim is not shared: processes
+// that know no weights take it for exclusive, and do not erase the weight when they write the
+// value.
 func weigh(key string, weight int) string {
 	if weight == 0 {
 		return key
@@ -74,7 +77,7 @@ func weigh(key string, weight int) string {
 	return fmt.Sprint(key, "w", weight)
 }
 
-// weightIn is the weight that a key ends by; 0: none. What other clients put has none.
+// weightIn returns the weight at the end of a key; 0: none. Keys of other clients have none.
 func weightIn(key string) int {
 	_, end, _ := strings.Cut(lastPart(key), "w")
 	weight, err := strconv.Atoi(end)
@@ -106,8 +109,8 @@ type entry struct {
 	lease  clientv3.LeaseID
 }
 
-// name is what an operator calls the owner: for another client the end of its key, nothing
-// for what lingers.
+// name returns the owner for operators. For another client it is the end of its key, and for a hold
+// that lingers it is empty.
 func (e *entry) name() string {
 	if e.Owner != "" || e.Lingers {
 		return e.Owner
@@ -115,8 +118,8 @@ func (e *entry) name() string {
 	return lastPart(e.key)
 }
 
-// entries are the keys of the resource at dir, in order. Others below it, such as those
-// of "etcdctl lock" on a name with a slash, belong to other resources.
+// entries returns the keys of the resource at dir, in order. Other keys below it, such as those of
+// "etcdctl lock" on a name with a slash, belong to other resources.
 func entries(dir string, kvs []*mvccpb.KeyValue) []entry {
 	all := make([]entry, 0, len(kvs))
 	for _, kv := range kvs {
@@ -144,7 +147,7 @@ func newEntry(kv *mvccpb.KeyValue) entry {
 
 func byRevision(a, b entry) int { return cmp.Compare(a.rev, b.rev) }
 
-// claim is what the rule of the queue has to know of the entry's claim.
+// claim returns the claim of the entry as the rule of the queue sees it.
 func (e entry) claim() queue.Claim {
 	return queue.Claim{Mode: e.mode(), Limit: e.Limit, Weight: e.weight}
 }

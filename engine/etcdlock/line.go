@@ -7,10 +7,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A line is what a driver knows of the queue of one resource: who was in it, by a read, and who has left since, by
-// the watch. All places of the resource share it, so that neither a deletion nor a read is work for each of them.
-// Keys ahead of a place are known by their create revisions, and none can come ahead later. All fields are guarded
-// by Driver.mu.
+// A line is the queue of one resource as a driver knows it: who was in it, by a read, and who has
+// left since, by the watch. All places of the resource share it, so that neither a deletion nor a
+// read costs work for each of them. Keys ahead of a place are known by their create revisions, and
+// none can come ahead later. Driver.mu guards all fields.
 type line struct {
 	d      *Driver
 	places []*place // of the resource, none of which is over
@@ -30,7 +30,7 @@ type line struct {
 	nests bool             // "etcdctl lock" has keys below it, which belong to other resources
 }
 
-// maxHeard is how many deletions a line keeps for those who read.
+// maxHeard is how many deletions a line keeps for pending reads.
 const maxHeard = 10_000
 
 type deletion struct {
@@ -38,8 +38,8 @@ type deletion struct {
 	rev int64
 }
 
-// learn takes over what a read told that began at from, of which the watch hears since. It wakes those who are next.
-// Requires Driver.mu.
+// learn takes over a read that began at from, since which the watch hears. It wakes those who are
+// next. Requires Driver.mu.
 func (l *line) learn(watch int, from boottime.Instant, seen look) {
 	if seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // else it was overtaken
 		l.watch, l.from, l.look = watch, from, seen
@@ -51,8 +51,8 @@ func (l *line) learn(watch int, from boottime.Instant, seen look) {
 	l.wakeNext()
 }
 
-// hear is told of each key of the resource that is deleted, and wakes those who are next if that has changed.
-// Requires Driver.mu.
+// hear notes the deletion of a key of the resource, and wakes those who are next if that has
+// changed. Requires Driver.mu.
 func (l *line) hear(gone deletion) {
 	l.freed = gone.rev
 	if l.reads > 0 {
@@ -70,7 +70,7 @@ func (l *line) hear(gone deletion) {
 	}
 }
 
-// leaves takes a key out of the queue, and reports whether it was there.
+// leaves removes a key from the queue and reports whether it was there.
 func (l *line) leaves(gone deletion) bool {
 	if gone.rev <= l.rev { // old news: other clients use a key again
 		return false
@@ -87,8 +87,8 @@ func (l *line) leaves(gone deletion) bool {
 	return true
 }
 
-// wakeNext wakes those who wait, and for whom nobody is in the way any more; and those who are too heavy now, to learn of it.
-// Requires Driver.mu.
+// wakeNext wakes the waiters that nobody blocks any more, and those that are now too heavy, to
+// learn of it. Requires Driver.mu.
 func (l *line) wakeNext() {
 	for _, e := range l.holders() {
 		l.wake(e)
@@ -114,8 +114,9 @@ func (l *line) tooHeavy(e entry) bool {
 	return !l.limit.doubts(e.rev) && l.limit.decided(e.claim(), e.rev).TooHeavy()
 }
 
-// limits is told that an operator has changed the limit of the resource at dir. What was read before counts no more, so
-// that nobody is let in by what is deleted after that. It is read again, once for all who wait. Requires Driver.mu.
+// limits notes that an operator has changed the limit of the resource at dir. Earlier reads count
+// no more, so that later deletions let nobody in. The limit is read again, once for all waiters.
+// Requires Driver.mu.
 func (l *line) limits(dir string, rev int64) {
 	l.limited = rev
 	if l.watch != 0 && l.rev >= rev && !l.limit.unknown {
@@ -127,7 +128,7 @@ func (l *line) limits(dir string, rev int64) {
 	}
 }
 
-// readAgain learns what the queue and the limit are. If it cannot, all who wait look for themselves.
+// readAgain reads the queue and the limit. If it cannot, all waiters look for themselves.
 func (l *line) readAgain(dir string) {
 	d := l.d
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)

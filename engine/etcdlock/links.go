@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// watched are the credentials of connections that are links. A dialer of our own would see them too, but gRPC asks
-// the environment for proxies only without one.
+// watched are the credentials of connections that are links. A dialer would see them too, but gRPC
+// reads the proxies of the environment only without one.
 type watched struct {
 	credentials.TransportCredentials // over TLS, by the certificates of the first moment
 	tls                              *storeurl.TLS
@@ -27,7 +27,7 @@ func watching(over *storeurl.TLS, own *links.Links) credentials.TransportCredent
 	return watched{credentials.NewTLS(over.Config()), over, own}
 }
 
-// ClientHandshake implements [credentials.TransportCredentials]. It takes the certificates of the moment.
+// ClientHandshake implements [credentials.TransportCredentials]. It uses the current certificates.
 func (w watched) ClientHandshake(ctx context.Context, authority string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	by := w.TransportCredentials
 	if w.tls != nil {

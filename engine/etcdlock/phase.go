@@ -21,7 +21,7 @@ const (
 	ends                 // in transitions: over, or leaving as long as a put or a move may still come
 )
 
-// An event is what may change a phase.
+// An event is something that may change a phase.
 type event uint8
 
 const (
@@ -33,7 +33,7 @@ const (
 	unwanted              // nobody has called for the TTL: the caller is gone
 )
 
-// A stage is a phase, with what only that phase needs.
+// A stage is a phase with the data that only that phase needs.
 type stage struct {
 	phase phase
 	wait  wait             // idle and queued
@@ -41,7 +41,7 @@ type stage struct {
 	cause error            // leaving and over: why
 }
 
-// transitions is what an event does in a phase.
+// transitions has the effect of each event in each phase.
 var transitions = [...][unwanted + 1]phase{
 	idle:    {yes: queued, no: ends, unknown: idle, lost: ends, release: ends, unwanted: ends},
 	queued:  {yes: held, no: queued, unknown: queued, lost: ends, release: leaving, unwanted: leaving},
@@ -97,10 +97,10 @@ func (p *place) tell() {
 	}
 }
 
-// errReleased is the cause of a place that was released.
-var errReleased = errors.New("it was released")
+// errReleased is the cause of a place that was released. Most places end by it: it is wrapped once.
+var errReleased = fmt.Errorf("%w: it was released", driver.ErrLost)
 
-// asLost makes cause one that a holder understands.
+// asLost turns cause into one for a holder.
 func asLost(cause error) error {
 	if errors.Is(cause, driver.ErrLost) {
 		return cause
@@ -108,17 +108,18 @@ func asLost(cause error) error {
 	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
 }
 
-// uncertain is what was sent for a place, had no answer, and may still be served. A change
-// or a deletion of the key is not among it: it names a revision of the key, so that it does
-// nothing once another one was served.
+// uncertain has the calls of a place that had no answer and may still be served. A change of the
+// key is not among them: it names a revision of the key, so it does nothing once another change
+// was served.
 type uncertain struct {
-	puts  []*session // a put of the key in each; kept out by a tombstone when the place ends
-	floor int64      // the largest revision seen before the first of puts was sent
-	moves []*session // a move of the key to each; undone by the next change of the key
+	puts    []*session // a put of the key in each; kept out by a tombstone when the place ends
+	floor   int64      // the largest revision seen before the first of puts was sent
+	moves   []*session // a move of the key to each; undone by the next change of the key
+	deletes bool       // a deletion of the key, whatever its revision; the key is not used again
 }
 
-// awaiting notes in puts or moves that a call which names s is sent. The returned function is
-// for its answer: it undoes that, unless an earlier one is unknown. Both require Driver.mu.
+// awaiting notes in puts or moves that a call that names s is sent. The returned function is for
+// its answer: it removes the note, unless an earlier call is unknown. Both require Driver.mu.
 func awaiting(of *[]*session, s *session) (answered func()) {
 	if slices.Contains(*of, s) {
 		return func() {}
@@ -127,10 +128,11 @@ func awaiting(of *[]*session, s *session) (answered func()) {
 	return func() { *of = slices.DeleteFunc(*of, func(one *session) bool { return one == s }) }
 }
 
-// mayCome reports whether something may be served that leaves a key. Requires Driver.mu.
+// mayCome reports whether a call may still be served that leaves a key. Requires Driver.mu.
 func (u *uncertain) mayCome() bool { return len(u.puts) > 0 || len(u.moves) > 0 }
 
-// ends tells that the server knows no session s: what names it is refused. Requires Driver.mu.
+// ends notes that the server does not know the session s, so it refuses calls that name it.
+// Requires Driver.mu.
 func (u *uncertain) ends(s *session) {
 	is := func(one *session) bool { return one == s }
 	u.puts = slices.DeleteFunc(u.puts, is)

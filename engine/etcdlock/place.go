@@ -31,7 +31,7 @@ type place struct {
 	until   boottime.Instant // when it is unwanted, if nobody calls
 }
 
-// places are those of a driver. Guarded by Driver.mu.
+// places are the places of a driver. Driver.mu guards them.
 type places struct {
 	of    map[string]*line  // by dir; none is without places
 	keyed map[string]*place // by key
@@ -39,7 +39,7 @@ type places struct {
 	armed boottime.Instant  // when timer fires; zero: it does not
 }
 
-// all are all places, none of which is over. Requires Driver.mu.
+// all returns all places, none of which is over. Requires Driver.mu.
 func (l *places) all() []*place {
 	var all []*place
 	for _, of := range l.of {
@@ -48,12 +48,12 @@ func (l *places) all() []*place {
 	return all
 }
 
-// at is the place that has key; nil: there is none. Requires Driver.mu.
+// at returns the place that has key, or nil. Requires Driver.mu.
 func (l *places) at(key string) *place { return l.keyed[key] }
 
-// remove is for a place that is over. Requires Driver.mu.
+// remove removes a place that is over. Requires Driver.mu.
 func (l *places) remove(p *place) {
-	if len(p.unsure.puts) > 0 {
+	if len(p.unsure.puts) > 0 || p.unsure.deletes {
 		p.spend()
 	}
 	p.moveTo(nil)
@@ -92,7 +92,7 @@ func (d *Driver) add(c *claim, p *place) *place {
 	return p
 }
 
-// join gives c a part of p. Requires Driver.mu.
+// join adds c to the claims of p. Requires Driver.mu.
 func (c *claim) join(p *place) {
 	c.place = p
 	p.claims = append(p.claims, c)
@@ -101,7 +101,7 @@ func (c *claim) join(p *place) {
 	}
 }
 
-// leave ends that, and returns why p is over; nil: it is not. Requires Driver.mu.
+// leave undoes join, and returns why p is over; nil: it is not. Requires Driver.mu.
 func (c *claim) leave() error {
 	p := c.place
 	p.claims = slices.DeleteFunc(p.claims, func(one *claim) bool { return one == c })
@@ -109,9 +109,9 @@ func (c *claim) leave() error {
 	return p.cause
 }
 
-// freeKey is a key for one more place in s, of that weight. Keys are used again, because the server's
-// index keeps those that were deleted until it is compacted, and a read of the resource
-// goes over them. Requires d.mu.
+// freeKey returns a key of that weight for one more place in s. Keys are used again, because the
+// server's index keeps deleted ones until it is compacted, and a read of the resource passes over
+// them. Requires d.mu.
 func (d *Driver) freeKey(s *session, dir string, weight int) string {
 	first := dir + strconv.FormatInt(int64(s.id), 16)
 	key := weigh(first, weight)
@@ -151,8 +151,8 @@ func (p *place) exists(rev int64) {
 	}
 }
 
-// begin and finish enclose a call that asks for ttl. What may be renewed by a call does not
-// expire under it. Requires Driver.mu, as does finish.
+// begin and finish enclose a call that asks for ttl. A place that a call may renew does not expire
+// under it. Both require Driver.mu.
 func (p *place) begin(ttl time.Duration) (started boottime.Instant) {
 	started = p.d.clock.Now()
 	p.calls++
@@ -175,7 +175,7 @@ func (p *place) done() {
 	p.finish()
 }
 
-// lasts notes that the place was granted, or kept, until then at least. Requires Driver.mu.
+// lasts notes that the place was granted, or kept alive, until then at least. Requires Driver.mu.
 func (p *place) lasts(until boottime.Instant) {
 	if len(p.claims) > 1 { // another may have asked for more
 		until = max(until, p.until)

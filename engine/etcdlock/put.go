@@ -11,8 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// put makes the key, unless it is there or must not come any more, under the conditions cmps. Without one, and
-// unless queue, it makes it only if the resource has no keys. It returns what keys the resource then has.
+// put makes the key under the conditions cmps, unless it exists or must not come any more. Without
+// a condition, and unless queue, it makes the key only if the resource has none. It returns the
+// keys that the resource then has.
 func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (answer, error) {
 	if queue || len(cmps) > 0 {
 		cmps = append(cmps, created(p.key, 0))
@@ -36,6 +37,11 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	d.mu.Unlock()
 	w := p.putOf(s, queue, limited, cmps)
 	resp, err := d.send(ctx, w)
+	if err == nil && !resp.Succeeded && queue { // seldom: another request then is cheaper than to carry the reads each time
+		if resp, err = d.read(ctx, p.refusalReads(limited)...); err == nil {
+			resp.Succeeded = false
+		}
+	}
 	d.mu.Lock()
 	if w.unsure == nil {
 		answered()
@@ -63,31 +69,46 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	return answer{resp, limited}, d.await(ctx, k)
 }
 
-// regressed gives up a place whose key has a revision that is not above the floor. Requires Driver.mu.
+// regressed gives up a place whose key has a revision that is not above the floor. Requires
+// Driver.mu.
 func (p *place) regressed(floor int64) error {
 	p.on(release, errReleased) // by Release, or the next Try
 	return fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, p.rev)
 }
 
-// putOf is a put of the key in s. One that comes late, after Release, finds the tombstone, the mark of its
-// owner, or that the session's lease is gone. Refused, it reads whether there are marks, and the queue.
+// putOf is a put of the key in s. If it comes late, after Release, it finds the tombstone or the
+// mark of its owner, or that the session's lease is gone. A put that does not queue is often
+// refused, and reads why.
 func (p *place) putOf(s *session, queue, limited bool, cmps []clientv3.Cmp) *write {
-	marks, keys := p.d.markDir(p.claim.dir, p.claim.req.Owner), keysOf(p.claim.dir)
+	marks := p.marks()
 	w := &write{
 		dir: p.claim.dir, wantsFree: !queue,
-		cmps:      append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
-		then:      []clientv3.Op{clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id))},
-		otherwise: []clientv3.Op{clientv3.OpGet(marks, clientv3.WithPrefix(), clientv3.WithCountOnly()), keys},
-	}
-	if queue {
-		w.then = append(w.then, keys)
+		cmps: append(cmps, created(p.d.tombstone(p.key, s.id), 0), none(marks)),
+		then: make([]clientv3.Op, 0, 3),
 	}
 	if limited {
-		limit := p.d.limitOf(p.claim.dir)
-		w.then, w.otherwise = slices.Insert(w.then, 0, limit), slices.Insert(w.otherwise, 1, limit)
+		w.then = append(w.then, p.d.limitOf(p.claim.dir))
+	}
+	w.then = append(w.then, clientv3.OpPut(p.key, p.claim.value, clientv3.WithLease(s.id)))
+	if queue {
+		w.then = append(w.then, keysOf(p.claim.dir))
+	} else {
+		w.otherwise = p.refusalReads(limited)
 	}
 	return w
 }
+
+// refusalReads are what tells why a put was refused: whether there are marks of the owner, and the queue.
+func (p *place) refusalReads(limited bool) []clientv3.Op {
+	reads := []clientv3.Op{clientv3.OpGet(p.marks(), clientv3.WithPrefix(), clientv3.WithCountOnly())}
+	if limited {
+		reads = append(reads, p.d.limitOf(p.claim.dir))
+	}
+	return append(reads, keysOf(p.claim.dir))
+}
+
+// marks is what the marks begin with that keep the place's owner out.
+func (p *place) marks() string { return p.d.markDir(p.claim.dir, p.claim.req.Owner) }
 
 // An answer is what a put or a read has told of the resource.
 type answer struct {
@@ -95,15 +116,15 @@ type answer struct {
 	limited bool // it has read the limit
 }
 
-// wantsLimit reports whether a read of the queue is to read the limit as well: p is shared, or another place that is, and
-// waits, learns from that read. Requires Driver.mu.
+// wantsLimit reports whether a read of the queue must read the limit as well: p is shared, or
+// another place that waits and learns from that read is. Requires Driver.mu.
 func (p *place) wantsLimit() bool {
 	return slices.ContainsFunc(p.line.places, func(one *place) bool {
 		return one.claim.req.Mode == driver.Shared && (one == p || one.phase < held)
 	})
 }
 
-// readLine reads the queue of the resource, keeping the place alive.
+// readLine reads the queue of the resource and keeps the place alive.
 func (p *place) readLine(ctx context.Context) (answer, error) {
 	d := p.d
 	d.mu.Lock()
@@ -150,8 +171,8 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 	return queue, own
 }
 
-// isAlone reports whether resp is of a put that has just made the key, and what was read after it is that alone: nothing
-// need be decoded. Requires Driver.mu.
+// isAlone reports whether resp is of a put that has just made the key, and whether the read after
+// it shows only that key. Then nothing need be decoded. Requires Driver.mu.
 func (p *place) isAlone(resp *clientv3.TxnResponse, read []*mvccpb.KeyValue) bool {
 	n := len(resp.Responses)
 	return resp.Succeeded && n > 1 && resp.Responses[n-2].GetResponsePut() != nil &&

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// get reads one key; nil: there is none. Of keys only, a server of 3.7 does not tell the lease.
+// get reads one key; nil: there is none. If only keys are read, a server of 3.7 does not report the
+// lease.
 func (d *Driver) get(ctx context.Context, key string) (*entry, error) {
 	resp, err := d.read(ctx, clientv3.OpGet(key))
 	if err != nil {
@@ -22,14 +24,14 @@ func (d *Driver) get(ctx context.Context, key string) (*entry, error) {
 	return nil, nil
 }
 
-// A look is what was read of a resource.
+// A look is the result of reading a resource.
 type look struct {
 	queue []entry // its keys, in order
 	limit limit   // without doubts
 	rev   int64   // as of which that was read
 }
 
-// holders are those of the queue that hold.
+// holders returns the keys of the queue that hold.
 func (l look) holders() []entry { return l.limit.holders(l.queue) }
 
 // list reads the keys and the limit of the resource at dir.
@@ -45,12 +47,13 @@ func (d *Driver) list(ctx context.Context, dir string) (look, error) {
 	return look{entries(dir, found(resp, 1)), l, resp.Header.Revision}, err
 }
 
-// found is what the i-th operation of a transaction has read.
+// found returns what the i-th operation of a transaction has read.
 func found(resp *clientv3.TxnResponse, i int) []*mvccpb.KeyValue {
 	return resp.Responses[i].GetResponseRange().GetKvs()
 }
 
-// look returns the key as it is. errGone: it is not there, or is not that of the place.
+// look returns the key as it is. errGone means that it does not exist, or is not the key of the
+// place.
 func (p *place) look(ctx context.Context) (*entry, error) {
 	e, err := p.d.get(ctx, p.key)
 	if err == nil && (e == nil || e.rev != p.revision()) {
@@ -59,8 +62,9 @@ func (p *place) look(ctx context.Context) (*entry, error) {
 	return e, err
 }
 
-// eachGone calls tell with those of all whose keys are gone: each that has its name may be one of before, or another's.
-// It does so as soon as it has looked at as many as one transaction compares: nobody waits for the rest, which may be many.
+// eachGone calls tell with the places of all whose keys are gone. A key of that name may be from
+// before, or another's. It calls tell as soon as it has looked at as many as one transaction
+// compares, so that nobody waits for the rest.
 func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*place)) error {
 	for some := range slices.Chunk(all, maxCompared) {
 		gone, err := d.goneOf(ctx, some)
@@ -71,7 +75,7 @@ func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*p
 	return nil
 }
 
-// goneOf returns those of some whose keys are gone, also beside an error.
+// goneOf returns the places of some whose keys are gone, even beside an error.
 func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err error) {
 	cmps := make([]clientv3.Cmp, len(some))
 	for i, p := range some {
@@ -86,9 +90,10 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 	return gone, err
 }
 
-// keysExist reports whether the keys are those of all, in their sessions; false: each is to be
-// read by itself, as the server may not take so many at once. Where nothing may come late, the
-// lease of etcd says as much as the create revision: nobody else puts a key there.
+// keysExist reports whether the keys of all exist, in their sessions. If it returns false, each
+// must be read by itself, as the server may not accept so many at once. Where nothing may come
+// late, the lease of etcd proves as much as the create revision, because nobody else puts a key
+// there.
 func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
 	var asking []*place
@@ -110,8 +115,9 @@ func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	return d.holdTrue(ctx, cmps, all[0].key, asking...)
 }
 
-// holdTrue reports whether all of cmps hold; false: they do not, or are too many for the server at once. If they
-// do, it tells the holders of asking of those behind them.
+// holdTrue reports whether all of cmps hold. It returns false if they do not, or if they are too
+// many for the server at once. If they hold, it notifies the holders of asking of those behind
+// them.
 func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string, asking ...*place) (bool, error) {
 	// A transaction that only compares is not linearizable: it must read as well.
 	reads := []clientv3.Op{clientv3.OpGet(key, clientv3.WithCountOnly())}
@@ -132,10 +138,16 @@ func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string, 
 
 // created compares the create revision of a key.
 func created(key string, rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+	var c clientv3.Cmp
+	to := c.GetCompare() // which clientv3.Compare clones, by reflection
+	to.Key, to.Target, to.Result = []byte(key), pb.Compare_CREATE, pb.Compare_EQUAL
+	to.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: rev}
+	return c
 }
 
 // none compares that there is no key that begins with dir.
 func none(dir string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(dir).WithPrefix(), "=", 0)
+	c := created(dir, 0)
+	c.GetCompare().RangeEnd = []byte(clientv3.GetPrefixRangeEnd(dir))
+	return c
 }

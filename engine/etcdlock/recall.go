@@ -10,18 +10,18 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A holder whose Request has Wanted is told of the places behind its own. The watch of changes tells of
-// those that come, and go, if it is live: it is one watch for both, as their order matters. A read tells
-// of the others: when the watch begins, when a place is granted that the watch may not have heard all
-// of, and with each renewal, in the same transaction. What the watch does not tell in time, the next
-// renewal does.
+// A holder whose Request has Wanted is notified of the places behind its own. The watch of changes
+// reports the places that come and go while it is live. It is one watch for both, because their
+// order matters. A read reports the others: when the watch begins, when a place is granted that the
+// watch may not have heard all of, and with each renewal, in the same transaction. The next renewal
+// reports what the watch misses.
 
 // asks reports whether a claim that has p wants to know that others wait. Requires Driver.mu.
 func (p *place) asks() bool { return slices.ContainsFunc(p.claims, (*claim).asks) }
 
 func (c *claim) asks() bool { return c.req.Wanted != nil && !c.hushed }
 
-// hush ends the calls of Wanted.
+// hush stops the calls of Wanted.
 func (c *claim) hush() {
 	if c.req.Wanted != nil {
 		c.d.mu.Lock()
@@ -33,7 +33,7 @@ func (c *claim) hush() {
 // wantsRecalls reports whether any claim asks. Requires d.mu.
 func (d *Driver) wantsRecalls() bool { return slices.ContainsFunc(d.all(), (*place).asks) }
 
-// changed tells holders of the keys that came behind theirs.
+// changed notifies holders of the keys that came behind theirs.
 func (d *Driver) changed(events []*clientv3.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +50,7 @@ func (d *Driver) changed(events []*clientv3.Event) {
 	}
 }
 
-// comes is told of each new key of the resource. Requires Driver.mu.
+// comes handles each new key of the resource. Requires Driver.mu.
 func (l *line) comes(key string, kv *mvccpb.KeyValue) {
 	if l.came == nil {
 		l.came = make(map[string]int64)
@@ -70,8 +70,8 @@ func (l *line) comes(key string, kv *mvccpb.KeyValue) {
 	}
 }
 
-// recallNow is for a place that holds from now on: others may have come behind it before. Requires
-// Driver.mu.
+// recallNow is called for a place that holds from now on: others may have come behind it before.
+// Requires Driver.mu.
 func (p *place) recallNow() {
 	if !p.asks() {
 		return
@@ -91,11 +91,11 @@ func (p *place) recallNow() {
 	}
 }
 
-// excludes reports whether whoever else has a key of the resource waits for p. What another process
-// has put may be shared. Requires Driver.mu.
+// excludes reports whether everybody else with a key of the resource waits for p. A key of another
+// process may be shared. Requires Driver.mu.
 func (p *place) excludes() bool { return p.named != nil && p.claim.req.Mode == driver.Exclusive }
 
-// recall tells the holders by p that others wait. Requires Driver.mu.
+// recall notifies the holders by p that others wait. Requires Driver.mu.
 func (p *place) recall() {
 	if p.phase != held || p.recalls || !p.asks() {
 		return
@@ -108,7 +108,7 @@ func (p *place) recall() {
 	})
 }
 
-// recalled returns who is to be told now.
+// recalled returns the holders to notify now.
 func (p *place) recalled() (all []*claim) {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -138,8 +138,7 @@ func (p *place) lookBehind() {
 	})
 }
 
-// lookBehindAll has all holders told that others wait: those who came before the watch began.
-// Requires d.mu.
+// lookBehindAll notifies all holders of those who wait since before the watch began. Requires d.mu.
 func (d *Driver) lookBehindAll() {
 	for _, l := range d.of {
 		l.came = nil // some may have gone
@@ -162,8 +161,8 @@ func (d *Driver) lookBehind(all []*place) {
 	}
 }
 
-// readsBehind are the reads that tell whether others are behind each of all: for as many of the first as a server
-// takes reads. The others have theirs by themselves.
+// readsBehind returns the reads that find others behind each of all, for as many of the first as a
+// server accepts reads. The others read by themselves.
 func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +184,7 @@ func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	return all, ops
 }
 
-// haveRead tells the holders of all what their reads have found.
+// haveRead notifies the holders of all of what their reads have found.
 func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -50,8 +50,8 @@ func (c *claim) giveUp(ctx context.Context) error {
 	return err
 }
 
-// releasing begins the release of the claim's place, by a call on it. One that does not know
-// looks for a place of its owner, which another process may have made.
+// releasing begins the release of the claim's place, with a call on it. A claim that does not know
+// its place looks for one of its owner, which another process may have made.
 func (c *claim) releasing(ctx context.Context) (*place, error) {
 	if err := c.find(ctx); err != nil {
 		return nil, err
@@ -72,7 +72,8 @@ func (c *claim) releasing(ctx context.Context) (*place, error) {
 	return p, nil
 }
 
-// Forget implements driver.Forgetter: the place is the next claim's of its owner, or over when nobody renews it.
+// Forget implements driver.Forgetter. The place belongs to the next claim of its owner, or is over
+// when nobody renews it.
 func (c *claim) Forget() {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
@@ -112,7 +113,8 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 	return nil
 }
 
-// lingerIn leaves the key to nobody, in that lease of etcd. errGone: it was gone before.
+// lingerIn leaves the key without an owner, in that lease of etcd. errGone means that it was gone
+// before.
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	var unknown error
 	err := p.d.passingOver(ctx, func(ctx context.Context) error {
@@ -128,7 +130,7 @@ func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	return err
 }
 
-// lingering begins to end the lease of the claim, or goes on with it.
+// lingering begins to end the lease of the claim, or continues with it.
 func (c *claim) lingering(ctx context.Context) (*place, error) {
 	d := c.d
 	d.mu.Lock()
@@ -148,8 +150,8 @@ func (c *claim) lingering(ctx context.Context) (*place, error) {
 	return p, nil
 }
 
-// quit begins the release of the claim's place, of which other claims of its owner are told,
-// but not this one. Requires Driver.mu.
+// quit begins the release of the claim's place. Other claims of its owner are notified, but not
+// this one. Requires Driver.mu.
 func (c *claim) quit() {
 	p := c.place
 	p.claims = slices.DeleteFunc(p.claims, func(one *claim) bool { return one == c })

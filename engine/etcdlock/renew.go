@@ -34,7 +34,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return p.renewed(started, ttl, p.keep(ctx, ttl))
 }
 
-// renewed is what a renewal comes to that ended with err.
+// renewed returns the outcome of a renewal that ended with err.
 func (p *place) renewed(started boottime.Instant, ttl time.Duration, err error) (driver.Grant, error) {
 	d := p.d
 	d.drop(p, err)
@@ -77,7 +77,7 @@ func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// A renewal is one of a RenewAll.
+// A renewal is one renewal of a RenewAll.
 type renewal struct {
 	*driver.Renewal
 	place *place
@@ -109,8 +109,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	several.Bounded(len(singly), maxSingly, func(i int) { singly[i].Answer(singly[i].Claim.Renew(ctx, singly[i].TTL)) })
 }
 
-// plain begins the renewals that only have to keep a session alive, for which it asks, and
-// returns the others too.
+// plain begins the renewals that only have to keep a session alive, which it asks for, and returns
+// the others too.
 func (d *Driver) plain(renewals []driver.Renewal) (plain []renewal, singly []*driver.Renewal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// grantWithin bounds the grant of a session, which goes on when its first caller left.
+	// grantWithin bounds the grant of a session, which continues after its first caller has left.
 	grantWithin = 5 * time.Second
 	// maxPlaces is how many places share a session: they end together when it is revoked,
 	// and the server deletes their keys in one step.
 	maxPlaces = 1000
-	// maxTombstones is how many tombstones a session keeps, and how many keys the driver
-	// knows not to use again. Then new claims get another session, and both end with the last
-	// place of this one.
+	// maxTombstones is how many tombstones a session keeps, and how many keys the driver will not
+	// use again. Beyond it, new claims get another session, and this one ends with its last place.
 	maxTombstones = 100
-	// spareFrom is the TTL from which on a session lives longer than the TTL of its claims,
-	// by spare: a keep-alive of the last second then serves for another claim as well. What
-	// a dead process held is free that much later.
+	// spareFrom is the TTL from which a session outlives the TTL of its claims, by spare. A
+	// keep-alive of the last second then serves another claim as well. What a dead process held
+	// becomes free that much later.
 	spareFrom = 5 * time.Second
 	spare     = time.Second
 )
 
-// A session is a lease of etcd that places of one TTL share. It is kept alive when one of
-// them is renewed, and so lives for as long as the last of them. One that was not renewed
-// for its TTL is deleted by the driver; should that fail, the driver goes on trying, and
-// when the process ends, the session ends. A lease of etcd for each claim would need no deletion,
-// but a grant for each claim and a keep-alive for each lease. All fields but the first four are
-// guarded by Driver.mu.
+// A session is a lease of etcd that places of one TTL share. It is kept alive when one of them is
+// renewed, so it lives as long as the last of them. The driver deletes the key of a place that was
+// not renewed for its TTL, and keeps trying if that fails. When the process ends, so does the
+// session.
+//
+// A lease of etcd for each claim would need no deletion, but a grant for each claim and a
+// keep-alive for each lease. Driver.mu guards all fields but the first four.
 type session struct {
 	ttl   time.Duration    // of its places
 	life  time.Duration    // of the lease of etcd
@@ -49,10 +49,10 @@ type session struct {
 	stream     int             // number of that it was kept alive over; 0: it is to be looked through
 }
 
-// errGone says that the server has ended the session, or that the key is gone.
+// errGone: the server has ended the session, or the key is gone.
 var errGone = errors.New("etcdlock: the lease of etcd has ended or was revoked")
 
-// session returns a session of the TTL in which a new place may be.
+// session returns a session of the TTL for a new place.
 func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, error) {
 	ttl = roundUp(ttl)
 	d.mu.Lock()
@@ -83,14 +83,14 @@ func newSession(ttl time.Duration, now boottime.Instant) *session {
 	return s
 }
 
-// covers reports whether the session lives for its places' TTL from then on, for sure.
-// Requires Driver.mu.
+// covers reports whether the session certainly lives for its places' TTL from then on. Requires
+// Driver.mu.
 func (s *session) covers(start boottime.Instant) bool {
 	return !s.gone && s.sent.Add(s.life-s.ttl) > start
 }
 
-// open reports whether new places may be in it: it lives for sure, and is not full.
-// Requires Driver.mu.
+// open reports whether the session accepts new places: it certainly lives and is not full. Requires
+// Driver.mu.
 func (s *session) open(now boottime.Instant) bool {
 	return !s.gone && s.failed == nil &&
 		s.places < maxPlaces && s.tombstones < maxTombstones && len(s.spent) < maxTombstones &&
@@ -111,8 +111,8 @@ func (d *Driver) grant(s *session) {
 	close(s.ready)
 }
 
-// grantLease makes a lease of etcd. A grant whose answer is lost leaves one without keys,
-// which ends by itself.
+// grantLease makes a lease of etcd. If the answer is lost, the lease has no keys and ends by
+// itself.
 func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, sent boottime.Instant, err error) {
 	err = d.passingOver(ctx, func(ctx context.Context) error {
 		sent = d.clock.Now()
@@ -132,7 +132,7 @@ func (d *Driver) forgetSession(s *session) {
 	}
 }
 
-// lose ends all places of a session that the server does not know any more.
+// lose ends all places of a session that the server no longer knows.
 func (d *Driver) lose(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

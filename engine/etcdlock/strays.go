@@ -9,12 +9,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A stray is a key in a session of this driver that no claim of it has: the cluster's data is that
-// of before, and has what was released since. The session keeps it alive, so that nobody else ever ends
-// it. Who restores a cluster breaks all connections first. So a session that was kept alive over
-// another stream than before is looked through.
+// A stray is a key in a session of this driver that belongs to none of its claims: the cluster was
+// restored and has keys again that were released since. The session keeps it alive, so nobody else
+// would ever end it. Restoring a cluster breaks all connections first. So a session is searched
+// when it is kept alive over another stream than before.
 
-// lookThrough deletes the strays of s, and ends what holds by a key of before. Requires d.mu.
+// lookThrough deletes the strays of s, and ends what holds by a restored key. Requires d.mu.
 func (d *Driver) lookThrough(s *session) {
 	if s == nil || s.gone {
 		return
@@ -34,8 +34,8 @@ func (d *Driver) lookThrough(s *session) {
 	})
 }
 
-// endFormer ends the places in s whose keys are not those that they were granted by: each may be one of
-// before, of the same name.
+// endFormer ends the places in s whose keys are not those that they were granted by: each may be a
+// restored key of the same name.
 func (d *Driver) endFormer(ctx context.Context, s *session) error {
 	d.mu.Lock()
 	var all []*place
@@ -88,8 +88,8 @@ func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error 
 	return nil
 }
 
-// strayed gives a key to a place that is leaving, so that no claim takes it meanwhile, and begins a call
-// on it; nil: a place has the key.
+// strayed gives a key to a place that is leaving, so that no claim takes it meanwhile, and begins a
+// call on it; nil: a place has the key.
 func (d *Driver) strayed(s *session, e entry) *place {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// clearAgain is when to try again to delete what nobody renews.
+	// clearAgain is when to try again to delete a key that nobody renews.
 	clearAgain = 500 * time.Millisecond
 	// sweepGap is the least time from one sweep to the next.
 	sweepGap = 10 * time.Millisecond
 )
 
-// sweepAt has a sweep begin by then. Requires d.mu.
+// sweepAt schedules a sweep for then at the latest. Requires d.mu.
 func (d *Driver) sweepAt(at boottime.Instant) {
 	if d.armed != 0 && at >= d.armed || d.isClosed() {
 		return
@@ -37,14 +37,14 @@ func (d *Driver) sweepAt(at boottime.Instant) {
 	})
 }
 
-// sweep deletes the keys of places that nobody has renewed for the TTL: their sessions live
-// on for others. Their holders' deadlines have passed.
+// sweep deletes the keys of places that nobody has renewed for the TTL, because other places keep
+// their sessions alive. The holders' deadlines have passed.
 func (d *Driver) sweep(ctx context.Context) {
 	unwanted := d.unrenewed()
 	several.Bounded(len(unwanted), maxSingly, func(i int) { unwanted[i].clearOrAgain(ctx) })
 }
 
-// clearOrAgain deletes the key of a place on which a call has begun, or has a later sweep do it.
+// clearOrAgain deletes the key of a place on which a call has begun, or leaves it to a later sweep.
 func (p *place) clearOrAgain(ctx context.Context) {
 	err := p.clear(ctx)
 	p.d.mu.Lock()

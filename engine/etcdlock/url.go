@@ -22,8 +22,8 @@ var urlForm = storeurl.Form{
 	Options: append([]string{"prefix"}, storeurl.ServerOptions...),
 }
 
-// pingEvery is how often a silent connection is asked whether it still stands, and how long
-// it may take to answer: a member that hangs is left for another.
+// pingEvery is how often a silent connection is probed, and how long the answer may take. A member
+// that hangs is left for another.
 const (
 	pingEvery  = 5 * time.Second
 	pingWithin = 2 * time.Second
@@ -90,8 +90,8 @@ func urlConfig(u *storeurl.URL, own *links.Links) clientv3.Config {
 	return config
 }
 
-// urlClient asks first whether any server is there: logging in would wait for one, and not say
-// why there is none.
+// urlClient first asks whether any server answers: a login would wait for one, and not say why
+// there is none.
 func urlClient(ctx context.Context, u *storeurl.URL, own *links.Links) (*clientv3.Client, error) {
 	config := urlConfig(u, own)
 	if config.Username != "" {
@@ -107,8 +107,8 @@ func urlClient(ctx context.Context, u *storeurl.URL, own *links.Links) (*clientv
 	return client, nil
 }
 
-// logins are the client's, which it makes anew when a token has ended, and for each stream: with the password of
-// the moment, and not endlessly with one that is refused.
+// logins makes the client log in when a token has ended, and for each stream, with the current
+// password. With a refused one it does not try endlessly.
 type logins struct {
 	clientv3.Auth
 	password storeurl.Secret

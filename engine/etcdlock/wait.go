@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A wait is what a place needs that is not granted yet. All fields are guarded by Driver.mu.
+// A wait has the data of a place that is not granted yet. Driver.mu guards all fields.
 type wait struct {
 	watch int           // which watch hears since before those ahead were read; 0: none
 	wake  chan struct{} // closed when Try may bring news; nil: nobody waits
@@ -31,7 +31,7 @@ func (p *place) listen() {
 	}
 }
 
-// deaf ends what listen began. Requires Driver.mu.
+// deaf undoes listen. Requires Driver.mu.
 func (p *place) deaf() {
 	if !p.listens {
 		return
@@ -42,11 +42,12 @@ func (p *place) deaf() {
 	}
 }
 
-// hears reports whether the watch has told all since it was that one. Requires Driver.mu.
+// hears reports whether the watch has reported everything since it was that one. Requires
+// Driver.mu.
 func (w *watch) hears(since int) bool { return w.live && since == w.begun }
 
-// waitFor makes p wait for those ahead in a queue that was read by a call that started then, and returns what closes when
-// Try may bring news. Requires Driver.mu.
+// waitFor makes p wait for those ahead in a queue that was read by a call that started then. It
+// returns a channel that closes when Try may bring news. Requires Driver.mu.
 func (p *place) waitFor(seen look, started boottime.Instant) <-chan struct{} {
 	p.wakeUp() // whoever waits for an earlier one: nobody, or another claim of its owner
 	p.wait.wake = make(chan struct{})
@@ -57,8 +58,9 @@ func (p *place) waitFor(seen look, started boottime.Instant) <-chan struct{} {
 	return wake
 }
 
-// ahead is how many are ahead of the place, if the line has its key as it is, and the watch has told of all deletions
-// since it was read; -1: that is to be read. Requires Driver.mu.
+// ahead returns how many are ahead of the place. It knows this if the line has its key as it is,
+// and the watch has reported all deletions since the line was read. Otherwise it returns -1, and
+// the queue must be read. Requires Driver.mu.
 func (p *place) ahead() int {
 	l := p.line
 	if p.phase != queued || !p.d.watch.hears(l.watch) {
@@ -73,8 +75,8 @@ func (p *place) ahead() int {
 	return -1
 }
 
-// stays is the refusal of a place that is known to be behind others, of whom a read has told lately; nil: they are to
-// be read. Requires Driver.mu.
+// stays refuses a place that a recent read has shown behind others. nil: read them. Requires
+// Driver.mu.
 func (p *place) stays() *driver.Busy {
 	l, ahead := p.line, p.ahead()
 	if ahead < 1 || !p.known(l.queue[ahead]) || l.tooHeavy(l.queue[ahead]) || l.limit.unknown && ahead < len(l.holders()) {
@@ -92,12 +94,13 @@ func (p *place) stays() *driver.Busy {
 	return busy
 }
 
-// known reports whether the key of the place, which was read as e, is still in that session. Requires Driver.mu.
+// known reports whether the key of the place, which was read as e, is still in that session.
+// Requires Driver.mu.
 func (p *place) known(e entry) bool {
 	return p.in != nil && e.lease == p.in.id && len(p.unsure.moves) == 0
 }
 
-// busy is the refusal of a place that waits for those before it. Requires Driver.mu.
+// busy refuses a place that waits for those before it. Requires Driver.mu.
 func (p *place) busy(before []entry) *driver.Busy {
 	busy := &driver.Busy{Retry: p.ttl() / 3, Holder: before[0].holder()}
 	switch {
@@ -117,19 +120,20 @@ func (p *place) wakeUp() {
 	}
 }
 
-// endWait is for a place that waits no more. Requires Driver.mu.
+// endWait ends the waiting of a place. Requires Driver.mu.
 func (p *place) endWait() {
 	p.wakeUp()
 	p.wait = wait{}
 }
 
-// isNext reports whether nothing is ahead: it holds already, or the watch has told so. It
-// is sure of it when its key needs no reading. The watch tells of its own key too, in
-// order: so the key was there when the last one ahead went. From then on only somebody who
-// ends leases by force deletes it, as long as its session lives; and that it does, for the
-// TTL, a keep-alive has told that was sent within the last moment. A leader that is new may
-// answer one although the end of the lease is decided: so its TTL must not have passed
-// since the key was found. Requires Driver.mu.
+// isNext reports whether nothing is ahead: the place holds already, or the watch has said so. It is
+// certain when its key needs no reading.
+//
+// The watch reports the place's own key too, in order, so the key was there when the last one ahead
+// left. From then on, as long as its session lives, only somebody who ends leases by force deletes
+// it. A keep-alive that was sent within the last moment has confirmed that the session lives for
+// the TTL. A new leader may answer a keep-alive although the end of the lease is decided, so the
+// TTL must not have passed since the key was found. Requires Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	ahead := p.ahead()
 	if ahead < 0 || ahead >= len(p.line.holders()) || p.line.limit.unknown && p.line.queue[ahead].mode() == driver.Shared {

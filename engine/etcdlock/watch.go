@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// retryDeaf is how soon a waiter comes back that the watch does not wake.
+	// retryDeaf is how soon a waiter that the watch does not wake comes back.
 	retryDeaf = 200 * time.Millisecond
-	// reasonWithin bounds the question why a key was deleted: its holder waits for nothing.
+	// reasonWithin bounds the search for the reason of a deletion. Its holder does not wait for it.
 	reasonWithin = 200 * time.Millisecond
-	// lastWordWithin bounds it where the revision is not known: a server looks every 100 ms for what
-	// wants to hear of the past.
+	// lastWordWithin bounds it when the revision is unknown: a server looks every 100 ms for
+	// watches of the past.
 	lastWordWithin = time.Second
-	// holdQuietly is how long a claim is held before the watch is wanted for it: what is
-	// held for moments is not worth hearing of every other key.
+	// holdQuietly is how long a claim is held before it wants the watch. A claim that is held
+	// briefly need not hear of every other key.
 	holdQuietly = 100 * time.Millisecond
 	// idleAfter is how long the watch outlives its last use.
 	idleAfter = 10 * time.Second
@@ -30,13 +30,15 @@ const (
 	rewatchFirst, rewatchLast = 10 * time.Millisecond, time.Second
 )
 
-// A watch tells of keys below the prefix: of those that are deleted, or also of those that are put. It begins
-// at the present: one that begins at a past revision is served by the server's loop for those that
-// lag, every 100 ms. What happened before it hears is found by reading again. etcd's client resumes
-// it after the last revision that it has heard of. If it can not, as after a compaction, it ends, and
-// another begins. Its silence proves nothing: while the member that carries it hangs, it looks as if
-// nothing had happened, and a progress notification may overtake what it should follow (etcd #15220).
-// So renewals read. All fields from running on are guarded by Driver.mu.
+// A watch reports keys below the prefix that are deleted, or also those that are put. It begins at
+// the present: the server's loop for watches that lag serves one that begins in the past, every 100
+// ms. A new read finds what happened before it hears.
+//
+// etcd's client resumes the watch after the last revision that it has heard of. If it cannot, as
+// after a compaction, the watch ends, and another begins. Its silence proves nothing. While the
+// member that carries it hangs, it looks as if nothing had happened, and a progress notification
+// may overtake what it should follow (etcd #15220). So renewals read. Driver.mu guards all fields
+// from running on.
 type watch struct {
 	d      *Driver
 	opts   []clientv3.OpOption         // what it does not tell
@@ -138,7 +140,7 @@ func (w *watch) once(ctx context.Context) (heard, unused bool) {
 	}
 }
 
-// hearing is the begin of a watch, as the server was at that revision or before.
+// hearing handles the beginning of a watch, as the server was at that revision or before.
 func (w *watch) hearing(rev int64) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
@@ -147,7 +149,7 @@ func (w *watch) hearing(rev int64) {
 	w.begins()
 }
 
-// readAgain has what waits, or is held, read again. Requires d.mu.
+// readAgain makes waiters and holders read again. Requires d.mu.
 func (d *Driver) readAgain() {
 	for _, l := range d.of {
 		l.heard, l.limited = nil, 0 // those who read will read again
@@ -165,8 +167,8 @@ func (d *Driver) readAgain() {
 	}
 }
 
-// deleted tells those whom they concern of all the deletions in one message: what is
-// deleted at one revision is not split, and nobody sees half of it.
+// deleted notifies the places concerned of all deletions in one message. Deletions at one revision
+// are not split, so nobody sees half of them.
 func (d *Driver) deleted(events []*clientv3.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,15 +197,15 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 	}
 }
 
-// lost tells a place that its key is gone.
+// lost notes that the key of a place is gone.
 func (d *Driver) lost(p *place, cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.on(lost, cause)
 }
 
-// verify ends those of all whose keys are gone: what was deleted before the watch began. It tells why, if that is
-// known at once: the next may hold already.
+// verify ends the places of all whose keys are gone, because they were deleted before the watch
+// began. It gives the reason only if that is known at once: the next may hold already.
 func (d *Driver) verify(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
@@ -222,7 +224,7 @@ func (d *Driver) verify(all []*place) {
 
 var errDeleted = errors.New("its key was deleted, or its session ended")
 
-// deletedAt tells a place that its key is gone. Requires Driver.mu.
+// deletedAt notes that the key of a place is gone. Requires Driver.mu.
 func (p *place) deletedAt(rev int64, alone bool) {
 	switch {
 	case rev < p.rev: // the place before had this key
@@ -233,8 +235,8 @@ func (p *place) deletedAt(rev int64, alone bool) {
 	}
 }
 
-// reason is why a key was deleted at revision rev by somebody else. An operator's reason stands
-// in the value that the key had, which the member that told of the end knows by itself.
+// reason returns why somebody else deleted a key at revision rev. An operator's reason is in the
+// value that the key had, and the member that reported the end knows that value by itself.
 func (d *Driver) reason(key string, rev int64) error {
 	ctx, cancel := context.WithTimeout(d.life, reasonWithin)
 	defer cancel()
@@ -245,7 +247,7 @@ func (d *Driver) reason(key string, rev int64) error {
 	return byOrder(decode(resp.Kvs[0].Value).Evicted)
 }
 
-// byOrder is why a key was deleted whose value had that as an operator's reason.
+// byOrder returns the cause of a deleted key whose value had that as an operator's reason.
 func byOrder(evicted string) error {
 	if evicted == "" {
 		return errDeleted
@@ -253,7 +255,7 @@ func byOrder(evicted string) error {
 	return driver.Evicted(strings.TrimPrefix(evicted, evictedFor))
 }
 
-// lastWord is why the key was deleted, by all that has become of it since it was created.
+// lastWord returns why the key was deleted, by its history since it was created.
 func (p *place) lastWord(within time.Duration) error {
 	created := p.revision()
 	if created == 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do.
 var (
 	// ErrNoNamespace: the namespace does not exist, or is being deleted.
 	ErrNoNamespace = errors.New("kubelock: the namespace does not exist, create it")
@@ -48,8 +49,8 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %w", means, err)
 }
 
-// isFull reports whether the API server says so. It forbids what is beyond a quota, and hands on what etcd says of its
-// own: neither has a reason that a program could look at.
+// isFull reports whether the API server says that something is full. It forbids what exceeds a
+// quota, and passes on etcd's own error. Neither has a reason that a program could check.
 func isFull(err error) bool {
 	return api.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ") ||
 		isStatus(err) && strings.Contains(err.Error(), "etcdserver: mvcc: database space exceeded")
@@ -60,11 +61,11 @@ func isStatus(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// isMissing reports whether the API server says that an object is not there. A server that is only starting, or something before it,
-// says so of the page.
+// isMissing reports whether the API server says that an object does not exist. A server that is
+// just starting, or a proxy before it, says so of the path.
 func isMissing(err error) bool {
 	return api.IsNotFound(err) && !api.HasStatusCause(err, meta.CauseTypeUnexpectedServerResponse)
 }
 
-// terminating is why nothing can be made in a namespace that is being deleted.
+// terminating is the cause with which a namespace that is being deleted refuses new objects.
 const terminating = "NamespaceTerminating"

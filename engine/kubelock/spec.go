@@ -20,8 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A shown is what a Lease said when it had a resourceVersion: as much as the next change of it must
-// know.
+// A shown is what a Lease said at a resourceVersion, as far as its next change must know.
 type shown struct {
 	Number      uint64
 	Identity    string // of the holder that the spec names
@@ -31,7 +30,7 @@ type shown struct {
 	Transitions int32  `json:",omitempty"`
 }
 
-// shownBy is the reverse of version.
+// shownBy reverses version.
 func shownBy(v caslock.Version) (s shown) {
 	_ = json.Unmarshal([]byte(v), &s) // "" is nothing; all else is what version has made
 	return s
@@ -45,8 +44,8 @@ func (s shown) version() caslock.Version {
 	return caslock.Version(b)
 }
 
-// itemOf is what a Lease says. Who holds it by the spec and not by our annotation is another program:
-// what held by the annotation was over for that one.
+// itemOf decodes a Lease. If the spec names a holder that our annotation does not, it is another
+// program: for that program, the claims of the annotation were over.
 func itemOf(name string, l *coordination.Lease) (caslock.Item, error) {
 	i := caslock.Item{Name: name}
 	number, err := numberOf(l)
@@ -80,8 +79,8 @@ func itemOf(name string, l *coordination.Lease) (caslock.Item, error) {
 	return i, nil
 }
 
-// claimOf is the claim of the holder that the spec names, as leader election keeps it: it is over when
-// the spec was seen unchanged for its duration.
+// claimOf returns the claim of the holder in the spec, by the rules of leader election: it is over
+// when the spec has not changed for its duration.
 func claimOf(l *coordination.Lease) (record.Claim, error) {
 	seconds := value(l.Spec.LeaseDurationSeconds)
 	if seconds <= 0 {
@@ -96,15 +95,15 @@ func claimOf(l *coordination.Lease) (record.Claim, error) {
 	}, nil
 }
 
-// foreign reports whether c is the claim of the holder that is none of ours.
+// foreign reports whether c belongs to a holder of another program.
 func (s shown) foreign(c record.Claim) bool {
 	return s.Foreign != "" && c.Owner == s.Foreign && holds(c)
 }
 
-// holds reports whether nobody may be granted beside a claim who does not share it.
+// holds reports whether c keeps out every claim that does not share.
 func holds(c record.Claim) bool { return c.Status == record.Holding || c.Status == record.Lingering }
 
-// holding is the first who holds, or nil.
+// holding returns the first holder, or nil.
 func holding(r *record.Record) *record.Claim {
 	if i := slices.IndexFunc(r.Claims, holds); i >= 0 {
 		return &r.Claims[i]
@@ -112,7 +111,7 @@ func holding(r *record.Record) *record.Claim {
 	return nil
 }
 
-// beats is another number whenever somebody else holds, or a claim's time has started again.
+// beats returns a number that changes whenever somebody else holds, or a claim's time starts again.
 func beats(r *record.Record) (sum uint64) {
 	for _, c := range r.Claims {
 		if holds(c) {
@@ -122,7 +121,7 @@ func beats(r *record.Record) (sum uint64) {
 	return sum
 }
 
-// identity is how the spec names a holder: by what no other has, and its note.
+// identity returns the name of a holder in the spec: a unique part, and its note.
 func identity(c *record.Claim) string {
 	if c == nil {
 		return ""
@@ -131,14 +130,14 @@ func identity(c *record.Claim) string {
 	return strings.TrimSpace(cmp.Or(driver.ShortOwner(c.Owner), "lingers") + " " + note)
 }
 
-// same reports whether two identities are of one claim.
+// same reports whether two identities belong to one claim.
 func same(a, b string) bool {
 	a, _, _ = strings.Cut(a, " ")
 	b, _, _ = strings.Cut(b, " ")
 	return a == b
 }
 
-// change is the merge patch that makes a Lease which said s say what r says.
+// change returns the merge patch that turns a Lease that said s into one that says r.
 func (s shown) change(name string, r *record.Record, now time.Time) map[string]any {
 	mine, change := *r, map[string]any{}
 	mine.Claims = slices.DeleteFunc(slices.Clone(r.Claims), s.foreign)
@@ -153,9 +152,9 @@ func (s shown) change(name string, r *record.Record, now time.Time) map[string]a
 	return change
 }
 
-// spec is what changes in the spec. Leader election goes by when it has seen another one last, to the
-// second, so that whenever somebody's time has started again renewTime is a second it never was, for the
-// same holder; and its duration is that of the longest.
+// spec returns the changes of the spec. Leader election counts from when it last saw the spec
+// change, to the second. So whenever somebody's time starts again, renewTime gets a second that it
+// never had for the same holder. The duration is the longest of all.
 func (s shown) spec(r *record.Record, now time.Time) map[string]any {
 	first := holding(r)
 	spec := map[string]any{"holderIdentity": identity(first)}
@@ -181,7 +180,7 @@ func (s shown) spec(r *record.Record, now time.Time) map[string]any {
 	return spec
 }
 
-// value is what p points to, or nothing.
+// value returns what p points to, or the zero value.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -27,16 +27,16 @@ const (
 	nameKey   = "leasehold-go.github.io/name"   // of the lock
 )
 
-// manager is who the server notes down as having changed a Lease.
+// manager is the name under which the server records changes to a Lease.
 const manager = "leasehold"
 
 // store is a caslock.Store, Watcher and Counter.
 type store struct{ leases *leases }
 
-// quiet keeps client-go from writing to standard error: what goes wrong, the caller hears.
+// quiet keeps client-go from writing to standard error. Callers get the errors.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Read asks for what the server's own store has, not for what it remembers.
+// Read asks for the data of the server's own store, not for its cache.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	l, err := s.leases.get(quiet(ctx), objectName(name))
 	if isMissing(err) {
@@ -51,8 +51,8 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	return itemOf(name, l)
 }
 
-// Write changes the Lease if it still has the resourceVersion of was. One that is not there is made
-// first, empty, so that what it has next has a number that is above all that was there before.
+// Write changes the Lease if it still has the resourceVersion of was. A missing Lease is first
+// created empty, so that its next number is above all earlier ones.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, _ time.Duration) (caslock.Version, error) {
 	if was == "" {
 		err := s.create(ctx, name)
@@ -89,14 +89,15 @@ func (s *store) create(ctx context.Context, name string) error {
 	return err
 }
 
-// Number is the resourceVersion, which the server raises by each write to any Lease.
+// Number returns the resourceVersion, which the server raises with each write to any Lease.
 func (s *store) Number(v caslock.Version) uint64 { return shownBy(v).Number }
 
-// leastPage is how many Leases are asked for at least: those of other programs are among them.
+// leastPage is the minimum number of Leases per request, because Leases of other programs are among
+// them.
 const leastPage = 100
 
-// List implements caslock.Store, in the order of the Leases. after is the last one that was read, and
-// the server's token for the answer that had it, if there is one.
+// List implements caslock.Store, in the order of the Leases. after is the last Lease that was read,
+// with the server's token for that answer if there is one.
 func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
 	last, token, _ := strings.Cut(after, " ")
 	leases, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage)), Continue: token})
@@ -126,7 +127,7 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 	return items, next, nil
 }
 
-// errEnded: the server has ended the watch, as it does now and then.
+// errEnded: the server has ended the watch, as it occasionally does.
 var errEnded = errors.New("kubelock: the watch has ended")
 
 // Watch implements caslock.Watcher.
@@ -162,7 +163,8 @@ func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item
 	return errEnded
 }
 
-// numberOf is a resourceVersion, which is a number since Kubernetes promises that they can be compared.
+// numberOf parses a resourceVersion. It is a number, because Kubernetes promises that two of them
+// can be compared.
 func numberOf(l *coordination.Lease) (uint64, error) {
 	n, err := strconv.ParseUint(l.ResourceVersion, 10, 64)
 	if err != nil || n > maxNumber {
@@ -171,5 +173,5 @@ func numberOf(l *coordination.Lease) (uint64, error) {
 	return n, nil
 }
 
-// maxNumber leaves room for a fence that grows for as long as anybody lives.
+// maxNumber leaves room for fences to grow indefinitely.
 const maxNumber = 1 << 53

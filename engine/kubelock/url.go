@@ -53,8 +53,8 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	return d, nil
 }
 
-// An account is who we are to the API server, and who it is to us, by what files say: the kubeconfig, those that
-// it names, or those of the pod. The server's address stays what it was.
+// An account is our identity at the API server, and the server's for us, as files say: the
+// kubeconfig, the files that it names, or those of the pod. The server's address never changes.
 type account struct {
 	read func() (*rest.Config, error)
 
@@ -62,8 +62,8 @@ type account struct {
 	links  *links.Links // its connections
 }
 
-// look reads the files. What cannot be used, such as a certificate whose key is still to come, leaves what was
-// there before.
+// look reads the files. If they cannot be used, as while a certificate's key has not arrived, the
+// previous contents stay.
 func (a *account) look() error {
 	c, err := a.read()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
-// Permanent ones also match driver.ErrUnsupported.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do. Permanent ones also match driver.ErrUnsupported.
 var (
 	// ErrOutOfMemory: the server is full and does not evict (its option -M).
 	ErrOutOfMemory = fmt.Errorf("memcachelock: the server's memory is %w, raise its option -m", driver.ErrFull)

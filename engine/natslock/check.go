@@ -46,10 +46,10 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	return found, nil
 }
 
-// monitorBound is how long a server's monitoring may take, so that one that hangs leaves time for the others.
+// monitorBound limits a server's monitoring, so that one that hangs leaves time for the others.
 const monitorBound = time.Second
 
-// syncing tells how often a server syncs its files, by what its monitoring says.
+// syncing reports how often a server syncs its files, according to its monitoring.
 func syncing(ctx context.Context, monitor string) driver.Finding {
 	ctx, cancel := context.WithTimeout(ctx, monitorBound)
 	defer cancel()
@@ -96,7 +96,7 @@ func weak(about, text, advice string) driver.Finding {
 	return driver.Finding{About: about, Level: driver.Weak, Text: text, Advice: advice}
 }
 
-// keeping tells how a bucket keeps what is written.
+// keeping reports how a bucket stores what is written.
 func keeping(config *jetstream.StreamConfig) []driver.Finding {
 	files := driver.Finding{About: driver.AboutPersistence, Text: "the bucket is kept in files"}
 	if config.Storage == jetstream.MemoryStorage {
@@ -121,7 +121,8 @@ func keeping(config *jetstream.StreamConfig) []driver.Finding {
 	return found
 }
 
-// clockFinding says what depends on the server's clock: of an hour or a day, by default, nothing does.
+// clockFinding says what depends on the server's clock. With values that live for an hour or a day,
+// the default, nothing does.
 func (d *Driver) clockFinding(before, now, after time.Time) driver.Finding {
 	if d.store.serverClock {
 		return driver.ClockFinding("", before, now, after)

@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do.
 var (
 	// ErrNoBucket: the bucket does not exist.
 	ErrNoBucket = errors.New("natslock: the bucket does not exist, create it by CreateBucket")
@@ -26,7 +27,7 @@ var (
 	ErrFull = fmt.Errorf("natslock: the bucket or the account is %w, raise its limits", driver.ErrFull)
 )
 
-// refused are what servers say of a user.
+// refused are the texts by which servers refuse a user.
 var refused = []error{
 	nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation,
 }
@@ -62,8 +63,8 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// explainAPI says what an answer means that is an error. Only of some it is known that nothing was
-// written: a leader that stops may answer so of what the others have stored.
+// explainAPI translates an answer that is an error. Only some of these prove that nothing was
+// written: a leader that stops may answer so although the others have stored the write.
 func explainAPI(api *jetstream.APIError) error {
 	const notFound, noResources, accountFull, storeFailed, tooLarge, noTTL = 10059, 10023, 10002, 10077, 10054, 10166
 	switch api.ErrorCode {
@@ -90,14 +91,14 @@ func isMissing(err error) bool {
 		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
 }
 
-// inFlight reports whether a write was refused because another one of the key, perhaps an earlier one
-// of the same claim, is not decided yet: its leader has it, and not enough of the others.
+// inFlight reports whether a write was refused because an earlier write of the key, perhaps of the
+// same claim, is undecided: its leader has it, and too few of the others do.
 func inFlight(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// answered reports whether an error is an answer, if only that nobody listens.
+// answered reports whether an error is an answer, even if only that nobody listens.
 func answered(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrStreamNotFound)

@@ -25,7 +25,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Three replicas; nothing happens where the bucket is there.
+	// Three replicas. An existing bucket is left as it is.
 	if err := natslock.CreateBucket(ctx, js, "locks", 3); err != nil {
 		log.Fatal(err)
 	}

@@ -14,11 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/abandon"
 )
 
-// markerTTL is for how long a key that was removed keeps its revision: far longer than a write
-// can be late.
+// markerTTL is how long a removed key keeps its revision: far longer than a write can be late.
 const markerTTL = time.Hour
 
-// spare is how much longer than needed a value stays: a server's clock may jump.
+// spare is how much longer than needed a value stays, because a server's clock may jump.
 const spare = 24 * time.Hour
 
 // Options configure a Driver. The zero value of each field is its default.
@@ -88,7 +87,7 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string, re
 	return explain(ctx, err)
 }
 
-// bucketName is what clients take for the name of a bucket.
+// bucketName matches the bucket names that clients accept.
 var bucketName = regexp.MustCompile("^[a-zA-Z0-9_-]+$")
 
 // Features implements [driver.Driver].
@@ -98,7 +97,8 @@ func (d *Driver) Features() driver.Features {
 	return f
 }
 
-// mostClosing is how long Close waits for its connection: while the client connects, nobody can close it.
+// mostClosing limits how long Close waits for its connection, because nobody can close it while the
+// client connects.
 const mostClosing = time.Second
 
 // Close ends the driver's calls, its watch, and the connection that [OpenURL] made.

@@ -35,7 +35,7 @@ type store struct {
 	of *bucket // guarded by mu; nil: it is to be asked for
 }
 
-// A bucket is what is known of the store's. It is never changed.
+// A bucket describes the store's bucket. It is never changed.
 type bucket struct {
 	jetstream.KeyValue
 	ttls   bool          // it takes a TTL with each value
@@ -45,14 +45,16 @@ type bucket struct {
 	server string        // that alone has it; "": several have, or it is unknown
 }
 
-// repeats reports whether a number that was read may be another message's by now though the connection is the
-// same: the bucket was made anew, or the only server that has it, which is not the one that is connected to, came back
-// without its last messages.
+// repeats reports whether a number that was read may belong to another message by now, although the
+// connection is the same. That is so if the bucket was created again. It is also so if a single
+// server has the bucket, is not the one that is connected to, and came back without its last
+// messages.
 func (b *bucket) repeats(nc *nats.Conn) bool {
 	return b.first || b.server != "" && b.server != nc.ConnectedServerName()
 }
 
-// begin begins a call that publishes to a subject, of which explain tells the errors; end follows.
+// begin begins a call that publishes to a subject, and explain translates its errors. end must
+// follow.
 func (s *store) begin(ctx context.Context, subject string) (_ context.Context, b *bucket, end func(), err error) {
 	type begun struct {
 		ctx context.Context
@@ -75,8 +77,9 @@ func (s *store) begin(ctx context.Context, subject string) (_ context.Context, b
 	return one.ctx, one.b, one.end, nil
 }
 
-// within returns when f does, or ctx ends; then late, if not nil, gets what f returns. While the client connects it
-// has its mutex, so that none of its methods returns, and a server that hangs makes that seconds.
+// within returns when f does, or when ctx ends; then late, if not nil, gets the result of f. While
+// the client connects it holds its mutex, so none of its methods returns. With a server that hangs,
+// that takes seconds.
 func within[T any](ctx context.Context, f func() (T, error), late func(T, error)) (T, error) {
 	value, err := abandon.Terms[T]{Late: late}.Call(ctx, f)
 	if err != nil && err == ctx.Err() {
@@ -85,12 +88,12 @@ func within[T any](ctx context.Context, f func() (T, error), late func(T, error)
 	return value, err
 }
 
-// askAfter is when a call without an answer asks the server for a sign of life: without a leader of the bucket nobody
-// answers the call, though the connection stands.
+// askAfter is when a call without an answer probes the server. Without a leader of the bucket
+// nobody answers the call, although the connection works.
 const askAfter = 500 * time.Millisecond
 
-// attempt makes one call over the connection that there is. An error that matches [links.ErrSilent] says that
-// another call goes over another one.
+// attempt makes one call over the current connection. If the error matches [links.ErrSilent], the
+// next call uses another connection.
 func attempt[T any](ctx context.Context, s *store, call func(ctx context.Context) (T, error)) (T, error) {
 	if s.links == nil {
 		return call(ctx)
@@ -102,8 +105,8 @@ func attempt[T any](ctx context.Context, s *store, call func(ctx context.Context
 	return value, waits.End(err)
 }
 
-// connected returns when there is a connection. Without one the client would keep what it is to
-// publish, and do it whenever it is back, when nobody knows of it any more.
+// connected returns when there is a connection. Without one the client would keep its message, and
+// publish it after the reconnection, when nobody waits for it.
 func (s *store) connected(ctx context.Context) error {
 	nc := s.js.Conn()
 	if nc.IsConnected() {
@@ -124,8 +127,8 @@ func (s *store) connected(ctx context.Context) error {
 	return nil
 }
 
-// epoch counts the connections. A server that comes back may have lost its last messages, and give their
-// numbers to others: what was read before says nothing any more.
+// epoch counts the connections. A server that comes back may have lost its last messages and reuse
+// their numbers, so earlier reads prove nothing any more.
 func (s *store) epoch() uint64 { return s.js.Conn().Stats().Reconnects }
 
 // open returns the bucket.
@@ -163,7 +166,8 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	return b, nil
 }
 
-// unfit is why no lock can be kept in a bucket: somebody else writes to it, or it is another one for others.
+// unfit returns why a bucket cannot keep locks: somebody else writes to it, or others see another
+// bucket.
 func unfit(nc *nats.Conn, info *jetstream.StreamInfo) error {
 	if c := &info.Config; len(c.Sources) > 0 || c.Mirror != nil || c.SubjectTransform != nil {
 		return fmt.Errorf("natslock: %w: the bucket has a source, a mirror or a subject transform: what is written elsewhere replaces its values", driver.ErrUnsupported)
@@ -176,7 +180,8 @@ func unfit(nc *nats.Conn, info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// failed explains what a call came to. The bucket is asked for anew if it may be another one by now.
+// failed translates the error of a call. The next call looks the bucket up again if it may be
+// another one by now.
 func (s *store) failed(ctx context.Context, err error) error {
 	means := explain(ctx, err)
 	if answered(err) && !errors.Is(means, caslock.ErrChanged) {
@@ -188,15 +193,15 @@ func (s *store) failed(ctx context.Context, err error) error {
 }
 
 const (
-	// firstPatience is how long a question is without an answer before it is asked once more, longPatience
-	// the most that this grows to.
+	// firstPatience is how long a question goes unanswered before it is asked again. The time grows
+	// to longPatience.
 	firstPatience, longPatience = 500 * time.Millisecond, 2 * time.Second
 	// mostPatience is longer than an election takes, which is 4 to 10 s on an idle machine.
 	mostPatience = time.Minute
 )
 
-// insist asks a question that changes nothing, and asks again, with pauses that grow, until one
-// of them has an answer or ctx ends: servers answer none that comes while they elect a leader.
+// insist asks a question that changes nothing. It asks again, with growing pauses, until an answer
+// comes or ctx ends, because servers drop questions while they elect a leader.
 func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, mostPatience)
 	defer cancel()
@@ -226,16 +231,16 @@ func insist[T any](ctx context.Context, ask func(ctx context.Context) (T, error)
 }
 
 const (
-	// missingFor is for how long servers of a cluster must say that there is no bucket before it is believed: one
-	// that has just begun to lead the others, or that has the bucket alone, says so until it has caught up with
-	// what it stores itself.
+	// missingFor is how long servers of a cluster must say that there is no bucket before it is
+	// believed. A new leader, or the only server that has the bucket, says so until it has caught
+	// up with its own storage.
 	missingFor = 2 * time.Second
 	// missingAgain is how often they are asked meanwhile.
 	missingAgain = 100 * time.Millisecond
 )
 
-// settled asks a question, and again while servers that may not have caught up answer that there is no bucket. A
-// server that is alone serves nobody before it has read all that it stores.
+// settled asks a question, and repeats it while servers that may not have caught up answer that
+// there is no bucket. A single server serves nobody before it has read its storage.
 func settled[T any](ctx context.Context, s *store, ask func() (T, error)) (T, error) {
 	for start := time.Now(); ; {
 		value, err := ask()
@@ -249,15 +254,16 @@ func settled[T any](ctx context.Context, s *store, ask func() (T, error)) (T, er
 }
 
 const (
-	// lookEvery is when and how often a call that has no answer looks whether it was refused.
+	// lookEvery is when, and how often, a call without an answer checks whether it was refused.
 	lookEvery = 100 * time.Millisecond
-	// looks is how often; a server refuses at once.
+	// looks is how many times it checks; a server refuses at once.
 	looks = 50
 )
 
-// asking returns a context for a request to a subject, or to one that begins with it, that ends with
-// ErrAuth when the server refuses the user that, or to ask for the bucket: it does not answer, but
-// tells the connection. What it refuses other calls is no business of this one.
+// asking returns a context for a request to a subject, or to subjects that begin with it. It ends
+// with ErrAuth if the server refuses the user this subject, or the question for the bucket. The
+// server then does not answer, but reports it on the connection. Refusals of other calls do not
+// matter.
 func (s *store) asking(ctx context.Context, subject string) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	nc := s.js.Conn()
@@ -275,18 +281,19 @@ func (s *store) asking(ctx context.Context, subject string) (_ context.Context, 
 	return ctx, func() { look.Stop(); cancel(nil) }
 }
 
-// refuses reports whether an error of the connection is one about the subject, about asking for the
-// bucket, or about hearing answers.
+// refuses reports whether an error of the connection concerns the subject, the question for the
+// bucket, or hearing answers.
 func (s *store) refuses(err error, subject string) bool {
 	inbox := cmp.Or(s.js.Conn().Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
 	return errors.Is(err, nats.ErrPermissionViolation) && (strings.Contains(err.Error(), `"`+subject) ||
 		strings.Contains(err.Error(), s.api("STREAM.INFO")+`"`) || strings.Contains(err.Error(), `Subscription to "`+inbox+"."))
 }
 
-// api is the subject of a call about the bucket, as far as all have it: without the account's prefix.
+// api is the subject of a call about the bucket, without the account's prefix.
 func (s *store) api(call string) string { return call + ".KV_" + s.bucket }
 
-// plain is what stays of a name beside letters and digits: its key has one token.
+// plain is the characters of a name that stay unescaped beside letters and digits. The key of such
+// a name has one token.
 const plain = "-_/"
 
 func (s *store) subject(name string) string { return "$KV." + s.bucket + "." + keyOf(name) }
@@ -296,7 +303,7 @@ const (
 	nobody = "="    // is the token of a first part that is empty, and of no name
 )
 
-// keyOf is a token for each part of a name.
+// keyOf returns a key with a token for each part of a name.
 func keyOf(name string) string {
 	first, second, two := strings.Cut(name, parted)
 	if !two {
@@ -305,7 +312,7 @@ func keyOf(name string) string {
 	return cmp.Or(caslock.Escape(first, plain), nobody) + "." + caslock.Escape(second, plain)
 }
 
-// nameOf is the reverse of keyOf; false: it is no key of ours.
+// nameOf reverses keyOf. It reports false for a key that is not ours.
 func nameOf(key string) (name string, ok bool) {
 	first, second, two := strings.Cut(key, ".")
 	switch {
@@ -321,7 +328,7 @@ func nameOf(key string) (name string, ok bool) {
 	return name + parted + rest, ok && also
 }
 
-// last is the answer to a question for the last message of a subject.
+// last is the answer to a request for the last message of a subject.
 type last struct {
 	Error   *jetstream.APIError `json:"error"`
 	Message struct {
@@ -331,8 +338,8 @@ type last struct {
 	} `json:"message"`
 }
 
-// Read asks the bucket's leader: the client would ask any replica, which may not have heard of the
-// last write.
+// Read asks the bucket's leader. The client would ask any replica, which may have missed the last
+// write.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	return attempt(ctx, s, func(ctx context.Context) (caslock.Item, error) { return s.read(ctx, name) })
 }
@@ -364,7 +371,7 @@ func (s *store) read(ctx context.Context, name string) (caslock.Item, error) {
 	return i, nil
 }
 
-// itemOfLast reads the answer to a question for the last message.
+// itemOfLast decodes the answer to a request for the last message.
 func itemOfLast(answer []byte, epoch uint64) (caslock.Item, error) {
 	var found last
 	if err := json.Unmarshal(answer, &found); err != nil {
@@ -385,7 +392,7 @@ func itemOfLast(answer []byte, epoch uint64) (caslock.Item, error) {
 	return i, nil
 }
 
-// prefix is what the subjects of calls begin with, dot included.
+// prefix returns the beginning of the subjects of calls, with its dot.
 func (s *store) prefix() string {
 	opts := s.js.Options()
 	if opts.Domain != "" {
@@ -395,8 +402,8 @@ func (s *store) prefix() string {
 	return strings.TrimSuffix(prefix, ".") + "."
 }
 
-// prefixed is a subject of the bucket as it is published to: where calls have a prefix of their own, as
-// in another domain, so has it, as a bucket of the same name may be near.
+// prefixed returns a subject of the bucket as it is published to. If calls have a prefix, as in
+// another domain, so has the subject, because a bucket of the same name may be near.
 func (s *store) prefixed(subject string) string {
 	if prefix := s.prefix(); prefix != jetstream.DefaultAPIPrefix {
 		return prefix + subject
@@ -409,19 +416,19 @@ func removed(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""
 }
 
-// seed is this process' own: no version leaves it.
+// seed belongs to this process: no version leaves it.
 var seed = maphash.MakeSeed()
 
-// version is the number of a message and of the connection by which it was heard of, and what tells its value from
-// others.
+// version returns the number of a message and of the connection that reported it, with a hash that
+// distinguishes its value from others.
 func version(sequence, epoch uint64, value []byte) caslock.Version {
 	return caslock.Version(fmt.Sprintf("%s%x", heardOf(sequence, epoch), maphash.Bytes(seed, value)))
 }
 
-// heardOf is what the version of a message begins with.
+// heardOf is the beginning of the version of a message.
 func heardOf(sequence, epoch uint64) string { return fmt.Sprintf("%d@%d#", sequence, epoch) }
 
-// Number is the sequence of the message, 0 for none.
+// Number returns the sequence of the message, or 0 for none.
 func (s *store) Number(v caslock.Version) uint64 {
 	number, _, _ := strings.Cut(string(v), "@")
 	n, err := strconv.ParseUint(number, 10, 64)
@@ -431,7 +438,7 @@ func (s *store) Number(v caslock.Version) uint64 {
 	return n
 }
 
-// Write publishes to the key if its last message is still that of was.
+// Write publishes to the key if its last message is still the one of was.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
 	return attempt(ctx, s, func(ctx context.Context) (caslock.Version, error) { return s.write(ctx, name, value, was, life) })
 }
@@ -462,8 +469,9 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 	}, nil)
 }
 
-// unchanged reports whether the number of a version is no other message's by now, as far as can be known before the
-// write: it was heard of by this connection and, where that does not suffice, it is read once more.
+// unchanged reports whether the number of a version still belongs to the same message, as far as
+// can be known before the write. It must come from this connection, and is read once more if that
+// does not suffice.
 func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslock.Version, heard string) bool {
 	if !strings.HasPrefix(string(was), heard) {
 		return false
@@ -475,7 +483,7 @@ func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslo
 	return err == nil && now.Version == was
 }
 
-// message is what sets the value of a key, or removes it.
+// message returns the message that sets the value of a key, or removes it.
 func (b *bucket) message(subject string, value []byte, life time.Duration, serverClock bool) (*nats.Msg, error) {
 	msg := nats.NewMsg(subject)
 	msg.Data = value
@@ -499,8 +507,8 @@ func (b *bucket) message(subject string, value []byte, life time.Duration, serve
 	return msg, nil
 }
 
-// publish publishes, and again for as long as another write of the key is in flight: only when that is
-// decided a refusal says that nothing comes after it.
+// publish publishes, and repeats this while another write of the key is in flight. Only when that
+// write is decided does a refusal prove that nothing follows.
 func (s *store) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	for most := firstPause; ; most = min(2*most, mostPause) {
 		ack, err := s.js.PublishMsg(ctx, msg, opts...)
@@ -514,13 +522,13 @@ func (s *store) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.Pub
 }
 
 const (
-	// firstPause is as long as a write takes that nothing is in the way of.
+	// firstPause is the duration of an undisturbed write.
 	firstPause = 2 * time.Millisecond
 	mostPause  = 200 * time.Millisecond
 )
 
-// List implements caslock.Store, in the order of the last writes: after is the revision of the last item
-// that was read. What is written meanwhile comes again.
+// List implements caslock.Store, in the order of the last writes. after is the revision of the last
+// item read. Items that are written meanwhile come again.
 func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
 	from, err := uint64(0), error(nil)
 	if after != "" {
@@ -556,8 +564,8 @@ func (s *store) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item
 	}
 }
 
-// Watch implements caslock.Watcher. It ends with the connection: after that the client would not
-// notice for up to 20 s that a server which restarted has forgotten the watch.
+// Watch implements caslock.Watcher. It ends with the connection. Otherwise the client would not
+// notice for up to 20 s that a restarted server has forgotten the watch.
 func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
 	epoch := s.epoch()
 	changed := s.js.Conn().StatusChanged(nats.CONNECTED)
@@ -579,14 +587,14 @@ func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item
 	}, jetstream.UpdatesOnly())
 }
 
-// errEnded: the client has given the watch up.
+// errEnded: the client has given up the watch.
 var errEnded = errors.New("natslock: the watch has ended")
 
 // all is the pattern of all keys.
 const all = ">"
 
-// watch calls heard for each change of some keys until it returns false; more is false once all is told that
-// was there at first.
+// watch calls heard for each change of some keys until it returns false. more is false once
+// everything that existed at first was reported.
 func (s *store) watch(ctx context.Context, keys string, begun func(), heard func(i caslock.Item, more bool) bool, opts ...jetstream.WatchOpt) error {
 	ctx, kv, end, err := s.begin(ctx, s.prefix()+s.api("CONSUMER.CREATE")+".")
 	if err != nil {

@@ -62,7 +62,8 @@ func CreateURL(ctx context.Context, url string) (driver.Driver, error) {
 	return d, nil
 }
 
-// create creates the bucket if it is missing: who may only use it may not create it.
+// create creates the bucket if it is missing. A user who may only use the bucket may not be allowed
+// to create it.
 func (s *store) create(ctx context.Context, replicas int) error {
 	ctx, end := s.asking(ctx, s.prefix()+s.api("STREAM.CREATE"))
 	defer end()
@@ -109,7 +110,7 @@ func openURL(url string) (d *Driver, replicas int, err error) {
 	return d, replicas, err
 }
 
-// connect connects, and goes on trying for as long as the driver is open.
+// connect connects, and keeps trying while the driver is open.
 func connect(u *storeurl.URL, o *Options) (*Driver, error) {
 	hosts := u.HostPorts("4222")
 	for i := range hosts {
@@ -142,7 +143,8 @@ func connect(u *storeurl.URL, o *Options) (*Driver, error) {
 	return d, nil
 }
 
-// connection are the options, of which each connection that is made asks for what is secret.
+// connection returns the options of the connection. Each new connection reads the secrets from
+// them.
 func connection(u *storeurl.URL) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(250 * time.Millisecond), nats.Timeout(storeurl.FirstAnswer),
@@ -178,7 +180,7 @@ func connection(u *storeurl.URL) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// credentials are what a creds_file has.
+// credentials are the contents of a creds_file.
 type credentials struct {
 	jwt string
 	key nkeys.KeyPair
@@ -191,7 +193,7 @@ func readCredentials(texts [][]byte) (c credentials, err error) {
 	return c, err
 }
 
-// A dialer knows why it failed.
+// A dialer remembers why it failed.
 type dialer struct {
 	net.Dialer
 	links *links.Links

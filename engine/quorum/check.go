@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// each has every node do something at once, and waits for all.
+// each calls every node at once, and waits for all.
 func (d *Driver) each(do func(i int, n *node) error) []error {
 	all := len(d.nodes)
 	answers := make(chan []error, 1)
@@ -22,7 +22,7 @@ func (d *Driver) each(do func(i int, n *node) error) []error {
 	return <-answers
 }
 
-// majorityOf is nil if no more nodes than may fail have failed.
+// majorityOf returns nil if at most the tolerable number of nodes has failed.
 func (d *Driver) majorityOf(call string, errs []error) error {
 	failed := 0
 	for _, err := range errs {

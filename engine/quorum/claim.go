@@ -14,17 +14,18 @@ import (
 )
 
 const (
-	// mostTries bounds how often one Try starts over when several split the nodes
-	// between them and nobody holds the resource.
+	// mostTries bounds how often one Try starts over when several callers split the nodes between
+	// them and nobody holds the resource.
 	mostTries = 10
-	// firstDelay and mostDelay bound the random pause before that, which doubles: two that
-	// met are soon apart, and so are twenty whose rounds take 10 ms each on a slow machine.
+	// firstDelay and mostDelay bound the random pause before that, which doubles. Two callers that
+	// collide are soon apart, and so are twenty whose rounds take 10 ms each on a slow machine.
 	firstDelay, mostDelay = time.Millisecond, 256 * time.Millisecond
-	// mostRounds is the bound where rounds take longer: twenty find room for one each.
+	// mostRounds bounds the pause, in rounds, when rounds take longer: twenty callers find room for
+	// one round each.
 	mostRounds = 32
 )
 
-// claim implements driver.Claim: a claim of its own at every node.
+// claim implements driver.Claim. It has a claim at every node.
 type claim struct {
 	d     *Driver
 	req   driver.Request
@@ -37,9 +38,9 @@ type claim struct {
 	rounds uint // guarded by mu; of renewals
 }
 
-// round makes one call to each of parts at once and returns as soon as done says so, else
-// when all have answered, or ctx ends. What comes later is not counted. The calls to one part
-// run in the order of their rounds.
+// round makes one call to each of parts at once. It returns when done says so, when all have
+// answered, or when ctx ends. Later answers are not counted. The calls to one part run in the order
+// of their rounds.
 func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func(v *verdict) bool) verdict {
 	var v verdict
 	answers := make(chan answer, len(parts))
@@ -81,7 +82,7 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 // callAt is a call to one node.
 type callAt func(ctx context.Context, p *part) (driver.Grant, error)
 
-// next takes the next place in the order of calls to p: it begins when before closes, and
+// next takes the next place in the order of calls to p. The call begins when before closes, and
 // closes over at its end.
 func (c *claim) next(p *part) (before, over chan struct{}) {
 	c.mu.Lock()
@@ -91,7 +92,7 @@ func (c *claim) next(p *part) (before, over chan struct{}) {
 	return before, over
 }
 
-// ready are the parts to ask for something new: not those of a node that is down and has
+// ready returns the parts to ask for something new. It omits those of a node that is down and has
 // not answered the last call yet.
 func (c *claim) ready() (parts []*part) {
 	c.mu.Lock()
@@ -135,8 +136,8 @@ func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, er
 	return g, err
 }
 
-// Try implements driver.Claim. Whatever it returns but a grant, it has begun to release
-// what single nodes granted. It starts over while nobody holds a majority.
+// Try implements driver.Claim. Unless it returns a grant, it has begun to release the grants of
+// single nodes. It starts over while nobody holds a majority.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	for tries := 1; ; tries++ {
 		start := time.Now()
@@ -177,8 +178,8 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 	return grant, &v, nil
 }
 
-// tried is decided for a Try. Who holds already waits for a majority that says so too, or
-// for all: nodes that missed the grant give new ones, which would look like another.
+// tried is decided for a Try. A claim that holds already waits for a majority that confirms it, or
+// for all answers. Nodes that missed the grant make new ones, which would look like another grant.
 func (c *claim) tried(v *verdict) bool {
 	repeated := 0
 	for _, a := range v.yes {
@@ -195,9 +196,9 @@ func (d *Driver) decided(v *verdict) bool {
 	return len(v.yes) >= d.majority || len(v.no) > minority || len(v.unknown) > minority
 }
 
-// take makes a grant of the majority's yes. The maximum of their fences is written to a
-// majority before anybody learns it, so that every later majority has a node that knows
-// it: a maximum alone could be lower the next time.
+// take turns the majority's yes into a grant. It writes the maximum of their fences to a majority
+// before anybody learns it, so that every later majority includes a node that knows it. Otherwise
+// the next maximum could be lower.
 func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
 	grant := driver.Grant{TTL: v.yes[0].grant.TTL}
 	same, top := 0, c.fence // whoever it was told to may have used it
@@ -222,7 +223,7 @@ func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
 	return grant, nil
 }
 
-// raise writes fence to the nodes that granted less, until a majority has it.
+// raise writes fence to the nodes with smaller ones, until a majority has it.
 func (c *claim) raise(ctx context.Context, granted []answer, fence uint64) error {
 	var below []*part
 	for _, a := range granted {
@@ -252,7 +253,8 @@ func (c *claim) liftAt(ctx context.Context, p *part, fence uint64) error {
 	return p.node.operator.RaiseFence(ctx, c.req.Resource, fence)
 }
 
-// refusal: busy, or barred where a node says so, when a majority of the nodes answered; unknown else.
+// refusal returns busy, or barred if a node says so, when a majority of the nodes has answered,
+// else an unknown outcome.
 func (c *claim) refusal(v *verdict) error {
 	if len(v.no) == 0 || len(v.unknown) > len(c.parts)-c.d.majority {
 		return v.report("try", len(c.parts))
@@ -270,8 +272,8 @@ func (c *claim) refusal(v *verdict) error {
 	return busy
 }
 
-// rollBack releases at every node in the background, also where the answer is still on
-// its way: a part's calls take turns.
+// rollBack releases at every node in the background. It does so even where the answer is still on
+// its way, because the calls of a part take turns.
 func (c *claim) rollBack(ctx context.Context) {
 	c.held, c.fence = false, 0
 	c.round(ctx, c.parts, releaseAt(driver.End{}), func(*verdict) bool { return true })
@@ -295,7 +297,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return one[0].Grant, one[0].Err
 }
 
-// renewed is what a round of renewals comes to.
+// renewed returns the outcome of a round of renewals.
 func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (driver.Grant, error) {
 	switch {
 	case len(v.yes) >= c.d.majority:
@@ -312,8 +314,9 @@ func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (dri
 	return driver.Grant{}, v.report("renew", len(c.parts))
 }
 
-// Release implements driver.Claim. Released is what a majority held until now, of nodes that count: with what
-// was regained another may have held since. A majority has the mark of how.Bar then. So no majority grants.
+// Release implements driver.Claim. A lease counts as released if a majority held it until now, at
+// nodes that count: another may have held since at a node that was regained. With how.Bar, a
+// majority then has the mark, so no majority grants.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := cmp.Or(ctx.Err(), how.Check(c.d.features)); err != nil {
 		return err
@@ -337,8 +340,8 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 // Note returns ErrUnsupported.
 func (*claim) Note(context.Context, string) error { return driver.ErrUnsupported }
 
-// partLost is one node's Request.Lost. The claim is lost for certain when no majority of
-// the nodes can hold it; earlier losses show at the next renewal.
+// partLost is one node's Request.Lost. The claim is certainly lost when no majority of the nodes
+// can hold it. Until then, renewals find the losses of single nodes.
 func (c *claim) partLost(p *part, cause error) {
 	c.mu.Lock()
 	p.lost = true

@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// ask puts one question to every node at once, waits for all, and returns the answers.
+// ask asks every node at once, waits for all, and returns their answers.
 func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Operator) (T, error)) (values []T, v verdict) {
 	replies := make([]T, len(d.nodes))
 	errs := d.each(func(i int, n *node) error {
@@ -28,7 +28,7 @@ func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Contex
 	return values, v
 }
 
-// shown is ask for what a majority must know.
+// shown is ask for answers that need a majority.
 func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx context.Context, n driver.Operator) (T, error)) ([]T, error) {
 	values, v := ask(ctx, d, question)
 	if len(values) < d.majority {
@@ -49,9 +49,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return d.merge(name, states, len(d.nodes)-len(states)), nil
 }
 
-// merge keeps the holders that a majority knows, if the silent nodes do, the best known one
-// first. Their fences stay unknown: each node has one of its own for them, and only the holder
-// knows which was the greatest of those that made its majority.
+// merge returns the holders that a majority knows, or would know if the silent nodes did, starting
+// with the best known one. Their fences stay unknown. Each node has its own, and only the holder
+// knows the greatest fence of its majority.
 func (d *Driver) merge(name string, states []driver.State, silent int) driver.State {
 	seen := make(map[string][]driver.Holder)
 	st := driver.State{Resource: name}

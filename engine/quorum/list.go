@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// nodePage is how many names a node is asked for at once, so that it answers within the NodeTimeout.
+	// nodePage is the number of names requested from a node at once, so that it answers within the
+	// NodeTimeout.
 	nodePage = 100
-	// inspected is how many names are inspected at once.
+	// inspected is the number of names inspected at once.
 	inspected = 8
 )
 
-// A page is what a node has answered.
+// A page is the answer of a node.
 type page struct {
 	states  []driver.State
 	next    string
@@ -77,7 +78,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 	return nil, "", nil
 }
 
-// listAll asks all nodes for all that they have. whole: it fits into a page.
+// listAll asks all nodes for everything. whole reports that it fits into a page.
 func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []driver.State, whole bool, err error) {
 	pages, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Operator) (page, error) {
 		return list(ctx, n, prefix, "", limit)
@@ -105,7 +106,7 @@ func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []
 	return held, len(held) <= limit, errors.Join(damaged...)
 }
 
-// inspectAll returns those of states that are held at a majority.
+// inspectAll returns the states that are held at a majority.
 func (d *Driver) inspectAll(ctx context.Context, states []driver.State) ([]driver.State, error) {
 	held := make([]driver.State, len(states))
 	errs := several.Errors(len(states), inspected, func(i int) (err error) {
@@ -117,14 +118,14 @@ func (d *Driver) inspectAll(ctx context.Context, states []driver.State) ([]drive
 	return held, cmp.Or(errs...)
 }
 
-// A place is where a page ends, and the next one begins.
+// A place is where a page ends and the next one begins.
 type place struct {
 	node   int // that is asked next
 	failed int // how many before it were passed over, for they did not answer
 	after  string
 }
 
-// placeOf is the reverse of place.next.
+// placeOf reverses place.next.
 func placeOf(text string) (p place, err error) {
 	if text == "" {
 		return p, nil
@@ -141,10 +142,11 @@ func placeOf(text string) (p place, err error) {
 	return p, nil
 }
 
-// skip goes on to the next node, past one that does not answer.
+// skip moves on to the next node, past one that does not answer.
 func (p *place) skip() { p.node, p.failed, p.after = p.node+1, p.failed+1, "" }
 
-// next is the place after a page of the node. What a majority holds, one of any n−majority+1 nodes has.
+// next returns the place after a page of the node. A resource that a majority holds is at one of
+// any n−majority+1 nodes.
 func (p *place) next(d *Driver, after string) string {
 	if p.after = after; after == "" {
 		p.node++

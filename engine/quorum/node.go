@@ -19,7 +19,7 @@ const maxInFlight = 64
 // ErrNodeDown: the node did not answer the last calls in time.
 var ErrNodeDown = errors.New("node does not answer")
 
-// A node is one of the engines, and what is known of its health.
+// A node is one of the engines, with its health.
 type node struct {
 	d        *Driver
 	number   int
@@ -39,9 +39,9 @@ func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) 
 	return &node{d: d, number: number, driver: inner, operator: operator, timeout: timeout, slots: make(chan struct{}, maxInFlight)}
 }
 
-// call makes one call to the node when there is room for it, bounded from then on. While
-// the node is down, one call at a time finds out whether it is back; the others wait for
-// that one's end and share its fate.
+// call makes one call to the node when there is room for it, bounded from then on. While the node
+// is down, one call at a time finds out whether it is back. The others wait for that call and share
+// its outcome.
 func (n *node) call(ctx context.Context, do func(ctx context.Context) error) error {
 	if !n.waitForProbe(ctx) {
 		return ErrNodeDown
@@ -74,9 +74,9 @@ func (n *node) call(ctx context.Context, do func(ctx context.Context) error) err
 	return err
 }
 
-// renew makes one call, which need not be quick: it goes on while caller waits, and for the node's
-// timeout at least. A node that is slow, as beside much other work, is not to cost leases that
-// have seconds left. After the timeout it counts as down for other calls, which these do not heed:
+// renew makes one call, which need not be quick: it lasts as long as caller waits, and at least the
+// node's timeout. So a slow node, as on a busy machine, does not cost leases that have seconds
+// left. After the timeout the node counts as down for other calls. Renewals ignore that, because
 // the core makes few at a time.
 func (n *node) renew(caller context.Context, do func(ctx context.Context) error) error {
 	call, cancel := context.WithCancel(context.WithoutCancel(caller))
@@ -115,8 +115,8 @@ func (n *node) waitForProbe(ctx context.Context) bool {
 	}
 }
 
-// admit lets a call through. While the node is down it is the only one, and closes probe
-// at its end.
+// admit lets a call through. While the node is down, that call is the only one, and closes probe at
+// its end.
 func (n *node) admit() (probe chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,8 +158,8 @@ func (n *node) identify(ctx context.Context) error {
 	return nil
 }
 
-// A part is what a claim has at one node. Calls on it run one after the other: one that
-// came too late to count must be over before the next begins.
+// A part is the claim at one node. Calls on it run one after the other, because a call that came
+// too late to count must end before the next begins.
 type part struct {
 	node  *node
 	claim driver.Claim
@@ -173,7 +173,7 @@ type part struct {
 	since    uint     // guarded by claim.mu; the round of renewals in which it was regained
 }
 
-// An answer is how one node's call ended.
+// An answer is the outcome of one node's call.
 type answer struct {
 	part     *part
 	grant    driver.Grant
@@ -197,8 +197,8 @@ func (v *verdict) add(a answer) {
 	}
 }
 
-// miss counts those of parts that have not answered as unknown. cause is not theirs: it may match
-// ErrLost for the sake of another lease.
+// miss counts the parts that have not answered as unknown. cause is not their error, because it may
+// match ErrLost for another lease.
 func (v *verdict) miss(parts []*part, cause error) {
 	answered := slices.Concat(v.yes, v.no, v.unknown)
 	for _, p := range parts {
@@ -213,8 +213,8 @@ func (v *verdict) barred() bool {
 	return slices.ContainsFunc(v.no, func(a answer) bool { return errors.Is(a.err, driver.ErrBarred) })
 }
 
-// split reports whether claims got in each other's way and nobody holds a majority of
-// those who refused, as far as the nodes tell who holds.
+// split reports whether claims blocked each other: as far as the nodes name holders, nobody holds a
+// majority of those that refused.
 func (v *verdict) split(majority int) bool {
 	holders := make(map[string]int)
 	for _, a := range v.no {
@@ -265,7 +265,7 @@ func (e *NodesError) Unwrap() []error {
 	return errs
 }
 
-// minority reports whether err matches target and those of half of the nodes do not.
+// minority reports whether err matches target and the errors of half of the nodes do not.
 func (e *NodesError) minority(err, target error) bool {
 	if !errors.Is(err, target) {
 		return false

@@ -149,7 +149,7 @@ func (d *Driver) start(call func()) bool {
 	return true
 }
 
-// claimID remembers that node i is the server id.
+// claimID records that node i is the server id.
 func (d *Driver) claimID(i int, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

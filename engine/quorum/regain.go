@@ -8,13 +8,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A standing is what a node has of the lease that a claim holds. A node that lost it, by a restart or
-// because it was away for a TTL, is asked for it again after each renewal that a majority
-// confirms: else leases that are held for long would be lost by nodes that are away one after the other.
+// A standing says how the lease of a claim stands at a node. A node may lose the lease in a
+// restart, or because it was away for a TTL. It is asked for the lease again after each renewal
+// that a majority confirms. Otherwise nodes that are away one after the other would end leases that
+// are held for long.
 //
-// What a node grants so does not count at once. The call may have been on its way while the lease
-// was ended at the others and somebody else had it. When a later round of renewals finds a
-// majority of those that count, they held while the node did, and so nobody else has had it since.
+// Such a grant does not count at once. The call may have been on its way while the lease was ended
+// at the others and somebody else had it. It counts when a later round of renewals finds a majority
+// among the nodes that count. They held the lease while the node did, so nobody else has had it
+// since.
 type standing uint8
 
 const (
@@ -23,10 +25,10 @@ const (
 	counts                   // it has had it while a majority had
 )
 
-// errRegained: a renewal or a release at a node that does not count yet.
+// errRegained: a renewal or a release was made at a node that does not count yet.
 var errRegained = errors.New("it lost the lease, and what it has again does not count yet")
 
-// granted notes a yes to a Try; held: of who held when it was sent.
+// granted notes a yes to a Try. held reports whether the claim held when the Try was sent.
 func (c *claim) granted(p *part, held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +59,7 @@ func (c *claim) begin() {
 	c.rounds++
 }
 
-// counted is how a renewal or a release at p ended, for its round.
+// counted applies the outcome of a renewal or a release at p, and returns it.
 func (c *claim) counted(p *part, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,8 +72,8 @@ func (c *claim) counted(p *part, err error) error {
 	return err
 }
 
-// regain follows a round of renewals that a majority confirmed: what was regained before it counts
-// from now on, and what is away is asked for in the background.
+// regain follows a round of renewals that a majority confirmed. Nodes that were regained before it
+// count from now on. Nodes without the lease are asked for it in the background.
 func (c *claim) regain(ttl time.Duration) {
 	ready := c.ready()
 	var missing []*part
@@ -92,7 +94,7 @@ func (c *claim) regain(ttl time.Duration) {
 	}
 }
 
-// again asks for p in its turn, for as long as the next renewal of it is away.
+// again asks p for the lease in its turn, until the next renewal of p is due.
 func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
 	before, over := c.next(p)
 	ask := func() {

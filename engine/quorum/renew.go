@@ -51,7 +51,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// A batch is renewals at one node that go together.
+// A batch is the renewals at one node that are sent together.
 type batch struct {
 	node    *node
 	claims  []*claim
@@ -63,8 +63,9 @@ type batch struct {
 	answers []answer
 }
 
-// newBatches takes the places of renewals in the order of each part's calls. A part whose last call is not over, such as one
-// that hangs, has a batch of its own, so that the others do not wait for it.
+// newBatches takes the places of renewals in the order of each part's calls. A part whose last call
+// is not over, such as one that hangs, has a batch of its own, so that the others do not wait for
+// it.
 func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
 	ready := &batch{node: n}
 	batches := []*batch{ready}
@@ -101,7 +102,8 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// renew waits for an answer as long as caller does, or for as long as the node has for any call.
+// renew waits for an answer as long as caller does, and at least as long as the node may take for
+// any call.
 func (b *batch) renew(caller context.Context) {
 	defer b.end()
 	for _, before := range b.before {

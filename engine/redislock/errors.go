@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
-// Permanent ones also match driver.ErrCorrupt or ErrUnsupported.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do. Permanent ones also match driver.ErrCorrupt or ErrUnsupported.
 var (
 	// ErrWrongType: the lock key holds a value that is not a lock. Nothing was changed.
 	ErrWrongType = fmt.Errorf("redislock: a lock key holds something else, choose another Options.Prefix: %w", driver.ErrCorrupt)

@@ -52,7 +52,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	return found, nil
 }
 
-// clockFinding says what the store's clock is for: not for leases.
+// clockFinding says what the store's clock is used for; leases do not depend on it.
 func clockFinding(before, now, after time.Time) driver.Finding {
 	f := driver.ClockFinding("", before, now, after)
 	if f.Level > driver.Fine {

@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None of them means that a lock is held. Each says what to do.
+// Errors to test for with errors.Is. None of them means that a lock was acquired. Each says what to
+// do.
 var (
 	// ErrNoBucket: the bucket does not exist.
 	ErrNoBucket = errors.New("s3lock: the bucket does not exist, create it")
@@ -35,15 +36,15 @@ var (
 	ErrConditions = fmt.Errorf("s3lock: the store does not keep to If-None-Match and If-Match: %w", driver.ErrUnsupported)
 )
 
-// isCode reports whether err is an answer of the store with one of these codes. Some answer with a
-// status alone.
+// isCode reports whether err is an answer of the store with one of these codes. Some stores answer
+// with a status alone.
 func isCode(err error, codes ...string) bool {
 	var api smithy.APIError
 	return errors.As(err, &api) && slices.Contains(codes, cmpCode(err, api.ErrorCode()))
 }
 
-// deleted reports whether err says that there is a delete marker instead of an object, and which version
-// that has. Not every store tells.
+// deleted reports whether err says that a delete marker replaces the object, and returns the
+// marker's version if the store names it.
 func deleted(err error) (version string, yes bool) {
 	var answer *awshttp.ResponseError
 	if !errors.As(err, &answer) || answer.Response.Header.Get("x-amz-delete-marker") != "true" {
@@ -52,7 +53,7 @@ func deleted(err error) (version string, yes bool) {
 	return cmp.Or(answer.Response.Header.Get("x-amz-version-id"), "unknown"), true
 }
 
-// cmpCode is the code of an answer, by its status where there is none.
+// cmpCode returns the code of an answer, from its status if it has none.
 func cmpCode(err error, code string) string {
 	var answer *awshttp.ResponseError
 	if errors.As(err, &answer) && answer.HTTPStatusCode() == http.StatusPreconditionFailed {

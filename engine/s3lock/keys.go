@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	// maxPrefix leaves room for the longest name in a key of 1,024 bytes, which is S3's bound.
+	// maxPrefix leaves room for the longest name in a key of 1,024 bytes, the limit of S3.
 	maxPrefix = 200
-	// maxEscaped is the longest escaped name that is a key; a longer one is in base64.
+	// maxEscaped is the longest escaped name that is used as a key. Longer ones are encoded in
+	// base64.
 	maxEscaped = 700
 	// maxPart is the longest part of a key between slashes: stores that keep files allow 255.
 	maxPart = 200
@@ -20,7 +21,7 @@ const (
 	suffix = ".json" // so that no key is the folder of another
 )
 
-// keyOf is the key of a name, without the prefix.
+// keyOf returns the key of a name, without the prefix.
 func keyOf(name string) string {
 	key := caslock.Escape(name, plain)
 	if len(key) > maxEscaped {
@@ -29,7 +30,7 @@ func keyOf(name string) string {
 	return parted(key) + suffix
 }
 
-// parted is a key with slashes, so that no part is too long.
+// parted inserts slashes into a key so that no part is too long.
 func parted(key string) string {
 	var b strings.Builder
 	for ; len(key) > maxPart; key = key[maxPart:] {
@@ -38,7 +39,7 @@ func parted(key string) string {
 	return b.String() + key
 }
 
-// nameOf is the reverse of keyOf; false: it never returns this.
+// nameOf reverses keyOf. It reports false for a key that keyOf never returns.
 func nameOf(key string) (name string, ok bool) {
 	text := strings.ReplaceAll(strings.TrimSuffix(key, suffix), "/", "")
 	if coded, ok := strings.CutPrefix(text, long); ok {

@@ -24,8 +24,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// maxValue is the largest object that is read: one of a thousand claims with the longest notes is
-// smaller.
+// maxValue is the largest object that is read. An object of a thousand claims with the longest
+// notes is smaller.
 const maxValue = 16 << 20
 
 // store is a caslock.Store.
@@ -46,7 +46,7 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	return i, err
 }
 
-// read returns what there is of an object.
+// read returns an object as it is stored.
 func (s *store) read(ctx context.Context, key string) (caslock.Item, error) {
 	ctx, attempt := s.links.Begin(ctx)
 	i, err := s.get(ctx, key)
@@ -81,8 +81,9 @@ func (s *store) get(ctx context.Context, key string) (caslock.Item, error) {
 	return caslock.Item{Value: value, Version: caslock.Version(version)}, nil
 }
 
-// torn begins the version of what was read with an ETag that is not the content's digest. Where ETags
-// are digests, such a content is another than the ETag's, and nothing may be written upon it.
+// torn begins the version of an object that was read with an ETag that is not the digest of its
+// content. If the store's ETags are digests, content and ETag belong to different objects, and
+// nothing may be written on top.
 const torn = "torn "
 
 // digest reports whether an ETag is the digest of value.
@@ -90,7 +91,8 @@ func digest(etag string, value []byte) bool {
 	return fips140.Enforced() || strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
 }
 
-// encrypted reports whether the ETag of an object that is encrypted so is no digest in any store.
+// encrypted reports whether the object is encrypted in a way in which no store uses a digest as its
+// ETag.
 func encrypted(by types.ServerSideEncryption, customer *string) bool {
 	return customer != nil || strings.HasPrefix(string(by), "aws:")
 }
@@ -109,7 +111,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 	return s.put(ctx, s.prefix+keyOf(name), value, string(was))
 }
 
-// put writes an object if it has the ETag was, "" being that of none.
+// put writes an object if its ETag is was. "" means that there must be no object.
 func (s *store) put(ctx context.Context, key string, value []byte, was string) (caslock.Version, error) {
 	in := &s3.PutObjectInput{
 		Bucket: &s.bucket, Key: &key, ContentType: aws.String("application/json"),
@@ -143,17 +145,18 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 	}
 }
 
-// giveWay lets another put end; false: ctx has ended.
+// giveWay waits for another put to end. It reports false if ctx has ended.
 func giveWay(ctx context.Context) bool {
 	return pause.For(ctx, 10*time.Millisecond+rand.N(40*time.Millisecond)) == nil
 }
 
-// probe is the key, behind the prefix, of the object that conditions are tried on. No name has it.
+// probe is the key, after the prefix, of the object on which conditions are tried. It is the key of
+// no name.
 const probe = "=probe" + suffix
 
-// prove sees that the store refuses puts whose conditions do not hold. One that does not know a
-// condition does the put, and keeps no locks. It also learns whether ETags are digests: the probe's
-// content is always the same.
+// prove checks that the store refuses puts whose conditions do not hold. A store that ignores a
+// condition does the put, and cannot keep locks. prove also learns whether ETags are digests,
+// because the probe's content never changes.
 func (s *store) prove(ctx context.Context) error {
 	const noETag = `"00000000000000000000000000000000"`
 	try := func(was string) error {
@@ -179,11 +182,11 @@ func (s *store) prove(ctx context.Context) error {
 	return err
 }
 
-// begin is what the keys of names begin with that begin with prefix and are not long.
+// begin returns the beginning of the keys of all names that begin with prefix and are not long.
 func begin(prefix string) string { return parted(caslock.Escape(prefix, plain)) }
 
-// List implements caslock.Store, in the order of keys; long names come after all others. after is the
-// store's own token, behind a mark that tells of which.
+// List implements caslock.Store, in the order of keys, with long names last. after is the store's
+// own token, after a mark that says in which of the two lists it is.
 func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
 	const ofShort, ofLong = "s", "l"
 	first, of := begin(prefix), ofShort
@@ -215,7 +218,7 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 	return s.readAll(ctx, names), next, nil
 }
 
-// page asks for keys that begin with first.
+// page requests keys that begin with first.
 func (s *store) page(ctx context.Context, first, token string, limit int) (*s3.ListObjectsV2Output, error) {
 	ctx, attempt := s.links.Begin(ctx)
 	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String(s.prefix + first), MaxKeys: aws.Int32(int32(min(limit, maxPage)))}
@@ -226,13 +229,13 @@ func (s *store) page(ctx context.Context, first, token string, limit int) (*s3.L
 	return page, attempt.End(err)
 }
 
-// maxPage is how many keys S3 tells at once.
+// maxPage is the number of keys that S3 returns at once.
 const maxPage = 1000
 
-// readers is how many objects a List reads at once.
+// readers is the number of objects that a List reads at once.
 const readers = 16
 
-// readAll reads what there is of names.
+// readAll reads the objects of names that exist.
 func (s *store) readAll(ctx context.Context, names []string) []caslock.Listed {
 	items := make([]caslock.Listed, len(names))
 	several.Bounded(len(names), readers, func(i int) {

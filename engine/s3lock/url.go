@@ -78,10 +78,10 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	return d, nil
 }
 
-// idleFor is for how long a connection stays that nobody uses, also after Close.
+// idleFor is how long an unused connection stays open, even after Close.
 const idleFor = 30 * time.Second
 
-// httpClient is one over TLS with such settings; nil: the system's.
+// httpClient returns a client with these TLS settings; nil: the system's.
 func httpClient(over *tls.Config, own *links.Links) *awshttp.BuildableClient {
 	const idle = 64 // as many as one RenewAll sends at once, and others
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
@@ -93,7 +93,7 @@ func httpClient(over *tls.Config, own *links.Links) *awshttp.BuildableClient {
 	})
 }
 
-// certified is a client over TLS with the certificates of the moment.
+// certified is a client that uses the current certificates.
 func certified(t *storeurl.TLS, own *links.Links) *http.Client {
 	return &http.Client{
 		Transport:     transport.New(t.Changed, func() http.RoundTripper { return httpClient(t.Config(), own).GetTransport() }),
@@ -101,7 +101,7 @@ func certified(t *storeurl.TLS, own *links.Links) *http.Client {
 	}
 }
 
-// loading are the options of the SDK's own settings.
+// loading returns the options for loading the SDK's own settings.
 func loading(u *storeurl.URL, own *links.Links) (load []func(*config.LoadOptions) error, err error) {
 	load = append(load, config.WithHTTPClient(httpClient(nil, own)))
 	if region := u.Options.Get("region"); region != "" {
@@ -119,7 +119,7 @@ func loading(u *storeurl.URL, own *links.Links) (load []func(*config.LoadOptions
 	return append(load, config.WithCredentialsProvider(keys(u))), nil
 }
 
-// hasKeys reports whether the keys are not for the SDK to find.
+// hasKeys reports whether the URL or a file has the keys, so that the SDK need not find them.
 func hasKeys(u *storeurl.URL) bool { return u.User != "" || u.Password.Changes() }
 
 // keyless reports whether a text has no access key before the secret key.
@@ -128,7 +128,7 @@ func keyless(text string) bool {
 	return key == "" || secret == ""
 }
 
-// keys are asked for by each request.
+// keys are the credentials, read anew for each request.
 func keys(u *storeurl.URL) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 		key, secret := u.User, u.Password.Now()
@@ -139,17 +139,17 @@ func keys(u *storeurl.URL) aws.CredentialsProvider {
 	})
 }
 
-// found are the keys that the SDK finds. Those in a file such as ~/.aws/credentials, which it reads once, are
-// looked for again: all others say when they end, or stay.
+// found are the keys that the SDK finds. The SDK reads a file such as ~/.aws/credentials only once,
+// so keys from a file are looked up again. All other sources report an expiry or never change.
 type found struct {
 	load []func(*config.LoadOptions) error
 	last aws.Credentials // only one call of Retrieve runs at a time
 }
 
-// findEvery is how often.
+// findEvery is how often they are looked up.
 const findEvery = time.Second
 
-// inFile is what the Source of such keys begins with.
+// inFile begins the Source of keys from a file.
 const inFile = "SharedConfigCredentials"
 
 // Retrieve implements [aws.CredentialsProvider].
@@ -172,8 +172,8 @@ func (f *found) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return c, nil
 }
 
-// A signer signs by a secret key that may change. The SDK's keeps for a day what it has derived from the first one
-// of an access key.
+// A signer signs with a secret key that may change. The SDK's signer caches for a day what it
+// derives from the first secret of an access key.
 type signer struct {
 	mu  sync.Mutex
 	of  string     // guarded by mu; the secret key that now has signed by
@@ -191,7 +191,7 @@ func (s *signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Reques
 	return by.SignHTTP(ctx, c, r, hash, service, region, at, opts...)
 }
 
-// likeTheSDK follows those redirections that keep the method, as the SDK's own client does.
+// likeTheSDK follows only redirections that keep the method, as the SDK's own client does.
 func likeTheSDK(r *http.Request, _ []*http.Request) error {
 	switch r.Response.StatusCode {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -200,8 +200,8 @@ func likeTheSDK(r *http.Request, _ []*http.Request) error {
 	return http.ErrUseLastResponse
 }
 
-// placing is where the store is. Checksums are left out where none is demanded: not every store knows
-// them.
+// placing sets where the store is. It omits checksums unless they are demanded, because not every
+// store knows them.
 func placing(u *storeurl.URL, load []func(*config.LoadOptions) error, own *links.Links) (func(*s3.Options), error) {
 	endpoint := u.Options.Get("endpoint")
 	at, err := neturl.Parse(endpoint)

@@ -59,7 +59,7 @@ func (d *Driver) members(ctx context.Context) (int, error) {
 	return max(members, 1), nil
 }
 
-// checkServer asks one server. Where it answers no such words nothing is told of it.
+// checkServer asks one server. It reports nothing about a server that does not answer such words.
 func (d *Driver) checkServer(ctx context.Context, server string) []driver.Finding {
 	text, err := d.srvr(ctx, server)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/onecall"
 )
 
-// claim implements driver.Claim. A call that its caller has given up goes
-// on by itself, and the next one waits for it: so nothing takes effect after what came later.
+// claim implements driver.Claim. A call that its caller has given up continues, and the next one
+// waits for it, so that nothing takes effect after a later call.
 type claim struct {
 	s      *session
 	req    driver.Request
@@ -50,7 +50,7 @@ func newClaim(s *session, req driver.Request) *claim {
 	return &claim{s: s, req: req, parent: s.d.path(req.Resource), guid: guidOf(req.Owner), calls: onecall.New(), phase: idle{}}
 }
 
-// exclusively makes one call of the claim, after those that were given up before.
+// exclusively makes one call of the claim, after earlier ones whose callers gave up.
 func exclusively[T any](ctx context.Context, c *claim, call func() (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -82,7 +82,8 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	})
 }
 
-// hasEnded reports whether a call failed because its connection ended, as one does on which nobody answers.
+// hasEnded reports whether a call failed because its connection ended, as when the server is
+// silent.
 func hasEnded(err error) bool { return errors.Is(err, zk.ErrConnectionClosed) }
 
 func (c *claim) try(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
@@ -127,8 +128,8 @@ func (c *claim) renew(ctx context.Context, asked boottime.Instant) (driver.Grant
 	}
 }
 
-// renewed is what comes of a renewal whose sync had the outcome err and left proof. What
-// happened to the node before the sync has been heard of.
+// renewed returns the outcome of a renewal whose sync ended with err and left proof. Events of the
+// node from before the sync have been handled.
 func (c *claim) renewed(asked boottime.Instant, proof proof, err error) (driver.Grant, error) {
 	ttl := min(c.req.TTL, proof.lasts.Sub(asked))
 	c.mu.Lock()
@@ -177,14 +178,14 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	return err
 }
 
-// leave gives up the node. ErrLost: there was none. After any other error it may be there
-// still: the timer tries again.
+// leave gives up the node. ErrLost means that there was none. After any other error it may still
+// exist, and the timer tries again.
 func (c *claim) leave(ctx context.Context) error {
 	c.giveUp()
 	return c.left(c.remove(ctx))
 }
 
-// giveUp comes before each attempt to remove the node.
+// giveUp precedes each attempt to remove the node.
 func (c *claim) giveUp() {
 	c.stopWaiting()
 	c.unwatch()
@@ -200,7 +201,7 @@ func (c *claim) giveUp() {
 	}
 }
 
-// left is what comes of an attempt to remove the node.
+// left applies the outcome of an attempt to remove the node.
 func (c *claim) left(err error) error {
 	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) { // with the session
 		c.forget()
@@ -208,7 +209,7 @@ func (c *claim) left(err error) error {
 	return err
 }
 
-// forget is called when the node is gone, and none can come.
+// forget is called when the node is gone and none can come.
 func (c *claim) forget() {
 	c.stopWaiting()
 	c.unwatch()
@@ -218,7 +219,7 @@ func (c *claim) forget() {
 	c.become(idle{lost: c.lost()})
 }
 
-// unlessLost is err, unless it says that there was nothing to give up.
+// unlessLost returns err, or nil if it says that there was nothing to give up.
 func unlessLost(err error) error {
 	if errors.Is(err, driver.ErrLost) {
 		return nil
@@ -226,7 +227,8 @@ func unlessLost(err error) error {
 	return err
 }
 
-// watch has the claim told of whatever happens to the node of its lease. ErrLost: it is gone.
+// watch begins to report events of the lease's node to the claim. ErrLost means that the node is
+// gone.
 func (c *claim) watch(ctx context.Context) error {
 	if c.isWatched() {
 		return nil
@@ -260,8 +262,8 @@ func (c *claim) isWatched() bool {
 	return c.node.alarm != nil
 }
 
-// listen asks the ensemble to tell what happens to the node, unless that was done before.
-// errGone: it is not there.
+// listen asks the ensemble to report events of the node, unless that was done before. errGone means
+// that the node does not exist.
 func (c *claim) listen(client *zk.Conn) error {
 	if c.isWatched() {
 		return nil
@@ -276,7 +278,7 @@ func (c *claim) listen(client *zk.Conn) error {
 	return err
 }
 
-// unwatch keeps the claim from being told of its node any more.
+// unwatch stops the reports about its node to the claim.
 func (c *claim) unwatch() {
 	if c.node == nil {
 		return
@@ -290,8 +292,8 @@ func (c *claim) unwatch() {
 	}
 }
 
-// disturbed is called when something happened to the claim's node: it was deleted, or
-// somebody has written to it. The client's own goroutine must not wait for the answer.
+// disturbed is called when the claim's node was deleted or somebody has written to it. The client's
+// own goroutine must not wait for the answer.
 func (c *claim) disturbed(node *own, a *alarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +307,7 @@ func (c *claim) disturbed(node *own, a *alarm) {
 	}
 }
 
-// gone ends the lease, because somebody has deleted its node, and says why if they did.
+// gone ends the lease because somebody has deleted its node. It gives the reason if they did.
 func (c *claim) gone(client *zk.Conn) error {
 	cause := lostFor("its node was deleted")
 	if data, _, err := client.Get(c.parent); err == nil {
@@ -336,7 +338,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return err
 }
 
-// write replaces what the claim's node contains. ErrLost: it is gone.
+// write replaces the content of the claim's node. ErrLost means that it is gone.
 func (c *claim) write(client *zk.Conn, note string) error {
 	_, err := client.Set(c.path(), details{Owner: c.req.Owner, Note: note, Lingers: c.node.lingers}.encode(), -1)
 	if errors.Is(err, zk.ErrNoNode) {

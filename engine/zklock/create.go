@@ -61,7 +61,7 @@ func (d *Driver) createLimits(client *zk.Conn) error {
 	})
 }
 
-// createAbove makes what is missing between the chroot and a node below the prefix.
+// createAbove makes the missing nodes between the chroot and a node below the prefix.
 func (d *Driver) createAbove(client *zk.Conn, path string) error {
 	for end := len(d.opts.Chroot) + 1; end <= len(d.root); end++ {
 		if path[end] != '/' {
@@ -74,7 +74,7 @@ func (d *Driver) createAbove(client *zk.Conn, path string) error {
 	return nil
 }
 
-// createContainer makes a persistent node where the ensemble, older than 3.5, has no
+// createContainer makes a container, or a persistent node if the ensemble, older than 3.5, has no
 // containers.
 func (s *session) createContainer(client *zk.Conn, path string) error {
 	d := s.d
@@ -96,7 +96,7 @@ func (s *session) createContainer(client *zk.Conn, path string) error {
 // no error of its own for it.
 const unimplemented = "unknown error: -6"
 
-// unlessThere is err, unless it says that the node is there already.
+// unlessThere returns err, or nil if it says that the node exists already.
 func unlessThere(err error) error {
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil

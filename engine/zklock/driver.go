@@ -111,7 +111,8 @@ func (d *Driver) add(timeout, ttl time.Duration) *session {
 	return s
 }
 
-// any returns one of the sessions, one that the ensemble has refused only for want of another.
+// any returns one of the sessions. It returns a session that the ensemble has refused only if there
+// is no other.
 func (d *Driver) any() (*session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,7 +207,7 @@ func (s *session) alive(ctx context.Context) error {
 	return s.sync(client, s.d.top())
 }
 
-// both makes two calls at once and returns the first error of them.
+// both makes two calls at once and returns the first of their errors.
 func both(a, b func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- b() }()

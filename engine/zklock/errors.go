@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Errors to test for with errors.Is. None of them means that a lease is held. Each says what to do.
-// Permanent ones also match driver.ErrUnsupported or ErrCorrupt.
+// Errors to test for with errors.Is. None of them means that a lease was acquired. Each says what
+// to do. Permanent ones also match driver.ErrUnsupported or ErrCorrupt.
 var (
 	// ErrUnreachable: no server accepts a connection.
 	ErrUnreachable = errors.New("zklock: no server can be reached, check the addresses and the network")
@@ -56,8 +56,8 @@ func isCode(err error, code string) bool {
 	return err != nil && strings.HasSuffix(err.Error(), "unknown error: "+code)
 }
 
-// answered reports whether err is the ensemble's answer: nothing was applied then. After
-// any other error nobody knows.
+// answered reports whether err is the answer of the ensemble, so that nothing was applied. After
+// any other error the outcome is unknown.
 func answered(err error) bool {
 	for _, e := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadVersion,

@@ -2,8 +2,8 @@ package zklock
 
 import "sync"
 
-// hosts are the servers in turn. Unlike go-zookeeper's own provider it looks names up when
-// it connects to them, and lets the first round after a loss begin at once.
+// hosts are the servers, used in turn. Unlike go-zookeeper's own provider, it looks names up when
+// it connects, and starts the first round after a loss at once.
 type hosts struct {
 	mu    sync.Mutex
 	all   []string // guarded by mu

@@ -18,7 +18,7 @@ import (
 // claim's node and the reason follow.
 const evictedMark = "evicted "
 
-// asksAtOnce bounds the questions about nodes that are on their way at once.
+// asksAtOnce bounds the concurrent questions about nodes.
 const asksAtOnce = 32
 
 // holderOf reads what is behind a claim's node. Without the node it is nobody.
@@ -109,8 +109,8 @@ func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q l
 	return q, op, err
 }
 
-// caughtUp waits until the server has what its leader had: it may lag behind the one that
-// granted a moment ago.
+// caughtUp waits until the server has caught up with its leader: it may lag behind the server that
+// just granted a lease.
 func caughtUp(client *zk.Conn, path string) error {
 	_, err := client.Sync(path)
 	return explain(err)
@@ -154,7 +154,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	return states, next, err
 }
 
-// names are those of resources that begin with prefix, in order.
+// names returns the resources that begin with prefix, in order.
 func (d *Driver) names(client *zk.Conn, prefix string) (names []string, err error) {
 	if err := caughtUp(client, d.top()); err != nil {
 		return nil, err
@@ -173,7 +173,8 @@ func (d *Driver) names(client *zk.Conn, prefix string) (names []string, err erro
 	return names, nil
 }
 
-// inspectAll shows those of names that are in use. all: there are no others.
+// inspectAll returns the states of those of names that are in use. all reports that there are no
+// other names.
 func (s *session) inspectAll(ctx context.Context, client *zk.Conn, names []string, all bool) (states []driver.State, err error) {
 	states = make([]driver.State, len(names))
 	errs := several.Errors(len(names), asksAtOnce, func(i int) (err error) {

@@ -32,11 +32,11 @@ func (n node) claim() queue.Claim {
 	return queue.Claim{Mode: n.mode, Limit: n.limit, Weight: n.weight}
 }
 
-// holding returns how many of nodes hold where an operator has set limit.
+// holding returns how many of nodes hold if an operator has set limit.
 func holding(nodes []node, limit int) int { return queue.Holding(nodes, under(limit)) }
 
-// blockers returns those before nodes[i] of which at least one must leave before nodes[i]
-// can hold; none if it holds.
+// blockers returns the nodes before nodes[i] of which at least one must leave before nodes[i] can
+// hold; none if it holds.
 func blockers(nodes []node, i, limit int) []node {
 	var in []node
 	for _, j := range queue.Blockers(nodes, i, under(limit)) {
@@ -45,7 +45,7 @@ func blockers(nodes []node, i, limit int) []node {
 	return in
 }
 
-// A wake is what a claim that waits in the queue listens to.
+// A wake is what a waiting claim listens to.
 type wake struct {
 	names []string // the nodes of which one must go before it can be granted
 	paths []string // of names
@@ -123,8 +123,8 @@ func (c *claim) endsAlone(seen content) bool {
 	return seen.stat != nil && seen.stat.EphemeralOwner != c.node.session && !lingers(seen.data)
 }
 
-// woken is called by the client's own goroutine when something happened to a node that the
-// claim waits for. If that leaves the claim next, it holds.
+// woken runs in the client's own goroutine when something happened to a node that the claim waits
+// for. If the claim is next now, it holds.
 func (c *claim) woken(w *wake, deleted bool) {
 	defer close(w.rung)
 	if !deleted || !c.calls.TryBegin() {
@@ -140,14 +140,14 @@ func (c *claim) woken(w *wake, deleted bool) {
 	}
 }
 
-// isFirst reports whether the claim holds now that the node that w listens to was deleted.
+// isFirst reports whether the claim holds, now that the node that w listens to is deleted.
 func (c *claim) isFirst(w *wake) bool {
 	_, greeting, _ := c.s.current()
 	q, ok := c.current().(*queued)
 	return ok && q.wake == w && w.granted != nil && c.isWatched() && c.node.watchedOn == greeting && w.greeting == greeting
 }
 
-// offer hands over a grant that nobody asked for just now, and nobody may be there to take.
+// offer hands over a grant that no call has just asked for, and that nobody may be there to take.
 func (c *claim) offer(w *wake, g driver.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,14 +40,14 @@ type node struct {
 	passing bool // it goes unless it is granted at once
 }
 
-// guidOf is the guid of owner's claims. It tells nothing of the owner, because everybody
-// can read names.
+// guidOf returns the guid of owner's claims. It does not reveal the owner, because everybody can
+// read names.
 func guidOf(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:guidLen/2])
 }
 
-// namePrefix is the name of a claim's node up to the sequence number.
+// namePrefix returns the name of a claim's node up to the sequence number.
 func namePrefix(req *driver.Request, exclusive string) string {
 	name := protected + guidOf(req.Owner)
 	if !req.Queue {
@@ -116,7 +116,7 @@ func splitWeight(kind string) (limit, weight int, ok bool) {
 	return limit, weight, isLimit && ok && limit >= weight
 }
 
-// decimal reads a number that is written as strconv.Itoa does, up to driver.MaxWeight.
+// decimal parses a number as strconv.Itoa writes it, up to driver.MaxWeight.
 func decimal(text string) (int, bool) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	return int(n), err == nil && strconv.FormatInt(n, 10) == text
@@ -171,7 +171,7 @@ func (d details) encode() []byte {
 	return b
 }
 
-// lingers reports whether data, of any client's node, says so.
+// lingers reports whether data, of any client's node, marks a hold that lingers.
 func lingers(data []byte) bool {
 	var d details
 	return json.Unmarshal(data, &d) == nil && d.Lingers

@@ -91,14 +91,14 @@ func addresses(servers []string) []string {
 	return all
 }
 
-// ttlOf is the TTL of leases that hang on a session of that timeout. What the leader was last
-// told of us may be a third of the session old in good times: so grants are whole, and end
-// before the session in any case.
+// ttlOf returns the TTL of leases under a session with that timeout. Normally the leader last heard
+// of us at most a third of the session ago. So grants have their full TTL, and end before the
+// session in any case.
 func ttlOf(timeout time.Duration) time.Duration {
 	return (timeout * 2 / 3).Truncate(time.Millisecond)
 }
 
-// sessionFor is the timeout of a session for leases of ttl.
+// sessionFor returns the timeout of a session for leases of ttl.
 func sessionFor(ttl time.Duration) time.Duration {
 	return (ttl*3/2 + time.Millisecond - 1).Truncate(time.Millisecond)
 }

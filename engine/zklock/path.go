@@ -29,13 +29,13 @@ func escape(name string, inRoot bool) string {
 	return b.String()
 }
 
-// needsEscape follows the checks of the server (PathUtils.validatePath), for which what is
-// beyond the basic plane is two surrogates.
+// needsEscape follows the checks of the server (PathUtils.validatePath), which sees characters
+// beyond the basic plane as two surrogates.
 func needsEscape(r rune) bool {
 	return r == '/' || r == '%' || r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0
 }
 
-// unescape is the reverse of escape; ok is false for what escape does not write.
+// unescape reverses escape. ok is false for an element that escape never writes.
 func unescape(element string, inRoot bool) (name string, ok bool) {
 	name, err := url.PathUnescape(element)
 	return name, err == nil && utf8.ValidString(name) && escape(name, inRoot) == element

@@ -22,7 +22,7 @@ const (
 	// timersPerTTL is into how many instants the timers of claims fall: the node of one that
 	// nobody renews, or tries again, stays for up to a fiftieth of the TTL longer than it must.
 	timersPerTTL = 50
-	// againAfter is when to try again to remove a node that could not be removed.
+	// againAfter is when to retry the removal of a node.
 	againAfter = time.Second
 )
 
@@ -47,7 +47,7 @@ const (
 //	deletion: no node       -        -         -        -        -         idle
 //	deletion: unknown       -        -         -        -        leaving?  leaving
 type phase interface {
-	// due is when the timer has something to do for the claim; zero: never. Requires c.mu.
+	// due returns when the timer must do something for the claim; zero: never. Requires c.mu.
 	due(c *claim) boottime.Instant
 }
 
@@ -111,14 +111,15 @@ func (c *claim) become(next phase) {
 	c.arm()
 }
 
-// current is the phase. Whoever makes a call relies on it, but that a held lease may be lost.
+// current returns the phase. A caller that makes a call can rely on it, except that a held lease
+// may be lost.
 func (c *claim) current() phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.phase
 }
 
-// holds returns nil while the lease has not ended by now, else why it has.
+// holds returns nil if the lease has not ended by now, else the cause of its end.
 func (c *claim) holds(now boottime.Instant) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +127,7 @@ func (c *claim) holds(now boottime.Instant) error {
 	return ended
 }
 
-// lease returns what is held, or why nothing is. Requires c.mu.
+// lease returns the grant that is held, or why none is. Requires c.mu.
 func (c *claim) lease(now boottime.Instant) (h *held, ended error) {
 	h, ok := c.phase.(*held)
 	switch {
@@ -140,7 +141,8 @@ func (c *claim) lease(now boottime.Instant) (h *held, ended error) {
 	return nil, ended
 }
 
-// lost is why the last lease has ended; nil: it was given up, or there was none. Requires c.mu.
+// lost returns why the last lease has ended; nil: it was given up, or there was none. Requires
+// c.mu.
 func (c *claim) lost() error {
 	switch p := c.phase.(type) {
 	case idle:
@@ -151,7 +153,7 @@ func (c *claim) lost() error {
 	return nil
 }
 
-// lostFor is how a lease ended.
+// lostFor returns the cause of a lease's end.
 func lostFor(reason string) error { return fmt.Errorf("%w: %s", driver.ErrLost, reason) }
 
 var errNotHeld = lostFor("it is not held")
@@ -191,7 +193,7 @@ func (c *claim) attend() (done func()) {
 	}
 }
 
-// placeEnds is when the place in the queue ends if nobody tries again. Requires c.mu.
+// placeEnds returns when the place in the queue ends if nobody tries again. Requires c.mu.
 func (c *claim) placeEnds() boottime.Instant {
 	if c.trying > 0 {
 		return c.s.d.clock.Now().Add(placeTTL)
@@ -199,8 +201,8 @@ func (c *claim) placeEnds() boottime.Instant {
 	return c.tried.Add(placeTTL)
 }
 
-// arm sets the timer by what is due. When that moves to a later instant nobody need call it:
-// the timer looks. Requires c.mu.
+// arm sets the timer for what is due. If that moves to a later instant, arm need not be called,
+// because the timer checks. Requires c.mu.
 func (c *claim) arm() {
 	due := c.phase.due(c)
 	if due == 0 {
@@ -220,8 +222,9 @@ func (c *claim) arm() {
 	c.timer.Reset(left)
 }
 
-// together is how long it is until the first instant after end at which timers of the session's
-// claims fire together: thousands of wake-ups of a process that is idle cost more than all else.
+// together returns the time until the first instant after end at which the timers of the session's
+// claims fire together. Thousands of separate wake-ups of an idle process would cost more than
+// everything else.
 func (s *session) together(end boottime.Instant) time.Duration {
 	step := max(s.ttl/timersPerTTL, time.Millisecond)
 	late := step - end.Sub(s.began)%step

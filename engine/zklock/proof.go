@@ -90,7 +90,7 @@ func (s *session) mustHaveExpired(id int64) bool {
 	return id != 0 && id == l.id && last >= 0 && s.d.clock.Now().Sub(l.contacts[last].sent) > l.timeout
 }
 
-// A proof is what leases may count on.
+// A proof is what leases may rely on.
 type proof struct {
 	session int64
 	at      boottime.Instant // the last time that is known to be part of it

@@ -37,7 +37,8 @@ func pace(length int) time.Duration {
 	return min(time.Duration(length/perMillisecond)*time.Millisecond, time.Second)
 }
 
-// latest returns the last waiter among nodes, of which the first so many hold, and the last one of another owner than that.
+// latest returns the last waiter among nodes, the first so many of which hold, and the last waiter
+// of another owner than that one.
 func latest(nodes []node, holders int) (found []node) {
 	for i := len(nodes) - 1; i >= holders && len(found) < 2; i-- {
 		if n := nodes[i]; !n.passing && (len(found) == 0 || n.guid != found[0].guid) {
@@ -74,7 +75,7 @@ func (r *recalls) add(c *claim, nodes []node, holders int) {
 	r.look(l)
 }
 
-// silence is called when a Release begins, or a Try, after which a grant notifies again.
+// silence is called when a Release begins, or a Try whose grant notifies again.
 func (r *recalls) silence(c *claim, silent bool) {
 	if c.req.Wanted == nil {
 		return
@@ -86,7 +87,7 @@ func (r *recalls) silence(c *claim, silent bool) {
 	}
 }
 
-// drop ends what add began.
+// drop undoes add.
 func (r *recalls) drop(c *claim) {
 	if c.req.Wanted == nil {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A session is one session at the ensemble, and what hangs on it. go-zookeeper connects again
-// by itself, and begins a new session when one has expired.
+// A session is one session at the ensemble, with everything that depends on it. go-zookeeper
+// reconnects by itself, and begins a new session when one has expired.
 type session struct {
 	d       *Driver
 	timeout time.Duration
@@ -74,7 +74,7 @@ const (
 	closed
 )
 
-// ready returns the connection as soon as it carries a session, or why it does not.
+// ready returns the connection as soon as it carries a session, or the reason why it does not.
 func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
 	for {
 		client, state, changed, err := s.look()
@@ -120,7 +120,7 @@ func (s *session) outlast(ctx context.Context) (*zk.Conn, error) {
 	return s.ready(ctx)
 }
 
-// look returns how things are. The first time it begins to connect.
+// look returns the current state. The first call begins to connect.
 func (s *session) look() (*zk.Conn, state, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *connection) become(s state, cause error) {
 	}
 }
 
-// refusal is why the ensemble serves nothing, nil if it has not said so.
+// refusal returns why the ensemble serves nothing, or nil if it has not said so.
 func (s *session) refusal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,14 +171,14 @@ func (s *session) current() (id int64, greeting int, isUp bool) {
 	return s.life.id, s.conn.greeting, s.conn.state == up
 }
 
-// carries reports whether that is the id of the live session.
+// carries reports whether id belongs to the live session.
 func (s *session) carries(id int64) bool {
 	now, _, _ := s.current()
 	return id == now
 }
 
-// greeted is told what the ensemble grants, before anything is sent on the connection, and
-// returns the number of the greeting.
+// greeted notes what the ensemble grants, before anything is sent on the connection, and returns
+// the number of the greeting.
 func (s *session) greeted(timeout time.Duration, id int64, asked boottime.Instant, watching bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *session) event(e zk.Event) {
 
 var errExpired = lostFor("the session has expired")
 
-// begin lets calls through, when the ensemble knows who we are and what we watch.
+// begin lets calls through once the ensemble knows the user and the watches.
 func (s *session) begin() {
 	password := s.d.password()
 	s.mu.Lock()
@@ -262,7 +262,8 @@ func (s *session) denied() {
 	}
 }
 
-// rewatched lets calls through on the connection of that greeting: all watches are there.
+// rewatched lets calls through on the connection of that greeting, because all watches are set
+// again.
 func (s *session) rewatched(greeting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +276,7 @@ func (s *session) rewatched(greeting int) {
 	}
 }
 
-// introduce tells user and password. If that fails the next connection tries again.
+// introduce sends user and password. If that fails, the next connection tries again.
 func (s *session) introduce(client *zk.Conn, password string) {
 	err := client.AddAuth("digest", []byte(s.d.opts.User+":"+password))
 	s.mu.Lock()
@@ -293,7 +294,7 @@ func (s *session) introduce(client *zk.Conn, password string) {
 	}
 }
 
-// failedTo counts an attempt to connect. When each server has had one, calls fail.
+// failedTo counts an attempt to connect. After one attempt at each server, calls fail.
 func (s *session) failedTo(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,8 +316,8 @@ func (s *session) greetBound() time.Duration {
 	return max(bound, greetWithin)
 }
 
-// dialEvery keeps a server that accepts sessions and closes them at once from being asked
-// without end: go-zookeeper pauses only when nobody accepts.
+// dialEvery limits attempts at a server that accepts sessions and closes them at once, because
+// go-zookeeper pauses only when nobody accepts.
 const dialEvery = 50 * time.Millisecond
 
 // dial is the client's dialer.
@@ -331,8 +332,8 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	return newWire(conn, s), nil
 }
 
-// keep has c told when the session ends. It reports false, and c must not be granted, when
-// the driver was closed.
+// keep notifies c when the session ends. It reports false, and c must not be granted, if the driver
+// was closed.
 func (s *session) keep(c *claim) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,14 +350,14 @@ func (s *session) drop(c *claim) {
 	delete(s.held, c)
 }
 
-// lose tells all holders that their leases have ended. It does not wait for what they do.
+// lose notifies all holders that their leases have ended. It does not wait for them.
 func (s *session) lose(cause error) {
 	for _, c := range s.holders(false) {
 		go c.lose(cause)()
 	}
 }
 
-// holders returns those who hold; last: nobody is added from now on.
+// holders returns the holders. With last, nobody is added from now on.
 func (s *session) holders(last bool) []*claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -370,7 +371,7 @@ func (s *session) holders(last bool) []*claim {
 	return all
 }
 
-// close ends the session, and with it whatever hangs on it: its holders are told first.
+// close ends the session and everything that depends on it. It notifies its holders first.
 func (s *session) close() {
 	for _, c := range s.holders(true) {
 		c.lose(lostFor("its driver was closed"))()
@@ -396,8 +397,7 @@ func (s *session) creates(node func() error) error {
 	return node()
 }
 
-// settle waits, but not for long, until nothing is being created. What comes later finds the
-// session closed.
+// settle waits briefly until no creation is in progress. Later ones find the session closed.
 func (s *session) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

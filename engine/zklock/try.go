@@ -14,13 +14,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
-// maxAge is the part of the session's timeout for which an answer of the leader is new
-// enough for a grant. It saves a waiter a question, for which servers in between need
-// twice the time.
+// maxAge is the part of the session's timeout for which an answer of the leader is recent enough
+// for a grant. It saves a waiter a question, which takes servers in between twice the time.
 const maxAge = 20
 
-// attempt queues, if that is not done yet, and looks whether the claim holds. What changes
-// meanwhile makes it look again.
+// attempt queues, unless that is done, and checks whether the claim holds. It checks again after
+// changes meanwhile.
 func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
 	if c.tooHeavy(0) {
 		return driver.Grant{}, driver.ErrTooHeavy
@@ -116,8 +115,8 @@ func (c *claim) heavier(ctx context.Context, client *zk.Conn, op effective) erro
 	return cmp.Or(unlessLost(c.leave(ctx)), driver.ErrTooHeavy)
 }
 
-// connected returns the connection. A claim that waits in the queue has time, as long as its
-// place is kept: it need not ask again and again whether the ensemble is back.
+// connected returns the connection. A claim that waits in the queue has time while its place is
+// kept, so it need not ask repeatedly whether the ensemble is back.
 func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
 	if q, ok := c.current().(*queued); !ok || q.wake == nil {
 		return c.s.ready(ctx)
@@ -134,8 +133,8 @@ func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
 // errAway is no context's error: the caller's goes on.
 var errAway = errors.New("zklock: the servers are away, and the place in the queue is about to end")
 
-// enter makes sure that the claim has a node. It returns the claims as they were listed with
-// it, nil: they were not.
+// enter ensures that the claim has a node. It returns the claims if they were listed with it, else
+// nil.
 func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
 	if c.node != nil && c.node.session != 0 && !c.s.carries(c.node.session) {
 		c.forget() // the ensemble has removed it
@@ -158,8 +157,8 @@ func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
 	return names, nil
 }
 
-// entering is called before a creation is sent. If nobody comes to hear its answer the timer
-// looks for the node.
+// entering is called before a creation is sent. If nobody takes its answer, the timer looks for the
+// node.
 func (c *claim) entering() {
 	c.uncertain = true
 	c.mu.Lock()
@@ -167,7 +166,7 @@ func (c *claim) entering() {
 	c.become(&queued{})
 }
 
-// entered is what comes of a creation that was asked for at asked.
+// entered applies the answer to a creation that was requested at asked.
 func (c *claim) entered(asked boottime.Instant, path string, err error) error {
 	switch {
 	case err == nil:
@@ -200,7 +199,7 @@ func (c *claim) find(client *zk.Conn) error {
 	return nil
 }
 
-// looked is what comes of find, which has seen the nodes of those names.
+// looked applies the result of find, which has seen nodes of those names.
 func (c *claim) looked(names []string) {
 	for _, name := range names {
 		if n, err := parseNode(name); err == nil && n.guid == c.guid {
@@ -211,7 +210,7 @@ func (c *claim) looked(names []string) {
 	c.forget()
 }
 
-// found takes the node of that name for the claim's.
+// found takes the node of that name as the claim's node.
 func (c *claim) found(name string) {
 	c.node, c.uncertain = &own{name: name}, false
 }
@@ -253,7 +252,7 @@ func (c *claim) look(client *zk.Conn, names []string) (nodes []node, me int, err
 	return nodes, me, nil
 }
 
-// identify asks for what is not known of a node that was found.
+// identify reads the missing data of a node that was found.
 func (c *claim) identify(client *zk.Conn) error {
 	exists, stat, err := client.Exists(c.path())
 	switch {

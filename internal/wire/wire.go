@@ -34,7 +34,7 @@ const (
 	Busy    = "busy"    // 409
 	Lost    = "lost"    // 410
 	Unknown = "unknown" // 503
-	Refused = "refused" // 4xx, 5xx: nothing has changed
+	Refused = "refused" // 4xx, 5xx: nothing has changed, unless the code is CodeReadOnly or CodeFull
 )
 
 // Codes distinguish refusals.

@@ -41,7 +41,10 @@ class Unknown(Error):
 
 
 class Refused(Error):
-    """The server refused the call, which changed nothing. status is HTTP's, or 0."""
+    """The server refused the call, which changed nothing. status is HTTP's, or 0.
+
+    If code is "read_only" or "full", the call may have been applied.
+    """
 
     def __init__(self, text: str, code: str = "", status: int = 0) -> None:
         super().__init__(text)
