@@ -19,8 +19,8 @@ const (
 	// batchWithin bounds the statement of a batch. Its callers usually give up earlier.
 	batchWithin = 5 * time.Second
 	maxBatch    = 200
-	// maxFree is the most names that a driver remembers as left free.
-	maxFree = 10000
+	// maxNames is the most names that a driver remembers for a reason.
+	maxNames = 10000
 )
 
 // A request is one call's part of a batch, as JSON.
@@ -159,34 +159,38 @@ func (b *batcher) ends(many *int) {
 // batches are the batchers of one driver.
 type batches struct {
 	grants, gives batcher
-
-	mu   sync.Mutex
-	free map[string]struct{} // guarded by mu; names with rows that the driver has left free
+	free          names // with rows that the driver has left free
 }
 
 func newBatches(d *Driver) *batches {
-	return &batches{free: make(map[string]struct{}), grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
+	return &batches{grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 }
 
-// left records whether the driver has left a name free.
-func (b *batches) left(name string, free bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// names are what a driver remembers of some names: a hint, which may be wrong or forgotten.
+type names struct {
+	mu  sync.Mutex
+	all map[string]struct{} // guarded by mu
+}
+
+// note records whether name is one of them.
+func (n *names) note(name string, is bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	switch {
-	case !free:
-		delete(b.free, name)
-	case len(b.free) == maxFree:
-		clear(b.free)
+	case !is:
+		delete(n.all, name)
+	case n.all == nil || len(n.all) == maxNames:
+		n.all = map[string]struct{}{name: {}}
 	default:
-		b.free[name] = struct{}{}
+		n.all[name] = struct{}{}
 	}
 }
 
-func (b *batches) isFree(name string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, free := b.free[name]
-	return free
+func (n *names) has(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, has := n.all[name]
+	return has
 }
 
 // untold stands for the number of a lease that has ended, in the batch or before. Another owner
@@ -256,10 +260,10 @@ func (c *claim) grantTogether(ctx context.Context) (number int64, answered func(
 	b := &c.d.batches.grants
 	noted := func(granted bool) {
 		if !granted {
-			c.d.batches.left(c.req.Resource, false)
+			c.d.batches.free.note(c.req.Resource, false)
 		}
 	}
-	if c.d.texts.grantAll == "" || !c.d.batches.isFree(c.req.Resource) {
+	if c.d.texts.grantAll == "" || !c.d.batches.free.has(c.req.Resource) {
 		return 0, noted, nil
 	}
 	number, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note, Asks: c.d.listensFor(&c.req)})
@@ -274,7 +278,7 @@ func (c *claim) giveTogether(ctx context.Context, linger time.Duration) (answere
 	b := &c.d.batches.gives
 	noted := func(found bool) {
 		if found && linger == 0 && c.d.texts.grantAll != "" {
-			c.d.batches.left(c.req.Resource, true)
+			c.d.batches.free.note(c.req.Resource, true)
 		}
 	}
 	if c.d.texts.giveAll == "" || linger > 0 || c.lease.alone.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"time"
 
@@ -134,22 +135,46 @@ func (d *Driver) join(ctx context.Context, req *driver.Request, proc string, num
 // trips.
 const maxPatience = 16
 
+// A change is what a call makes of a resource. Others may be made of the row before it, by the
+// same write.
+type change struct {
+	decide func(r *row) (write bool)
+	waits  bool // the caller may have a place
+}
+
 // change reads a resource, lets decide change it, and writes it if decide says so and
-// nobody else wrote it meanwhile; otherwise it begins again. A write that arrives late,
-// after its caller has given up and something else was written, changes nothing. A row that is
-// missing is made first, and read again: what is written to one that was made and deleted
-// since would give a fence that is not above all of before.
+// nobody else wrote it meanwhile; otherwise it begins again. Concurrent changes of this Driver
+// share reads and writes. A write that arrives late, after its caller has given up and something
+// else was written, changes nothing. After an error decide is not called any more.
 func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
-	return d.changeFor(ctx, name, false, decide)
+	return d.rows.Do(ctx, name, change{decide: decide})
 }
 
 // changeFor is change for a caller who may have a place.
 func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide func(r *row) (write bool)) error {
+	return d.rows.Do(ctx, name, change{decide, waits})
+}
+
+// changeAll makes changes of a row by one write. A row that is missing is made first, and read
+// again: what is written to one that was made and deleted since would give a fence that is not
+// above all of before.
+func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change]) error {
 	for try := 1; ; try++ {
 		start := time.Now()
+		waits := false
+		for c := range all {
+			waits = waits || c.waits
+		}
 		r, err := d.lookAt(ctx, name, waits)
-		if err != nil || !decide(r) {
+		if err != nil {
 			return err
+		}
+		write := false
+		for c := range all {
+			write = c.decide(r) || write
+		}
+		if !write {
+			return nil
 		}
 		if r.rev == 0 {
 			if err := d.exec(ctx, d.texts.raise, name, 0); err != nil {

@@ -223,7 +223,7 @@ func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *dri
 func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 	place := c.phase == queued
 	switch {
-	case c.phase == held, c.phase == leaving, c.uncertain():
+	case c.phase == held, c.phase == leaving, c.uncertain(), !place && c.fitsMaybe():
 		return driver.Grant{}, errUndecided
 	case c.d.traits.oneWriter && !place:
 		// Where writers exclude each other, a refusal must not cost a write.
@@ -267,6 +267,12 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 	return driver.Grant{}, c.look(ctx)
 }
 
+// fitsMaybe reports whether to ask the row first, without a place or a look before: a shared claim
+// that may be granted, as another like it had room. One that does not wait loses nothing by it.
+func (c *claim) fitsMaybe() bool {
+	return c.req.Mode == driver.Shared && (!c.req.Queue || c.d.roomy.has(c.req.Resource))
+}
+
 // look returns a *driver.Busy if it reads that somebody is in the way, else errUndecided.
 func (c *claim) look(ctx context.Context) error {
 	r, err := c.d.lookAt(ctx, c.req.Resource, false)
@@ -290,6 +296,11 @@ const mostJoins = 3
 func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
 	placed := c.d.watch.placed(turn) || c.phase == held || c.phase == leaving
 	var number int64
+	if !placed && c.fitsMaybe() {
+		if g, placed, number, err = c.long(ctx, turn); placed {
+			return g, err
+		}
+	}
 	for range mostJoins {
 		if !placed {
 			proc, err := c.d.watch.ensureAlive(ctx)
@@ -329,7 +340,7 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
 	var number, last, left int64 // left: of the claim's place, if that stays
 	var busy *driver.Busy
-	var barred, heavy, lapses, others bool
+	var barred, heavy, lapses, others, room bool
 	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
 		// A release that comes late is to find another fence than the one it ends.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
@@ -343,9 +354,12 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
 			r.listens(&c.req)
 		}
-		if left = 0; a.Granted && place != nil && place.seq > r.encode().served {
-			left = place.seq
+		if left = 0; a.Granted && place != nil {
+			if served, _ := r.over(); place.seq > served {
+				left = place.seq
+			}
 		}
+		room = r.hasRoomFor(&c.req)
 		lapses = place != nil && r.crowd < int64(r.now)+record.Micros(placeTTL)/2
 		return changed || was
 	})
@@ -353,6 +367,8 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 	case err != nil:
 		c.lateWrite = true
 		return g, true, 0, err
+	}
+	switch c.d.roomy.note(c.req.Resource, room); {
 	case barred:
 		c.moves(driver.ErrBarred, held)
 		return g, true, 0, driver.ErrBarred
@@ -495,8 +511,10 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		}
 	}
 	var lost error
+	var room bool
 	err := c.d.change(ctx, c.req.Resource, func(r *row) bool {
 		lost = c.leave(r, how)
+		room = r.hasRoomFor(&c.req)
 		return lost == nil || c.uncertain() || how.Bar > 0
 	})
 	if err != nil {
@@ -504,6 +522,7 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		c.moves(nil, leaving)
 		return err
 	}
+	c.d.roomy.note(c.req.Resource, room)
 	c.lateGrant, c.lateWrite = false, false
 	c.moves(nil, over)
 	if left {

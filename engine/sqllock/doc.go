@@ -4,7 +4,8 @@
 // A resource is a row. Acquiring a free resource exclusively is one statement, and so are its
 // renewal and its release. The database's clock decides what has expired. Shared holders are in
 // a record in the row. All calls that are not plain read the row as a record, change it, and
-// write it back if it has not changed meanwhile.
+// write it back if it has not changed meanwhile. Calls of one process that meet share the read
+// and the write, which go on for the others if the context of one of them ends.
 //
 // Each waiter has a row of its own, a place, in the order of the first attempts. A process keeps
 // all places of its waiters by one periodic statement, its heartbeat. It answers them from

@@ -178,6 +178,17 @@ func (r *row) waitedFor(owner string) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting && c.Owner != owner })
 }
 
+// hasRoomFor reports whether another claim like req, which is shared, would be granted.
+func (r *row) hasRoomFor(req *driver.Request) bool {
+	if req.Mode != driver.Shared {
+		return false
+	}
+	another := *req
+	another.Owner = ""
+	a := r.obstacle(&another)
+	return a.Granted && !a.Heavy
+}
+
 // listens notes that the owner of req, which holds, listens for others.
 func (r *row) listens(req *driver.Request) {
 	for i := range r.Claims {
@@ -196,19 +207,15 @@ func (r *row) listens(req *driver.Request) {
 // encode is the reverse of decode. The places stay in their table: what was granted to the first of them is over.
 func (r *row) encode() columns {
 	rest := record.Record{Claims: slices.Clone(r.Claims), Limit: r.Limit}
-	c := columns{fence: int64(r.Fence), served: r.served}
+	c := columns{fence: int64(r.Fence)}
 	if i := slices.IndexFunc(rest.Claims, alone); i >= 0 {
 		c.owner, c.expires, c.since, c.note = rest.Claims[i].Owner, rest.Claims[i].Ends, rest.Claims[i].Since, rest.Claims[i].Note
 		rest.Claims = slices.Delete(rest.Claims, i, i+1)
 	}
-	for i, p := range r.places {
-		if r.waitsAt(p) {
-			c.crowd = max(r.crowd, int64(r.now)+record.Micros(placeTTL))
-			break
-		}
-		if i+1 == len(r.places) || r.places[i+1].seq != p.seq { // MySQL numbers two alike that come at once
-			c.served = p.seq
-		}
+	served, waiting := r.over()
+	c.served = served
+	if waiting {
+		c.crowd = max(r.crowd, int64(r.now)+record.Micros(placeTTL))
 	}
 	rest.Claims = slices.DeleteFunc(rest.Claims, func(one record.Claim) bool { return one.Status == record.Waiting && r.placeOf(one.Owner) != nil })
 	for i := range rest.Claims {
@@ -223,6 +230,20 @@ func (r *row) encode() columns {
 	}
 	c.record = string(rest.Encode())
 	return c
+}
+
+// over returns up to which number places are over, and whether others still count.
+func (r *row) over() (served int64, waiting bool) {
+	served = r.served
+	for i, p := range r.places {
+		if r.waitsAt(p) {
+			return served, true
+		}
+		if i+1 == len(r.places) || r.places[i+1].seq != p.seq { // MySQL numbers two alike that come at once
+			served = p.seq
+		}
+	}
+	return served, false
 }
 
 // limitLife is how long a row with an operator's limit is kept, in microseconds, also by programs that

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/identifier"
 	"github.com/leasehold-go/leasehold/internal/lanes"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/rounds"
 )
 
 // DefaultPrefix begins the names of the tables: leasehold_locks and so on.
@@ -98,6 +99,8 @@ type Driver struct {
 	guard   *fence.SQL
 	watch   *watcher // a pointer: it has owners, which fmt does not find there
 	batches *batches // a pointer, as it has names
+	rows    *rounds.Rounds[change]
+	roomy   *names // of shared resources that had room for another claim when their rows were last read
 	closed  atomic.Bool
 	gates
 }
@@ -136,6 +139,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
 	d.batches = newBatches(d)
+	d.rows, d.roomy = rounds.New(d.changeAll), new(names)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }

@@ -1,0 +1,177 @@
+// Package rounds lets concurrent changes of one value share a write.
+//
+// A store that writes a value only if nobody else has written it meanwhile serves one of many
+// concurrent changes. All others read again and repeat their work. Within one process that is not
+// necessary. While a change of a value is under way, others gather. The next round makes all of them
+// by one read and one write. A change that meets no others runs as if there were no rounds.
+package rounds
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+)
+
+// patience is how long changes wait for the round before theirs. It is far above the answer of a
+// healthy database. A round that takes longer may hang with its connection, or wait for a lock of
+// a stranger: the next one begins beside it, and the store decides between them.
+const patience = 250 * time.Millisecond
+
+// Rounds make the changes of many values, which have names. Values do not wait for each other.
+type Rounds[C any] struct {
+	run Run[C]
+
+	mu    sync.Mutex
+	lines map[string]*line[C] // guarded by mu; by name
+}
+
+// A Run makes all changes of a round, in order. It may range over them repeatedly: a change is
+// missing once its caller has left. The loop's body has the caller wait, so it must not block.
+type Run[C any] func(ctx context.Context, name string, all iter.Seq[C]) error
+
+// A line is the rounds of one value.
+type line[C any] struct {
+	current *round[C] // guarded by Rounds.mu; the round under way, unless it took too long; nil: none
+	next    *round[C] // guarded by Rounds.mu; the round that changes may join; nil: none
+}
+
+// A round is changes that are made together.
+type round[C any] struct {
+	changes []*change[C] // guarded by Rounds.mu until the round begins
+	waiting int          // guarded by Rounds.mu; how many callers have not left
+	late    *time.Timer  // begins the round when the one before takes too long
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when the round has ended
+	err     error         // set before
+}
+
+// A change is one caller's part of a round.
+type change[C any] struct {
+	mu   sync.Mutex
+	left bool // guarded by mu
+	c    C    // used while mu is held
+}
+
+// New returns Rounds that run makes.
+func New[C any](run Run[C]) *Rounds[C] {
+	return &Rounds[C]{run: run, lines: make(map[string]*line[C])}
+}
+
+// Do makes a change of the named value, and returns the error of its round. If ctx ends first, it
+// returns ctx.Err. Then Run does not use c any more, but a write that has c may be under way. The
+// round goes on for the other callers. Its context ends when the last of them has left.
+func (r *Rounds[C]) Do(ctx context.Context, name string, c C) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l, mine, part := r.join(name, c)
+	if part == nil {
+		defer r.ends(name, l, mine)
+		return r.run(ctx, name, func(yield func(C) bool) { yield(c) })
+	}
+	select {
+	case <-mine.done:
+		return mine.err
+	case <-ctx.Done():
+	}
+	r.leave(l, mine, part)
+	select {
+	case <-mine.done:
+		return mine.err
+	default:
+		return ctx.Err()
+	}
+}
+
+// join adds c to the next round of the value. If no round is under way, the caller must make the
+// change alone and then call ends: the change is nil.
+func (r *Rounds[C]) join(name string, c C) (*line[C], *round[C], *change[C]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lines[name]
+	if l == nil {
+		l = &line[C]{current: new(round[C])}
+		r.lines[name] = l
+		return l, l.current, nil
+	}
+	if l.next == nil {
+		next := &round[C]{done: make(chan struct{})}
+		next.ctx, next.cancel = context.WithCancel(context.Background())
+		next.late = time.AfterFunc(patience, func() { r.overdue(name, l, next) })
+		l.next = next
+	}
+	part := &change[C]{c: c}
+	l.next.changes = append(l.next.changes, part)
+	l.next.waiting++
+	return l, l.next, part
+}
+
+// leave removes a change from its round.
+func (r *Rounds[C]) leave(l *line[C], from *round[C], part *change[C]) {
+	part.mu.Lock()
+	part.left = true
+	part.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if from.waiting--; from.waiting > 0 {
+		return
+	}
+	from.cancel()
+	if l.next == from { // it has not begun
+		from.late.Stop()
+		l.next = nil
+	}
+}
+
+// begin runs the next round. Requires r.mu.
+func (r *Rounds[C]) begin(name string, l *line[C]) {
+	now := l.next
+	l.current, l.next = now, nil
+	now.late.Stop()
+	go func() {
+		defer r.ends(name, l, now)
+		defer now.cancel()
+		now.err = r.run(now.ctx, name, now.all)
+		close(now.done)
+	}()
+}
+
+// all yields the changes whose callers have not left. A caller that leaves meanwhile waits until
+// its change was used.
+func (r *round[C]) all(yield func(C) bool) {
+	for _, part := range r.changes {
+		if !part.yield(yield) {
+			return
+		}
+	}
+}
+
+func (p *change[C]) yield(yield func(C) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left || yield(p.c)
+}
+
+// overdue begins a round that has waited too long, unless it has begun.
+func (r *Rounds[C]) overdue(name string, l *line[C], next *round[C]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.next == next {
+		r.begin(name, l)
+	}
+}
+
+// ends records the end of a round. The next one begins, unless it has begun beside it.
+func (r *Rounds[C]) ends(name string, l *line[C], ended *round[C]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case l.current != ended:
+	case l.next != nil:
+		r.begin(name, l)
+	default:
+		delete(r.lines, name)
+	}
+}
