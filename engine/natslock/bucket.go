@@ -1,0 +1,114 @@
+package natslock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/pause"
+)
+
+// A bucket is what is known of the store's. It is never changed.
+type bucket struct {
+	jetstream.KeyValue
+	ttls   bool          // it takes a TTL with each value
+	past   bool          // it keeps more of a key than the last value
+	maxAge time.Duration // it forgets what is older; 0: nothing
+	first  bool          // it numbers its messages from 1, as the next one of its name may
+	server string        // that alone has it; "": several have, or it is unknown
+}
+
+// repeats reports whether a number that was read may be another message's by now though the connection is the
+// same: the bucket was made anew, or the only server that has it, which is not the one that is connected to, came back
+// without its last messages.
+func (b *bucket) repeats(nc *nats.Conn) bool {
+	return b.first || b.server != "" && b.server != nc.ConnectedServerName()
+}
+
+// open returns the bucket.
+func (s *store) open(ctx context.Context) (*bucket, error) {
+	s.mu.Lock()
+	b := s.of
+	s.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	kv, err := settled(ctx, s, func() (jetstream.KeyValue, error) {
+		return insist(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return s.js.KeyValue(ctx, s.bucket) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	status, err := insist(ctx, kv.Status)
+	if err != nil {
+		return nil, err
+	}
+	b = &bucket{KeyValue: kv, ttls: status.LimitMarkerTTL() > 0, past: status.History() != 1, maxAge: status.TTL()}
+	if status, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+		info := status.StreamInfo()
+		if err := unfit(s.js.Conn(), info); err != nil {
+			return nil, err
+		}
+		b.first = info.Config.FirstSeq <= 1
+		if info.Config.Replicas == 1 && info.Cluster != nil {
+			b.server = info.Cluster.Leader
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of = b
+	return b, nil
+}
+
+// unfit is why no lock can be kept in a bucket: somebody else writes to it, or it is another one for others.
+func unfit(nc *nats.Conn, info *jetstream.StreamInfo) error {
+	if c := &info.Config; len(c.Sources) > 0 || c.Mirror != nil || c.SubjectTransform != nil {
+		return fmt.Errorf("natslock: %w: the bucket has a source, a mirror or a subject transform: what is written elsewhere replaces its values", driver.ErrUnsupported)
+	}
+	c := info.Cluster
+	if hosts := len(nc.Opts.Servers); hosts > 1 && c != nil && c.Name == "" && c.Leader == nc.ConnectedServerName() {
+		return fmt.Errorf("natslock: %w: %d servers are named, and %q, which has the bucket, is in no cluster: the others may have a bucket each",
+			driver.ErrUnsupported, hosts, c.Leader)
+	}
+	return nil
+}
+
+// failed explains what a call came to. The bucket is asked for anew if it may be another one by now.
+func (s *store) failed(ctx context.Context, err error) error {
+	means := explain(ctx, err)
+	if answered(err) && !errors.Is(means, caslock.ErrChanged) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.of = nil
+	}
+	return means
+}
+
+const (
+	// missingFor is for how long servers of a cluster must say that there is no bucket before it is believed: one
+	// that has just begun to lead the others, or that has the bucket alone, says so until it has caught up with
+	// what it stores itself.
+	missingFor = 2 * time.Second
+	// missingAgain is how often they are asked meanwhile.
+	missingAgain = 100 * time.Millisecond
+)
+
+// settled asks a question, and again while servers that may not have caught up answer that there is no bucket. A
+// server that is alone serves nobody before it has read all that it stores.
+func settled[T any](ctx context.Context, s *store, ask func() (T, error)) (T, error) {
+	for start := time.Now(); ; {
+		value, err := ask()
+		if !isMissing(err) || s.js.Conn().ConnectedClusterName() == "" || time.Since(start) > missingFor {
+			return value, err
+		}
+		if pause.For(ctx, missingAgain) != nil {
+			return value, err
+		}
+	}
+}
