@@ -89,8 +89,12 @@ var rows = []struct {
 	{"PostgreSQL", 3 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "postgres://postgres@%s/postgres", servers.StartPostgres(t).Addr())
 	}},
-	{"MySQL", 3 * time.Second, func(t *testing.T) *walledStore { return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr()) }},
-	{"MariaDB", 3 * time.Second, func(t *testing.T) *walledStore { return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr()) }},
+	{"MySQL", 3 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr())
+	}},
+	{"MariaDB", 3 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr())
+	}},
 	{"etcd, one endpoint", 3 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "etcd://%s/locks", servers.StartEtcd(t, servers.EtcdCurrent).Addr())
 	}},
@@ -104,7 +108,9 @@ var rows = []struct {
 	{"ZooKeeper", 5 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "zookeeper://%s", servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr())
 	}},
-	{"NATS", 3 * time.Second, func(t *testing.T) *walledStore { return plain(t, "nats://%s/locks", servers.StartNATS(t, 1, "")[0].Addr()) }},
+	{"NATS", 3 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "nats://%s/locks", servers.StartNATS(t, 1, "")[0].Addr())
+	}},
 	{"S3", 4 * time.Second, func(t *testing.T) *walledStore {
 		s := servers.StartS3(t)
 		list, all := behind(t, s.Addr())
