@@ -144,6 +144,7 @@ matrix: tools
 	cd e2e && go test -timeout 4h -v ./matrix -matrix
 	scripts/install-tools kubernetes
 	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v ./served ./s3 ./kubernetes
-	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run '/kubernetes' ./demo ./killed
+	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run '/kubernetes' ./demo
+	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run 'TestKilledRunIsReleased/kubernetes' ./badday
 	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run 'TestKubernetes' ./doctor
 	cd e2e && LEASEHOLD_ALL=1 go test -timeout 1h -v -run 'Together' ./together ./postgres ./mysql ./sqlite

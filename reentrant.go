@@ -45,8 +45,8 @@ func (a *acquisition) nest() (*Lease, error) {
 		return nil, ErrDeadlock
 	case a.mode == driver.Exclusive && h.req.Mode == driver.Shared:
 		return nil, fmt.Errorf("%w: a shared lease cannot nest an exclusive one", ErrDeadlock)
-	case h.req.Mode == driver.Shared && max(a.weight, 1) > max(h.req.Weight, 1):
-		return nil, fmt.Errorf("%w: a lease of weight %d cannot nest one of weight %d", ErrDeadlock, max(h.req.Weight, 1), a.weight)
+	case h.req.Mode == driver.Shared && a.mode.Uses(a.weight) > h.req.Mode.Uses(h.req.Weight):
+		return nil, fmt.Errorf("%w: a lease of weight %d cannot nest one of weight %d", ErrDeadlock, h.req.Mode.Uses(h.req.Weight), a.weight)
 	case a.atLeast > 0 && !h.locker.features.Lingers:
 		return nil, ErrUnsupported
 	}

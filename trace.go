@@ -237,17 +237,9 @@ func (a *acquisition) traceBegin() {
 func (a *acquisition) trace(e Event) {
 	if a.id != 0 {
 		e.ID, e.Kind, e.Name, e.Mode, e.Engine = a.id, KindWait, a.name, a.mode, a.locker.features.Engine
-		e.Weight, e.Limit = weightOf(a.mode, a.weight), a.limit
+		e.Weight, e.Limit = a.mode.Uses(a.weight), a.limit
 		a.locker.opts.Trace(a.caller, e)
 	}
-}
-
-// weightOf returns the weight that an event shows.
-func weightOf(mode driver.Mode, weight int) int {
-	if mode == driver.Exclusive {
-		return 0
-	}
-	return max(1, weight)
 }
 
 // traceEnd traces the end of a call, and the beginning of the hold of le.
@@ -295,7 +287,7 @@ func (le *Lease) event(k Kind, s Step) Event {
 	h := le.hold
 	return Event{
 		ID: le.traced.id, Kind: k, Step: s,
-		Name: h.req.Resource, Mode: h.req.Mode, Weight: weightOf(h.req.Mode, h.req.Weight), Limit: h.req.Limit,
+		Name: h.req.Resource, Mode: h.req.Mode, Weight: h.req.Mode.Uses(h.req.Weight), Limit: h.req.Limit,
 		Engine: h.locker.features.Engine, Token: le.token,
 	}
 }

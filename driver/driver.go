@@ -122,6 +122,15 @@ type Mode uint8
 
 const Exclusive, Shared Mode = 0, 1 // alone; or with other Shared holders, up to Limit
 
+// Uses returns how much of a limit a claim of mode m and this weight uses: 0 if it is Exclusive, else
+// at least 1.
+func (m Mode) Uses(weight int) int {
+	if m == Exclusive {
+		return 0
+	}
+	return max(weight, 1)
+}
+
 // MaxWeight is the largest weight of a claim.
 const MaxWeight = 1<<31 - 1
 
@@ -131,7 +140,7 @@ type Request struct {
 	Owner    string        // unique to this claim: 160 random bits
 	Mode     Mode          // Exclusive or Shared
 	Limit    int           // most weight of Shared grants at once; the smallest of all limits counts; 0: none
-	Weight   int           // how much of the limit a Shared grant uses, at most MaxWeight; 0 counts as 1
+	Weight   int           // how much of the limit a Shared grant uses, at most MaxWeight; see Mode.Uses
 	TTL      time.Duration // requested length of the lease
 	Queue    bool          // the caller will call Try again: keep its place for seconds without a Try
 	Note     string        // for people: host, pid, purpose

@@ -20,7 +20,7 @@ type Belief struct {
 	Owner    string      `json:"owner"`    // who believed
 	Mode     driver.Mode `json:"mode"`     // exclusive or shared
 	Limit    int         `json:"limit"`    // as requested; 0: none
-	Weight   int         `json:"weight"`   // of a shared one; 0 counts as 1
+	Weight   int         `json:"weight"`   // of a shared one; see driver.Mode.Uses
 	Token    uint64      `json:"token"`    // 0: the engine has none, their order is not checked
 	Called   time.Time   `json:"called"`   // when Acquire was, for a shared one; zero: at From
 	From     time.Time   `json:"from"`     // the belief began
@@ -160,7 +160,7 @@ func stale(beliefs []Belief) (errs []error) {
 }
 
 // weight is how much of a limit b uses.
-func (b Belief) weight() int { return max(b.Weight, 1) }
+func (b Belief) weight() int { return b.Mode.Uses(b.Weight) }
 
 // called is from when on b may have been granted, at the earliest.
 func (b Belief) called() time.Time {

@@ -267,7 +267,7 @@ func (a *attempt) waited() *int64 {
 
 // alike reports whether a claim is in that mode, with that limit and weight.
 func alike(req driver.Request, mode driver.Mode, limit, weight int) bool {
-	return req.Mode == mode && req.Limit == limit && max(req.Weight, 1) == max(weight, 1)
+	return req.Mode == mode && req.Limit == limit && mode.Uses(req.Weight) == mode.Uses(weight)
 }
 
 // checkMode asks the engine whether the claim's lease has the requested mode. A caller that

@@ -71,23 +71,15 @@ type detailsView struct {
 func viewOf(s leasehold.State) stateView {
 	v := stateView{Name: s.Resource, Token: s.Token, Limit: s.Limit, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
-		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, weightOf(h.Mode, h.Weight), h.Token,
+		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, h.Mode.Uses(h.Weight), h.Token,
 			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note), detailsViewOf(h.Details())})
-		v.Used += int64(weightOf(h.Mode, h.Weight))
+		v.Used += int64(h.Mode.Uses(h.Weight))
 	}
 	for _, w := range s.Waiters {
-		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), weightOf(w.Mode, w.Weight), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
+		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), w.Mode.Uses(w.Weight), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
 	}
 	v.State = v.state()
 	return v
-}
-
-// weightOf returns the weight to show: some engines report 0 for a shared claim of weight 1.
-func weightOf(mode driver.Mode, weight int) int {
-	if mode == driver.Shared {
-		return max(weight, 1)
-	}
-	return 0
 }
 
 // detailsViewOf returns nil if d is nothing but a text, which is the note.

@@ -1,4 +1,6 @@
-// Package crowd has hundreds, in twenty processes, wait for one lock on each engine.
+// Package crowd has several processes use one store at the same time: hundreds of waiters on each
+// engine, workers below limits, holders of Keep, and programs that are the first. Most tests kill
+// some of the processes.
 package crowd
 
 import (

@@ -9,7 +9,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/natslock"
-	"github.com/leasehold-go/leasehold/stores"
 )
 
 // What is missing, wrong or may not be done is told by name, and nothing is held.
@@ -65,18 +64,18 @@ func TestOpenCreatesWhatIsMissing(t *testing.T) {
 		_, _, err = d.(driver.Operator).List(t.Context(), "", "", 100)
 		return err
 	}
-	if err := open("locker", "locks", stores.Open); err != nil {
+	if err := open("locker", "locks", natslock.CreateURL); err != nil {
 		t.Errorf("the user of the page: %v", err)
 	}
-	if err := open("locker", "more", stores.Open); !errors.Is(err, natslock.ErrAuth) {
+	if err := open("locker", "more", natslock.CreateURL); !errors.Is(err, natslock.ErrAuth) {
 		t.Errorf("the user of the page, a new bucket: %v; want ErrAuth", err)
 	}
-	if err := open("admin", "more", stores.OpenExisting); !errors.Is(err, natslock.ErrNoBucket) {
-		t.Errorf("OpenExisting: %v; want ErrNoBucket", err)
+	if err := open("admin", "more", natslock.OpenURL); !errors.Is(err, natslock.ErrNoBucket) {
+		t.Errorf("OpenURL: %v; want ErrNoBucket", err)
 	}
 	for range 2 {
-		if err := open("admin", "more", stores.Open); err != nil {
-			t.Errorf("Open: %v", err)
+		if err := open("admin", "more", natslock.CreateURL); err != nil {
+			t.Errorf("CreateURL: %v", err)
 		}
 	}
 }

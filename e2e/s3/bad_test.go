@@ -20,7 +20,6 @@ import (
 	"github.com/leasehold-go/leasehold/engine/s3lock"
 	"github.com/leasehold-go/leasehold/internal/pages"
 	"github.com/leasehold-go/leasehold/internal/servers"
-	"github.com/leasehold-go/leasehold/stores"
 )
 
 const ttl = time.Minute
@@ -28,7 +27,7 @@ const ttl = time.Minute
 // try makes one attempt on what a URL names.
 func try(t testing.TB, url string) error {
 	t.Helper()
-	d, err := stores.Open(t.Context(), url)
+	d, err := s3lock.OpenURL(t.Context(), url)
 	if err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func TestLeastRights(t *testing.T) {
 		}
 	}
 	all := func() error {
-		d, err := stores.Open(t.Context(), urlOf("locker:secret-of-locker", "locks", s.Endpoint()))
+		d, err := s3lock.OpenURL(t.Context(), urlOf("locker:secret-of-locker", "locks", s.Endpoint()))
 		if err != nil {
 			return err
 		}

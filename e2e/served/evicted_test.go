@@ -17,22 +17,30 @@ import (
 // the reason: by the answers of both, by the first one's events, and in Go by the end of the lease.
 func TestEvictedByAnotherInstance(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]func(t *testing.T) string{
+	onStores(t, []string{"redis", "postgresql", "etcd"}, func(t *testing.T, s *service) {
+		var urls []string
+		for _, i := range s.instances {
+			urls = append(urls, "http://"+described.Balance(t, i.addr()))
+		}
+		toldByCalls(t, urls)
+		toldByEvents(t, urls)
+	})
+}
+
+// onStores runs a test at the same time on the service of each store that is named.
+func onStores(t *testing.T, names []string, test func(t *testing.T, s *service)) {
+	starts := map[string]func(t *testing.T) (url string){
 		"redis": func(t *testing.T) string { return "redis://" + servers.StartRedis(t).Addr() },
 		"postgresql": func(t *testing.T) string {
 			return "postgres://postgres@" + servers.StartPostgres(t).Addr() + "/postgres"
 		},
 		"etcd": func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
-	} {
+		"nats": func(t *testing.T) string { return "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks" },
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serve(t, store(t))
-			var urls []string
-			for _, i := range s.instances {
-				urls = append(urls, "http://"+described.Balance(t, i.addr()))
-			}
-			toldByCalls(t, urls)
-			toldByEvents(t, urls)
+			test(t, serve(t, starts[name](t)))
 		})
 	}
 }

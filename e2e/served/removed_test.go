@@ -10,7 +10,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/e2e/described"
-	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -18,88 +17,77 @@ import (
 // no place any more, and is not granted the lease later. Who waits elsewhere is not removed, and waits on.
 func TestRemovedFromTheQueue(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]func(t *testing.T) string{
-		"redis": func(t *testing.T) string { return "redis://" + servers.StartRedis(t).Addr() },
-		"postgresql": func(t *testing.T) string {
-			return "postgres://postgres@" + servers.StartPostgres(t).Addr() + "/postgres"
-		},
-		"etcd": func(t *testing.T) string { return "etcd://" + servers.StartEtcd(t, servers.EtcdCurrent).Addr() },
-		"nats": func(t *testing.T) string { return "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, store(t))
-			here, other := "http://"+described.Balance(t, s.instances[0].addr()), "http://"+described.Balance(t, s.instances[1].addr())
-			if status, a := post(t, here+wire.Acquire, `{"name":"job","owner":"holder","ttl_ms":600000}`); status != 200 {
-				t.Fatalf("acquire: %d %v", status, a)
-			}
-			waiter := func() (handle string) {
-				eventually(t, "somebody waits", func() bool {
-					if w := shown(t, here, "job").Waiters; len(w) == 1 {
-						handle = w[0].Handle
-					}
-					return handle != ""
-				})
-				return handle
-			}
-			remove := func(url string) (int, wire.Answer) {
-				return post(t, url+wire.Remove, `{"name":"job","handle":"`+waiter()+`","reason":"wrong branch"}`)
-			}
-			isGone := func() {
-				t.Helper()
-				eventually(t, "nobody waits", func() bool { return len(shown(t, here, "job").Waiters) == 0 })
-			}
-
-			locks, _ := locker(t, strings.TrimPrefix(here, "http://"))
-			failed := make(chan error, 1)
-			go func() {
-				_, err := locks.Acquire(t.Context(), "job")
-				failed <- err
-			}()
-			if status, a := remove(other); status != 501 {
-				t.Errorf("by another instance: %d %v", status, a)
-			}
-			if status, a := remove(here); status != 200 {
-				t.Fatalf("%d %v", status, a)
-			}
-			if err := <-failed; !errors.Is(err, leasehold.ErrLost) || !strings.Contains(err.Error(), "removed from the queue: wrong branch") {
-				t.Errorf("Acquire: %v", err)
-			}
-			isGone()
-
-			run := exec.Command(os.Getenv(binaryEnv), "--store", here, "run", "job", "--", "touch", t.TempDir()+"/ran")
-			said := make(chan string, 1)
-			go func() {
-				out, _ := run.CombinedOutput()
-				said <- string(out)
-			}()
-			if status, a := remove(here); status != 200 {
-				t.Fatalf("%d %v", status, a)
-			}
-			if out := <-said; run.ProcessState.Success() || !strings.Contains(out, "removed from the queue: wrong branch") {
-				t.Errorf("run: %v, %s", run.ProcessState, out)
-			}
-			isGone()
-
-			direct := exec.Command(os.Getenv(binaryEnv), "--store", s.instances[0].store, "run", "job", "--", "true")
-			go func() {
-				out, _ := direct.CombinedOutput()
-				said <- string(out)
-			}()
-			if status, a := remove(here); status != 501 || !strings.Contains(a.Error, "without the service") {
-				t.Errorf("of who waits without the service: %d %v", status, a)
-			}
-			if status, a := post(t, here+wire.Release, `{"name":"job","owner":"holder"}`); status != 200 {
-				t.Errorf("release: %d %v", status, a)
-			}
-			select {
-			case out := <-said:
-				if !direct.ProcessState.Success() {
-					t.Errorf("who was not removed: %v, %s", direct.ProcessState, out)
+	onStores(t, []string{"redis", "postgresql", "etcd", "nats"}, func(t *testing.T, s *service) {
+		here, other := "http://"+described.Balance(t, s.instances[0].addr()), "http://"+described.Balance(t, s.instances[1].addr())
+		if status, a := post(t, here+wire.Acquire, `{"name":"job","owner":"holder","ttl_ms":600000}`); status != 200 {
+			t.Fatalf("acquire: %d %v", status, a)
+		}
+		waiter := func() (handle string) {
+			eventually(t, "somebody waits", func() bool {
+				if w := shown(t, here, "job").Waiters; len(w) == 1 {
+					handle = w[0].Handle
 				}
-			case <-time.After(time.Minute):
-				t.Error("who was not removed is not granted the lock")
+				return handle != ""
+			})
+			return handle
+		}
+		remove := func(url string) (int, wire.Answer) {
+			return post(t, url+wire.Remove, `{"name":"job","handle":"`+waiter()+`","reason":"wrong branch"}`)
+		}
+		isGone := func() {
+			t.Helper()
+			eventually(t, "nobody waits", func() bool { return len(shown(t, here, "job").Waiters) == 0 })
+		}
+
+		locks, _ := locker(t, strings.TrimPrefix(here, "http://"))
+		failed := make(chan error, 1)
+		go func() {
+			_, err := locks.Acquire(t.Context(), "job")
+			failed <- err
+		}()
+		if status, a := remove(other); status != 501 {
+			t.Errorf("by another instance: %d %v", status, a)
+		}
+		if status, a := remove(here); status != 200 {
+			t.Fatalf("%d %v", status, a)
+		}
+		if err := <-failed; !errors.Is(err, leasehold.ErrLost) || !strings.Contains(err.Error(), "removed from the queue: wrong branch") {
+			t.Errorf("Acquire: %v", err)
+		}
+		isGone()
+
+		run := exec.Command(os.Getenv(binaryEnv), "--store", here, "run", "job", "--", "touch", t.TempDir()+"/ran")
+		said := make(chan string, 1)
+		go func() {
+			out, _ := run.CombinedOutput()
+			said <- string(out)
+		}()
+		if status, a := remove(here); status != 200 {
+			t.Fatalf("%d %v", status, a)
+		}
+		if out := <-said; run.ProcessState.Success() || !strings.Contains(out, "removed from the queue: wrong branch") {
+			t.Errorf("run: %v, %s", run.ProcessState, out)
+		}
+		isGone()
+
+		direct := exec.Command(os.Getenv(binaryEnv), "--store", s.instances[0].store, "run", "job", "--", "true")
+		go func() {
+			out, _ := direct.CombinedOutput()
+			said <- string(out)
+		}()
+		if status, a := remove(here); status != 501 || !strings.Contains(a.Error, "without the service") {
+			t.Errorf("of who waits without the service: %d %v", status, a)
+		}
+		if status, a := post(t, here+wire.Release, `{"name":"job","owner":"holder"}`); status != 200 {
+			t.Errorf("release: %d %v", status, a)
+		}
+		select {
+		case out := <-said:
+			if !direct.ProcessState.Success() {
+				t.Errorf("who was not removed: %v, %s", direct.ProcessState, out)
 			}
-		})
-	}
+		case <-time.After(time.Minute):
+			t.Error("who was not removed is not granted the lock")
+		}
+	})
 }

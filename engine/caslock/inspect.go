@@ -38,7 +38,7 @@ func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) erro
 	for p := range l.alive {
 		w := &p.claim
 		waited := max(0, time.Duration(v.Now()-w.Since)*time.Microsecond)
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Shown(), Note: w.Note, Waited: waited})
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Mode.Uses(w.Weight), Note: w.Note, Waited: waited})
 	}
 	return err
 }

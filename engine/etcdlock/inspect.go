@@ -208,12 +208,7 @@ func (e *entry) mode() driver.Mode {
 }
 
 // uses returns how much of a limit its claim uses.
-func (e *entry) uses() int {
-	if e.mode() == driver.Exclusive {
-		return 0
-	}
-	return max(e.weight, 1)
-}
+func (e *entry) uses() int { return e.mode().Uses(e.weight) }
 
 func (e *entry) holder() driver.Holder {
 	return driver.Holder{Owner: driver.OwnerOf(e.name()), Mode: e.mode(), Limit: e.Limit, Weight: e.uses(), Fence: driver.FenceOf(e.rev), Note: e.Note}

@@ -82,14 +82,14 @@ func stateOf(s wire.State) driver.State {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Weight: weightOf(w.Mode, w.Weight), Waited: wire.Duration(w.Waited)})
+		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Weight: modeOf(w.Mode).Uses(w.Weight), Waited: wire.Duration(w.Waited)})
 	}
 	return state
 }
 
 func holderOf(h wire.Holder) driver.Holder {
 	return driver.Holder{
-		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Weight: weightOf(h.Mode, h.Weight), Fence: fenceOf(h.Token),
+		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Weight: modeOf(h.Mode).Uses(h.Weight), Fence: fenceOf(h.Token),
 		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), TTL: wire.Duration(h.TTL), Note: wire.Shown(h.Note, h.Details),
 	}
 }
@@ -99,14 +99,6 @@ func modeOf(name string) driver.Mode {
 		return driver.Shared
 	}
 	return driver.Exclusive
-}
-
-// weightOf is at least 1 for a shared claim: services that know no weights tell none.
-func weightOf(mode string, weight int) int {
-	if modeOf(mode) == driver.Exclusive {
-		return 0
-	}
-	return max(weight, 1)
 }
 
 // fenceOf is 0, which is unknown, for what is no number.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -42,9 +41,4 @@ func Released(t testing.TB, c driver.Claim) {
 // Release is a release of c that leaves nothing, as a call.
 func Release(c driver.Claim) func(context.Context) error {
 	return func(ctx context.Context) error { return c.Release(ctx, driver.End{}) }
-}
-
-// Linger is a release of c that leaves an ownerless hold for d, as a call.
-func Linger(c driver.Claim, d time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: d}) }
 }

@@ -21,12 +21,12 @@ import (
 type Claim struct {
 	Mode   driver.Mode
 	Limit  int   // most weight of shared claims that it goes together with, its own included; 0: any
-	Weight int   // of a shared claim; 0 counts as 1
+	Weight int   // of a shared claim; see driver.Mode.Uses
 	Ends   int64 // when it ends unless it is renewed, on any scale; only Until looks at it
 }
 
 // weight is how much of a limit c uses.
-func (c Claim) weight() int64 { return int64(max(c.Weight, 1)) }
+func (c Claim) weight() int64 { return int64(c.Mode.Uses(c.Weight)) }
 
 // TooHeavy reports whether c exceeds its own limit, so that it can never hold.
 func (c Claim) TooHeavy() bool {

@@ -19,7 +19,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 		case Evicted:
 			st.Evicted = append(st.Evicted, driver.Eviction{Owner: driver.OwnerOf(c.Owner), Fence: driver.FenceOf(c.Fence), Reason: c.Note})
 		case Waiting:
-			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.Shown(), Note: c.Note, Waited: since(at, c)})
+			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.Mode.Uses(c.Weight), Note: c.Note, Waited: since(at, c)})
 		}
 	}
 	slices.SortFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -29,20 +29,12 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder tells of a lease, or of what lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	h := driver.Holder{
-		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Shown(), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
+		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Mode.Uses(c.Weight), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),
 	}
 	if at.Knows(c) {
 		h.TTL = c.TTL
 	}
 	return h
-}
-
-// Shown returns the weight of a shared claim, for people.
-func (c *Claim) Shown() int {
-	if c.Mode == driver.Exclusive {
-		return 0
-	}
-	return max(c.Weight, 1)
 }
 
 func since(at Clock, c *Claim) time.Duration {

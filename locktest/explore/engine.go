@@ -69,7 +69,7 @@ func (w *World) tried(at place, fair bool, req *driver.Request, g driver.Grant, 
 		e.firsts++
 		r.first = e.firsts
 	}
-	r.user = userOf(req)
+	r.user = userOf(req.Mode, req.Limit, req.Weight)
 	switch {
 	case err == nil:
 		w.checkGrant(e, r)

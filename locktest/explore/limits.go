@@ -16,11 +16,16 @@ type user struct {
 }
 
 func (w wish) user() user {
-	return user{w.shared || w.limit > 0 || w.weight > 0, w.limit, max(w.weight, 1)}
+	mode := driver.Exclusive
+	if w.shared || w.limit > 0 || w.weight > 0 {
+		mode = driver.Shared
+	}
+	return userOf(mode, w.limit, w.weight)
 }
 
-func userOf(req *driver.Request) user {
-	return user{req.Mode == driver.Shared, req.Limit, max(req.Weight, 1)}
+// userOf is a claim, holder or waiter as limits see it.
+func userOf(mode driver.Mode, limit, weight int) user {
+	return user{mode == driver.Shared, limit, mode.Uses(weight)}
 }
 
 // smaller returns the smaller of two limits, where 0 is none.
@@ -186,17 +191,12 @@ func (w *World) limited(at place, limit int, err error) {
 	}
 }
 
-// weighs is a holder or waiter of a state as limits see it.
-func weighs(mode driver.Mode, limit, weight int) user {
-	return user{mode == driver.Shared, limit, max(weight, 1)}
-}
-
 // checkRoomAt: there is room for a new holder beside the others and those ahead of it. Requires World.mu.
 func (w *World) checkRoomAt(before, now driver.State, i int, ahead []user) {
 	h, limit := now.Holders[i], now.Limit
 	for j, o := range now.Holders {
 		if j != i {
-			ahead = append(ahead, weighs(o.Mode, o.Limit, o.Weight))
+			ahead = append(ahead, userOf(o.Mode, o.Limit, o.Weight))
 		}
 	}
 	if limit != 0 { // it may have been set right after the grant
@@ -205,7 +205,7 @@ func (w *World) checkRoomAt(before, now driver.State, i int, ahead []user) {
 			limit = 0
 		}
 	}
-	if me := weighs(h.Mode, h.Limit, h.Weight); !me.fits(ahead, limit) {
+	if me := userOf(h.Mode, h.Limit, h.Weight); !me.fits(ahead, limit) {
 		w.fail("%s is granted with a weight of %d beside %v, where the limit is %d", h.Owner.String(), h.Weight, ahead, limit)
 	}
 }

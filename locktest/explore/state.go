@@ -60,7 +60,7 @@ func (w *World) checkServed(before, now driver.State) {
 			if o.Mode != driver.Shared || h.Mode != driver.Shared {
 				w.fail("%s is granted before %s, who came first", h.Owner.String(), o.Owner.String())
 			}
-			if one := weighs(o.Mode, 0, o.Weight); !one.tooHeavy(now.Limit) {
+			if one := userOf(o.Mode, 0, o.Weight); !one.tooHeavy(now.Limit) {
 				first = append(first, one)
 			}
 		}

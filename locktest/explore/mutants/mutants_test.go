@@ -139,7 +139,7 @@ var packs = []pack{
 		{Name: "oneMore", Undoes: "limits hold", Rejects: "TestMemory/shared", File: "queue.go",
 			Old: "a.weight+c.weight() > int64(limit)", New: "a.weight+c.weight() > int64(limit+count($))"},
 		{Name: "countsHeads", Undoes: "a heavy claim uses its weight", Rejects: "TestMemory/weights", File: "queue.go",
-			Old: "int64(max(c.Weight, 1))", New: "int64(max(c.Weight*(1-count($)), 1))"},
+			Old: "int64(c.Mode.Uses(c.Weight))", New: "int64(c.Mode.Uses(c.Weight * (1 - count($))))"},
 		{Name: "writesBesideReaders", Undoes: "exclusive is alone", Rejects: "TestMemory/readers", File: "queue.go",
 			Old: "return a.exclusive+a.shared == 0", New: "return a.exclusive+a.shared*(1-count($)) == 0"},
 	}},

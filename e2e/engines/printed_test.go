@@ -1,5 +1,4 @@
-// Package printed has every exported type print itself with secrets inside.
-package printed
+package engines
 
 import (
 	"bytes"
@@ -46,9 +45,9 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// all is one of each exported type that is neither an interface nor a function, in packages
+// printable is one of each exported type that is neither an interface nor a function, in packages
 // that users import.
-var all = []any{
+var printable = []any{
 	caslock.Driver{}, caslock.Item{}, caslock.Listed{}, caslock.Options{}, caslock.Version(""),
 	driver.Busy{}, driver.End{}, driver.Eviction{}, driver.Features{}, driver.Finding{}, driver.Grant{}, driver.Holder{}, driver.Level(0), driver.Mode(0),
 	driver.Renewal{}, driver.Trial{}, driver.Ending{}, driver.Request{}, driver.State{}, driver.Waiter{},
@@ -79,10 +78,10 @@ var all = []any{
 	zklock.Driver{}, zklock.Options{},
 }
 
-// A type that somebody adds is in all.
+// A type that somebody adds is printable.
 func TestAllAreThere(t *testing.T) {
 	var there []string
-	for _, v := range all {
+	for _, v := range printable {
 		there = append(there, reflect.TypeOf(v).String())
 	}
 	for _, name := range exported(t, "../..") {
@@ -256,7 +255,7 @@ func inside(v reflect.Value) map[string]any {
 			continue
 		}
 		holder := reflect.New(reflect.StructOf([]reflect.StructField{{
-			Name: "hidden", PkgPath: "github.com/leasehold-go/leasehold/e2e/printed", Type: of.Type(),
+			Name: "hidden", PkgPath: "github.com/leasehold-go/leasehold/e2e/engines", Type: of.Type(),
 		}})).Elem()
 		reflect.NewAt(of.Type(), unsafe.Pointer(holder.Field(0).UnsafeAddr())).Elem().Set(of)
 		ways[what+" in a field"] = holder.Interface()
@@ -271,8 +270,9 @@ func copied(v reflect.Value) bool {
 	return v.Elem().Type().Implements(formatter) || !v.Type().Implements(formatter)
 }
 
+// Every exported type prints itself with secrets inside.
 func TestNothingPrintsASecret(t *testing.T) {
-	for _, v := range all {
+	for _, v := range printable {
 		typ := reflect.TypeOf(v)
 		t.Run(typ.String(), func(t *testing.T) {
 			one := reflect.New(typ)

@@ -1,4 +1,4 @@
-package rotated
+package badday
 
 import (
 	"os"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -21,7 +20,7 @@ func TestCommandLeadsAgain(t *testing.T) {
 	m := &mount{t: t, dir: t.TempDir()}
 	m.swap(r.files(0))
 	terms := filepath.Join(t.TempDir(), "terms")
-	cmd := exec.Command(program.Build(t), "--store", r.url(p.Addr(), m.dir), "lead", "--ttl", "4s", "led", "-c", "echo term >>'"+terms+"'; exec sleep 1000")
+	cmd := exec.Command(binary, "--store", r.url(p.Addr(), m.dir), "lead", "--ttl", "4s", "led", "-c", "echo term >>'"+terms+"'; exec sleep 1000")
 	ended, err := servers.Start(cmd)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,4 @@
-// Package rights withdraws from the real command what it needs of a store, and gives it back.
-package rights
+package badday
 
 import (
 	"bytes"
@@ -15,14 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
-
-// binary is the real command, built once.
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
 
 // patience is how long a busy machine may take for what is no promise.
 const patience = 2 * time.Minute
@@ -74,20 +67,22 @@ var troubles = map[string]func(t *testing.T) trouble{
 		}
 	},
 	"redis/certificate": func(t *testing.T) trouble {
-		cert, key := certify(t)
-		other, otherKey := certify(t)
+		c := newCertificates(t, "")
+		ca := filepath.Join(t.TempDir(), "ca.crt") // of the first authority, whom the client goes on to trust
+		must(t, os.WriteFile(ca, c.files(0)["ca.crt"], 0o600))
 		port := servers.FreePorts(t, 1)[0]
-		r := servers.StartRedis(t, "--tls-port", fmt.Sprint(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
-		serve := func(cert, key string) func() {
+		r := servers.StartRedis(t, "--tls-port", fmt.Sprint(port), "--tls-cert-file", c.path("tls.crt"), "--tls-key-file", c.path("tls.key"), "--tls-ca-cert-file", c.path("ca.crt"), "--tls-auth-clients", "no")
+		serve := func(generation int) func() {
 			return func() {
-				r.Must(t, "CONFIG", "SET", "tls-cert-file", cert, "tls-key-file", key)
+				c.put(generation)
+				r.Must(t, "CONFIG", "SET", "tls-cert-file", c.path("tls.crt"), "tls-key-file", c.path("tls.key"))
 				_, _ = r.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 				_, _ = r.Do("CLIENT", "KILL", "TYPE", "pubsub")
 			}
 		}
 		return trouble{
-			url:  fmt.Sprintf("rediss://127.0.0.1:%d?ca_file=%s", port, url.QueryEscape(cert)),
-			says: "certificate signed by unknown authority", holdersLose: true, begin: serve(other, otherKey), end: serve(cert, key),
+			url:  fmt.Sprintf("rediss://127.0.0.1:%d?ca_file=%s", port, url.QueryEscape(ca)),
+			says: "certificate signed by unknown authority", holdersLose: true, begin: serve(1), end: serve(0),
 		}
 	},
 	"postgres/read-only": func(t *testing.T) trouble {

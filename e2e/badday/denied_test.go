@@ -1,4 +1,4 @@
-package rights
+package badday
 
 import (
 	"crypto/sha256"
@@ -108,10 +108,6 @@ var denials = map[string]func(t *testing.T) (urls map[string]string){
 		return map[string]string{"nobody": "http://" + addr, "a wrong token": "http://:wrong@" + addr, "no right": "http://:reads@" + addr}
 	},
 }
-
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
 
 // A store that refuses the user has an exit code of its own, at once: waiting mends nothing.
 func TestDeniedByTheStore(t *testing.T) {

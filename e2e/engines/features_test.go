@@ -1,6 +1,6 @@
-// Package features keeps the table of docs/choosing.md true: it is written from what the
-// drivers declare. None of them needs a server for that.
-package features
+// Package engines looks at all engines side by side: what their drivers declare, which functions a
+// call passes, what their types print, and what each store has in place of a lock.
+package engines
 
 import (
 	"cmp"
@@ -32,10 +32,12 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-var update = flag.Bool("update", false, "write the table into docs/choosing.md")
+var update = flag.Bool("update", false, "write the tables into docs/choosing.md and docs/walk.md")
 
+// The table of docs/choosing.md is written from what the drivers declare. None of them needs a server
+// for that.
 func TestChoosingHasTheFeatures(t *testing.T) {
-	table.Check(t, "../../docs/choosing.md", "features: written by e2e/features", features(t), *update)
+	table.Check(t, "../../docs/choosing.md", "features: written by e2e/engines", features(t), *update)
 }
 
 // features is the table of all engines.

@@ -1,6 +1,4 @@
-// Package kept has processes keep what they released, and take it from each other, while they are killed and stopped
-// and their connections are cut.
-package kept
+package crowd
 
 import (
 	"bufio"
@@ -22,14 +20,16 @@ import (
 )
 
 const (
-	ttl       = 2 * time.Second
-	processes = 6
-	loops     = 3 // of each process, as its command has them
-	// patience is how long after the last fault somebody may wait, beyond the TTL of what the dead have left. It takes
+	stormTTL       = 2 * time.Second
+	stormProcesses = 6
+	loops          = 3 // of each process, as its command has them
+	// stormPatience is how long after the last fault somebody may wait, beyond the TTL of what the dead have left. It takes
 	// a second or two where nothing else runs.
-	patience = 30 * time.Second
+	stormPatience = 30 * time.Second
 )
 
+// Processes keep what they released, and take it from each other, while they are killed and stopped
+// and their connections are cut.
 func TestStorm(t *testing.T) {
 	servers.Long(t, "half a minute of kills on each engine")
 	binary := crowd.Build(t, "./testdata/holders")
@@ -41,7 +41,7 @@ func TestStorm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &storm{t: t, binary: binary, url: start(t)}
 			var rages sync.WaitGroup
-			for range processes {
+			for range stormProcesses {
 				p, err := s.begin()
 				if err != nil {
 					t.Fatal(err)
@@ -117,7 +117,7 @@ func (s *storm) begin() (*process, error) {
 	}
 	s.t.Cleanup(link.Close)
 	u.Host = link.Addr()
-	p := &process{cmd: exec.Command(s.binary, u.String(), fmt.Sprint(ttl.Milliseconds())), link: link, ended: make(chan struct{})}
+	p := &process{cmd: exec.Command(s.binary, u.String(), fmt.Sprint(stormTTL.Milliseconds())), link: link, ended: make(chan struct{})}
 	p.cmd.Stderr = os.Stderr
 	if _, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (s *storm) harm(i int) {
 			time.Sleep(time.Millisecond)
 		}
 		s.signal(p, syscall.SIGSTOP)
-		time.Sleep(rand.N(2 * ttl))
+		time.Sleep(rand.N(2 * stormTTL))
 		s.signal(p, syscall.SIGCONT)
 	case 2:
 		p.link.Reset()
@@ -232,7 +232,7 @@ func (s *storm) calm() {
 	s.t.Helper()
 	since := time.Now()
 	for !s.served(since.UnixNano()) {
-		if time.Since(since) > ttl+patience {
+		if time.Since(since) > stormTTL+stormPatience {
 			s.t.Fatalf("somebody has waited for %v though nothing happens", time.Since(since))
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -243,14 +243,14 @@ func (s *storm) calm() {
 	for _, p := range s.all {
 		p.mu.Lock()
 		for _, w := range p.waits {
-			if w.at-int64(w.took) > since.Add(ttl).UnixNano() {
+			if w.at-int64(w.took) > since.Add(stormTTL).UnixNano() {
 				longest = max(longest, w.took)
 			}
 		}
 		p.mu.Unlock()
 	}
 	s.t.Logf("longest wait since: %v", longest)
-	if longest > ttl+patience {
+	if longest > stormTTL+stormPatience {
 		s.t.Errorf("somebody waited for %v though nothing happens", longest)
 	}
 }

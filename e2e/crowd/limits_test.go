@@ -1,6 +1,4 @@
-// Package limits kills half of the workers that share limits, and sees that no limit is ever exceeded
-// and that no slot leaks.
-package limits
+package crowd
 
 import (
 	"context"
@@ -20,7 +18,7 @@ import (
 const (
 	workerEnv = "LEASEHOLD_TEST_LIMITS_WORKER"
 	counter   = "counter" // INCR and DECR in a script
-	ttl       = 3 * time.Second
+	slotTTL   = 3 * time.Second
 )
 
 func TestMain(m *testing.M) {
@@ -61,7 +59,7 @@ func byCounter(o quota.Order) (quota.Admission, error) {
 
 // order is small: its limits are reached, and its rate is that of the limits and not of the machine.
 func order(url, how string) quota.Order {
-	return quota.Order{URL: url, How: how, Keys: 8, PerKey: 8, Limit: 3, Total: 16, Hold: 200 * time.Millisecond, TTL: ttl, Processes: 4}
+	return quota.Order{URL: url, How: how, Keys: 8, PerKey: 8, Limit: 3, Total: 16, Hold: 200 * time.Millisecond, TTL: slotTTL, Processes: 4}
 }
 
 // checked fails the test if more were at work than the limits allow, or if they were never reached.
@@ -169,7 +167,7 @@ func TestCounterLeaksSlots(t *testing.T) {
 	f.Busy(int64(o.Total))
 	before := f.Rate(2 * time.Second)
 	worked, _ := f.KillHalf()
-	time.Sleep(ttl) // so long, slots of leases would need at most
+	time.Sleep(slotTTL) // so long, slots of leases would need at most
 	after := f.Rate(2 * time.Second)
 	f.End()
 	checked(t, f, o)

@@ -1,4 +1,4 @@
-package forgotten
+package badday
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 
 // A client that the caller brings notices by itself, with the settings that docs/bad-day.md names.
 func TestClientsThatAreBrought(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		ttl  time.Duration

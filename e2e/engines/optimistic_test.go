@@ -1,6 +1,4 @@
-// Package optimistic shows what docs/choosing.md recommends in place of a lock: writes that the
-// store refuses when somebody else was first. Many buyers want few pieces, on each store.
-package optimistic
+package engines
 
 import (
 	"context"
@@ -20,6 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
+// What docs/choosing.md recommends in place of a lock: writes that the store refuses when somebody
+// else was first. Many buyers want few pieces, on each store.
 const buyers, pieces = 40, 7
 
 // sell has the buyers come at once; each gets one piece at most.

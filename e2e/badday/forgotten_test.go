@@ -1,6 +1,4 @@
-// Package forgotten has a firewall forget all connections to a store, as one does that restarts: those that are
-// open are silent for ever, and new ones pass.
-package forgotten
+package badday
 
 import (
 	"bytes"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/table"
@@ -28,15 +25,7 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-var (
-	update = flag.Bool("update", false, "write the table into docs/bad-day.md")
-	binary string
-)
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(program.Main(m, &binary))
-}
+var update = flag.Bool("update", false, "write the table into docs/bad-day.md")
 
 const (
 	// ttl is the default of a lease.
@@ -50,15 +39,15 @@ const (
 // allowed is what a busy machine makes of what the table promises.
 func allowed(d time.Duration) time.Duration { return d + d/2 + busy }
 
-// A store is one that is behind firewalls.
-type store struct {
+// A walledStore is one behind firewalls.
+type walledStore struct {
 	url       string // by way of the firewalls
 	direct    string // past them
 	firewalls []*proxy.Proxy
 }
 
 // forget has all firewalls forget.
-func (s *store) forget(t testing.TB) {
+func (s *walledStore) forget(t testing.TB) {
 	t.Helper()
 	n := 0
 	for _, f := range s.firewalls {
@@ -80,62 +69,68 @@ func behind(t *testing.T, addrs ...string) (list string, all []*proxy.Proxy) {
 }
 
 // plain is a store whose URL is form with its addresses.
-func plain(t *testing.T, form string, addrs ...string) *store {
+func plain(t *testing.T, form string, addrs ...string) *walledStore {
 	list, all := behind(t, addrs...)
-	return &store{fmt.Sprintf(form, list), fmt.Sprintf(form, strings.Join(addrs, ",")), all}
+	return &walledStore{fmt.Sprintf(form, list), fmt.Sprintf(form, strings.Join(addrs, ",")), all}
 }
 
 // The rows of the table. waits is what a waiter pays at the most whose store forgets just before the holder releases.
 var rows = []struct {
 	name  string
 	waits time.Duration
-	start func(t *testing.T) *store
+	start func(t *testing.T) *walledStore
 }{
-	{"Redis", 5 * time.Second, func(t *testing.T) *store { return plain(t, "redis://%s/0", servers.StartRedis(t).Addr()) }},
+	{"Redis", 5 * time.Second, func(t *testing.T) *walledStore { return plain(t, "redis://%s/0", servers.StartRedis(t).Addr()) }},
 	{"Redis Cluster", 6 * time.Second, cluster},
 	{"Redis, Sentinel", 6 * time.Second, sentinel},
-	{"Redlock", 3 * time.Second, func(t *testing.T) *store {
+	{"Redlock", 3 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "redlock://%s", servers.StartRedis(t).Addr(), servers.StartRedis(t).Addr(), servers.StartRedis(t).Addr())
 	}},
-	{"PostgreSQL", 3 * time.Second, func(t *testing.T) *store {
+	{"PostgreSQL", 3 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "postgres://postgres@%s/postgres", servers.StartPostgres(t).Addr())
 	}},
-	{"MySQL", 3 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr()) }},
-	{"MariaDB", 3 * time.Second, func(t *testing.T) *store { return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr()) }},
-	{"etcd, one endpoint", 3 * time.Second, func(t *testing.T) *store {
+	{"MySQL", 3 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "mysql://root@%s/locks", servers.StartMySQL(t).Addr())
+	}},
+	{"MariaDB", 3 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "mysql://root@%s/locks", servers.StartMariaDB(t).Addr())
+	}},
+	{"etcd, one endpoint", 3 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "etcd://%s/locks", servers.StartEtcd(t, servers.EtcdCurrent).Addr())
 	}},
-	{"etcd, three endpoints", 3 * time.Second, func(t *testing.T) *store {
+	{"etcd, three endpoints", 3 * time.Second, func(t *testing.T) *walledStore {
 		var addrs []string
 		for _, e := range servers.StartEtcdCluster(t, servers.EtcdCurrent, 3) {
 			addrs = append(addrs, e.Addr())
 		}
 		return plain(t, "etcd://%s/locks", addrs...)
 	}},
-	{"ZooKeeper", 5 * time.Second, func(t *testing.T) *store {
+	{"ZooKeeper", 5 * time.Second, func(t *testing.T) *walledStore {
 		return plain(t, "zookeeper://%s", servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr())
 	}},
-	{"NATS", 3 * time.Second, func(t *testing.T) *store { return plain(t, "nats://%s/locks", servers.StartNATS(t, 1, "")[0].Addr()) }},
-	{"S3", 4 * time.Second, func(t *testing.T) *store {
+	{"NATS", 3 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "nats://%s/locks", servers.StartNATS(t, 1, "")[0].Addr())
+	}},
+	{"S3", 4 * time.Second, func(t *testing.T) *walledStore {
 		s := servers.StartS3(t)
 		list, all := behind(t, s.Addr())
 		const form = "s3://%s:%s@locks/p?endpoint=http://%s"
-		return &store{fmt.Sprintf(form, servers.S3Key, servers.S3Secret, list), fmt.Sprintf(form, servers.S3Key, servers.S3Secret, s.Addr()), all}
+		return &walledStore{fmt.Sprintf(form, servers.S3Key, servers.S3Secret, list), fmt.Sprintf(form, servers.S3Key, servers.S3Secret, s.Addr()), all}
 	}},
-	{"Kubernetes", 5 * time.Second, func(t *testing.T) *store {
+	{"Kubernetes", 5 * time.Second, func(t *testing.T) *walledStore {
 		k := servers.StartKubernetes(t)
 		k.AddNamespace("locks")
 		list, all := behind(t, k.Addr())
-		return &store{"kubernetes://locks?kubeconfig=" + k.Kubeconfig("admin", list), k.URL("locks"), all}
+		return &walledStore{"kubernetes://locks?kubeconfig=" + k.Kubeconfig("admin", list), k.URL("locks"), all}
 	}},
-	{"memcached", 3 * time.Second, func(t *testing.T) *store { return plain(t, "memcached://%s", servers.StartMemcached(t).Addr()) }},
-	{"http://", 7 * time.Second, func(t *testing.T) *store {
-		return plain(t, "http://%s", serve(t, "redis://"+servers.StartRedis(t).Addr()+"/0"))
+	{"memcached", 3 * time.Second, func(t *testing.T) *walledStore { return plain(t, "memcached://%s", servers.StartMemcached(t).Addr()) }},
+	{"http://", 7 * time.Second, func(t *testing.T) *walledStore {
+		return plain(t, "http://%s", serveStore(t, "redis://"+servers.StartRedis(t).Addr()+"/0"))
 	}},
 }
 
 // cluster is one whose nodes tell clients of the firewalls before them.
-func cluster(t *testing.T) *store {
+func cluster(t *testing.T) *walledStore {
 	nodes := servers.StartCluster(t, 3)
 	var addrs []string
 	for _, n := range nodes {
@@ -151,7 +146,7 @@ func cluster(t *testing.T) *store {
 }
 
 // sentinel is a primary behind a firewall, and a sentinel behind another.
-func sentinel(t *testing.T) *store {
+func sentinel(t *testing.T) *walledStore {
 	r := servers.StartRedis(t)
 	primary := servers.StartProxy(t, r.Addr())
 	s := plain(t, "redis+sentinel://%s/mymaster", servers.StartLoneSentinel(t, primary.Addr()))
@@ -159,8 +154,8 @@ func sentinel(t *testing.T) *store {
 	return s
 }
 
-// serve starts the command's service on a store, and returns its address.
-func serve(t *testing.T, url string) (addr string) {
+// serveStore starts the command's service on a store, and returns its address.
+func serveStore(t *testing.T, url string) (addr string) {
 	t.Helper()
 	addr = fmt.Sprintf("127.0.0.1:%d", servers.FreePorts(t, 1)[0])
 	var said bytes.Buffer
@@ -219,19 +214,22 @@ func open(t *testing.T, url string, trace func(context.Context, leasehold.Event)
 	return l
 }
 
-func TestPageHasTheTable(t *testing.T) {
+func TestPageHasTheForgotten(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| store | lease of 10 s | the service answers within | extra wait, at most |\n|---|---|---|---|\n")
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s | kept | %g s | %g s |\n", row.name, answers.Seconds(), row.waits.Seconds())
 	}
-	table.Check(t, "../../docs/bad-day.md", "forgotten: written by e2e/forgotten", b.String(), *update)
+	table.Check(t, "../../docs/bad-day.md", "forgotten: written by e2e/badday", b.String(), *update)
 }
 
 // many is how many leases are held: pools have that many connections at least where each carries a call.
 const many = 6
 
+// A firewall forgets all connections to a store, as one does that restarts: those that are open are
+// silent for ever, and new ones pass.
 func TestForgottenConnections(t *testing.T) {
+	t.Parallel()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +237,7 @@ func TestForgottenConnections(t *testing.T) {
 				servers.Long(t, "the connections are to MariaDB, too")
 			}
 			s := row.start(t)
-			check(t, s, row.waits)
+			forgets(t, s, row.waits)
 			if row.name == "Redlock" { // whose nodes have 50 ms for an answer, which a busy machine does not keep to
 				return
 			}
@@ -252,7 +250,7 @@ func TestForgottenConnections(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, s *store, waits time.Duration) {
+func forgets(t *testing.T, s *walledStore, waits time.Duration) {
 	var renewed atomic.Int64
 	holder := open(t, s.url, func(_ context.Context, e leasehold.Event) {
 		if e.Step == leasehold.StepRenewed {
@@ -260,7 +258,7 @@ func check(t *testing.T, s *store, waits time.Duration) {
 		}
 	})
 	held := hold(t, holder, "held/")
-	service := serve(t, s.url)
+	service := serveStore(t, s.url)
 	all(many, func(i int) { acquires(service, fmt.Sprint("warm/", i)) })
 
 	s.forget(t)
@@ -295,7 +293,7 @@ func check(t *testing.T, s *store, waits time.Duration) {
 }
 
 // harness is one in which all firewalls forget.
-func (s *store) harness() locktest.Harness {
+func (s *walledStore) harness() locktest.Harness {
 	return locktest.Harness{
 		Open: func(t testing.TB) driver.Driver {
 			d, err := stores.Open(t.Context(), s.url)
@@ -318,7 +316,7 @@ func closed(c <-chan bool) bool {
 }
 
 // wait measures what a waiter pays when its connections are forgotten just before the holder releases.
-func wait(t *testing.T, s *store, most time.Duration) {
+func wait(t *testing.T, s *walledStore, most time.Duration) {
 	queued := make(chan bool)
 	var waits sync.Once
 	holder, waiter := open(t, s.direct, nil), open(t, s.url, func(_ context.Context, e leasehold.Event) {

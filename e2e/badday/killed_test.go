@@ -1,5 +1,4 @@
-// Package killed kills the holders of the real command and sees who comes next.
-package killed
+package badday
 
 import (
 	"fmt"
@@ -11,39 +10,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// binary is the real command, built once.
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
-
-// A store is where the locks are, and how its server is paused.
-type store struct {
+// A pausedStore is one whose server is paused.
+type pausedStore struct {
 	url   string
 	pause func() (resume func())
 }
 
-func stores(t *testing.T) map[string]func() store {
-	return map[string]func() store{
-		"sqlite": func() store { return store{url: "sqlite:" + filepath.Join(t.TempDir(), "locks.db")} },
-		"redis": func() store {
+func pausables(t *testing.T) map[string]func() pausedStore {
+	return map[string]func() pausedStore{
+		"sqlite": func() pausedStore { return pausedStore{url: "sqlite:" + filepath.Join(t.TempDir(), "locks.db")} },
+		"redis": func() pausedStore {
 			const password = "s3cr3t"
 			r := servers.StartRedis(t)
 			r.Must(t, "CONFIG", "SET", "requirepass", password)
-			return store{"redis://:" + password + "@" + r.Addr() + "/0", r.Pause}
+			return pausedStore{"redis://:" + password + "@" + r.Addr() + "/0", r.Pause}
 		},
-		"postgres": func() store {
+		"postgres": func() pausedStore {
 			p := servers.StartPostgres(t)
-			return store{"postgres://postgres@" + p.Addr() + "/postgres", p.Pause}
+			return pausedStore{"postgres://postgres@" + p.Addr() + "/postgres", p.Pause}
 		},
 	}
 }
 
 // command is the command in a folder of its own; it lives at most for a minute.
-func (s store) command(dir string, args ...string) *exec.Cmd {
+func (s pausedStore) command(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("timeout", append([]string{"-k", "1", "60", binary}, args...)...)
 	cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+s.url, "HOME="+dir)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
@@ -52,7 +45,7 @@ func (s store) command(dir string, args ...string) *exec.Cmd {
 
 // killed runs a command with a grandchild under x, kills the run with -9, and returns when
 // it was granted. The grandchild's pid is in the file grandchild.
-func (s store) killed(t *testing.T, dir string, beforehand func(), flags ...string) (granted time.Time) {
+func (s pausedStore) killed(t *testing.T, dir string, beforehand func(), flags ...string) (granted time.Time) {
 	t.Helper()
 	args := append([]string{"run", "--ttl", "24h"}, flags...)
 	script := `trap "" TERM; setsid sh -c 'trap "" TERM; echo $$ > grandchild; while :; do sleep 0.1; done' & wait`
@@ -85,7 +78,7 @@ func pidIn(dir string) (pid int) {
 
 // next lets the next one in and checks that nothing of the first is left then. It needs
 // more time to end than what Redis grants to waiters is worth before it is renewed.
-func (s store) next(t *testing.T, dir string) {
+func (s pausedStore) next(t *testing.T, dir string) {
 	t.Helper()
 	script := fmt.Sprintf("kill -0 %d 2> error && exit 9; exit 0", pidIn(dir))
 	if err := s.command(dir, "run", "-w", "30", "--grace", "4.5", "x", "--", "sh", "-c", script).Run(); err != nil {
@@ -93,26 +86,27 @@ func (s store) next(t *testing.T, dir string) {
 	}
 }
 
+// Holders are killed: who comes next?
 func TestKilledRunIsReleased(t *testing.T) {
 	t.Parallel()
-	all := stores(t)
-	all["etcd"] = func() store {
-		return store{url: "etcd://" + servers.StartEtcd(t, servers.EtcdDebian).Addr()}
+	all := pausables(t)
+	all["etcd"] = func() pausedStore {
+		return pausedStore{url: "etcd://" + servers.StartEtcd(t, servers.EtcdDebian).Addr()}
 	}
-	all["memcached"] = func() store { return store{url: "memcached://" + servers.StartMemcached(t).Addr()} }
-	all["nats"] = func() store {
-		return store{url: "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks"}
+	all["memcached"] = func() pausedStore { return pausedStore{url: "memcached://" + servers.StartMemcached(t).Addr()} }
+	all["nats"] = func() pausedStore {
+		return pausedStore{url: "nats://" + servers.StartNATS(t, 1, "")[0].Addr() + "/locks"}
 	}
-	all["s3"] = func() store { return store{url: servers.StartS3(t).URL("locks")} }
+	all["s3"] = func() pausedStore { return pausedStore{url: servers.StartS3(t).URL("locks")} }
 	if servers.All { // make matrix builds an API server
-		all["kubernetes"] = func() store {
+		all["kubernetes"] = func() pausedStore {
 			k := servers.StartKubernetes(t)
 			k.AddNamespace("locks")
-			return store{url: k.URL("locks")}
+			return pausedStore{url: k.URL("locks")}
 		}
 	}
-	all["mysql"] = func() store {
-		return store{url: "mysql://root@" + servers.StartMariaDB(t).Addr() + "/locks"}
+	all["mysql"] = func() pausedStore {
+		return pausedStore{url: "mysql://root@" + servers.StartMariaDB(t).Addr() + "/locks"}
 	}
 	for name, start := range all {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +120,7 @@ func TestKilledRunIsReleased(t *testing.T) {
 
 func TestKilledRunKeepsItsLeast(t *testing.T) {
 	t.Parallel()
-	for name, start := range stores(t) {
+	for name, start := range pausables(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, dir := start(), t.TempDir()
@@ -143,7 +137,7 @@ func TestKilledRunKeepsItsLeast(t *testing.T) {
 // longer than a call may take.
 func TestGuardianWaitsForASilentServer(t *testing.T) {
 	t.Parallel()
-	for name, start := range stores(t) {
+	for name, start := range pausables(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, dir := start(), t.TempDir()

@@ -1,4 +1,4 @@
-package rotated
+package badday
 
 import (
 	"crypto/sha256"
@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
-	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -32,27 +31,27 @@ type trial struct {
 }
 
 var cases = []trial{
-	{"Redis", password, redisPassword, false},
+	{"Redis", secret, redisPassword, false},
 	{"Redis", certificate, redisCertificate, false},
-	{"Redis", password, sentinelPassword, false},
-	{"Redis", password, clusterPassword, false},
-	{"Redis", password, redlockPassword, false},
-	{"PostgreSQL", password, postgresPassword, false},
+	{"Redis", secret, sentinelPassword, false},
+	{"Redis", secret, clusterPassword, false},
+	{"Redis", secret, redlockPassword, false},
+	{"PostgreSQL", secret, postgresPassword, false},
 	{"PostgreSQL", certificate, postgresCertificate, false},
-	{"MySQL, MariaDB", password, mariadbPassword, false},
+	{"MySQL, MariaDB", secret, mariadbPassword, false},
 	{"MySQL, MariaDB", certificate, mariadbCertificate, false},
-	{"etcd", password, etcdPassword, false},
+	{"etcd", secret, etcdPassword, false},
 	{"etcd", certificate, etcdCertificate, false},
-	{"NATS", password, natsPassword, false},
-	{"NATS", password, natsCredentials, false},
+	{"NATS", secret, natsPassword, false},
+	{"NATS", secret, natsCredentials, false},
 	{"NATS", certificate, natsCertificate, false},
-	{"S3", password, s3Keys, false},
+	{"S3", secret, s3Keys, false},
 	{"S3", certificate, s3Certificate, false},
-	{"ZooKeeper", password, zookeeperPassword, false},
+	{"ZooKeeper", secret, zookeeperPassword, false},
 	{"ZooKeeper", certificate, zookeeperCertificate, false},
-	{"Kubernetes", password, kubernetesToken, true},
+	{"Kubernetes", secret, kubernetesToken, true},
 	{"Kubernetes", certificate, kubernetesCertificate, true},
-	{"http", password, httpToken, false},
+	{"http", secret, httpToken, false},
 	{"http", certificate, httpCertificate, false},
 }
 
@@ -571,7 +570,7 @@ func kubernetesCertificate(t *testing.T) rotation {
 func service(t *testing.T, access string, args ...string) string {
 	addr := fmt.Sprint("127.0.0.1:", servers.FreePorts(t, 1)[0])
 	args = append([]string{"--store", "sqlite:" + filepath.Join(t.TempDir(), "locks.db"), "serve", "--listen", addr, "--access", access}, args...)
-	servers.StartCommand(t, program.Build(t), addr, args...)
+	servers.StartCommand(t, binary, addr, args...)
 	return addr
 }
 

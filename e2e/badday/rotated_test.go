@@ -1,5 +1,4 @@
-// Package rotated replaces the secrets of processes that go on: passwords and certificates, on every engine.
-package rotated
+package badday
 
 import (
 	"context"
@@ -349,12 +348,12 @@ func TestRotated(t *testing.T) {
 }
 
 // kinds are the columns of the page's table.
-var kinds = []string{password, certificate}
+var kinds = []string{secret, certificate}
 
-const password, certificate = "password, token or key", "certificate and authority"
+const secret, certificate = "password, token or key", "certificate and authority"
 
 // The table of the page has each engine and kind that is tried here, and no other.
-func TestPage(t *testing.T) {
+func TestPageHasTheRotations(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"../../docs/bad-day.md"} {
 		text, err := os.ReadFile(page)

@@ -1,4 +1,4 @@
-package together
+package crowd
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/e2e/together"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/stores"
 )
@@ -66,7 +67,7 @@ func TestFirstUseTogether(t *testing.T) {
 				servers.Long(t, "they are the first at one server")
 			}
 			const rounds = 10 // an ensemble needs a moment for each
-			Check(t, rounds, func() string { return start(t) }, func(t *testing.T, _ int, url string) Step {
+			together.Check(t, rounds, func() string { return start(t) }, func(t *testing.T, _ int, url string) together.Step {
 				return func(round int) error {
 					url := strings.ReplaceAll(url, "ROUND", fmt.Sprint("r", round))
 					if name == "own file" {

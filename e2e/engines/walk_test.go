@@ -1,10 +1,7 @@
-// Package walk keeps docs/walk.md true: which functions a call passes on its way from the
-// public API to the wire, as they are seen on real servers.
-package walk
+package engines
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -32,13 +29,13 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-var update = flag.Bool("update", false, "write the walks into docs/walk.md")
-
 const (
 	page   = "../../docs/walk.md"
 	module = "github.com/leasehold-go/leasehold"
 )
 
+// docs/walk.md has the functions that a call passes on its way from the public API to the wire, as
+// they are seen on real servers.
 func TestWalks(t *testing.T) {
 	for _, engine := range []struct {
 		name string

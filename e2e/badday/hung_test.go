@@ -1,4 +1,4 @@
-package killed
+package badday
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // A server that hangs when the command ends is told of while there is time left, and the end of the lease is the end.
 func TestServerHangsAtTheEnd(t *testing.T) {
 	t.Parallel()
-	s, dir := stores(t)["redis"](), t.TempDir()
+	s, dir := pausables(t)["redis"](), t.TempDir()
 	var said bytes.Buffer
 	cmd := exec.Command(binary, "run", "--at-least", "1h", "--ttl", "20s", "--also", "y", "x", "--", "sh", "-c", "echo > ready; while ! [ -e go ]; do sleep 0.02; done")
 	cmd.Env, cmd.Dir, cmd.Stderr = append(os.Environ(), "LEASEHOLD_STORE="+s.url, "HOME="+dir), dir, &said
@@ -62,10 +62,10 @@ func TestServerHangsWhenAJobBegins(t *testing.T) {
 			between := proxy.BalanceAt(l, func() (asked, answered io.WriteCloser) { return &p, nothing{} }, r.Addr())
 			defer between.Close()
 			job := func(addr string, flags ...string) error {
-				s := store{url: "redis://" + addr + "/0"}
+				s := pausedStore{url: "redis://" + addr + "/0"}
 				return s.command(dir, slices.Concat([]string{"run", "--once-per", "24h"}, flags, []string{"job", "--", "touch", "ran"})...).Run()
 			}
-			warm := store{url: "redis://" + r.Addr() + "/0"}
+			warm := pausedStore{url: "redis://" + r.Addr() + "/0"}
 			if err := warm.command(dir, "run", "-n", "another", "--", "true").Run(); err != nil { // the server has our scripts now
 				t.Fatal(err)
 			}

@@ -1,5 +1,4 @@
-// Package passwords looks for the store's password wherever the command could leave it.
-package passwords
+package badday
 
 import (
 	"bytes"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -27,38 +25,33 @@ const (
 // password is that of a scheme's store.
 func password(scheme string) string { return trace + scheme + more }
 
-// A store is one that user may use with its password.
-type store struct {
+// A passwordStore is one that user may use with its password.
+type passwordStore struct {
 	scheme, user, rest string
 	resumes            bool
 	trusts             bool // whoever it is
 }
 
-func (s store) url(info, option string) string {
+func (s passwordStore) url(info, option string) string {
 	if option != "" {
 		option = "?" + option
 	}
 	return s.scheme + "://" + info + s.rest + option
 }
 
-// binary is the real command.
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
-
 // look prints all that a command can see of the processes around it: its own environment,
 // the guardian's, and every command line.
 const look = `env; tr '\0' '\n' </proc/$PPID/environ; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '; echo LOOKED`
 
-func TestRedis(t *testing.T) {
+func TestPasswordOfRedis(t *testing.T) {
 	t.Parallel()
 	r := servers.StartRedis(t)
 	r.Must(t, "ACL", "SETUSER", "locker", "on", ">"+password("redis"), "~*", "&*", "+@all")
 	r.Must(t, "ACL", "SETUSER", "default", "off")
-	check(t, store{"redis", "locker", r.Addr() + "/0", true, false})
+	leaksNone(t, passwordStore{"redis", "locker", r.Addr() + "/0", true, false})
 }
 
-func TestEtcd(t *testing.T) {
+func TestPasswordOfEtcd(t *testing.T) {
 	t.Parallel()
 	e := servers.StartEtcd(t, servers.EtcdDebian, "--bcrypt-cost=4") // each command logs in, and seconds are for calls
 	for _, args := range [][]string{
@@ -68,10 +61,10 @@ func TestEtcd(t *testing.T) {
 	} {
 		e.Etcdctl(t, args...)
 	}
-	check(t, store{"etcd", "locker", e.Addr(), true, false})
+	leaksNone(t, passwordStore{"etcd", "locker", e.Addr(), true, false})
 }
 
-func TestZooKeeper(t *testing.T) {
+func TestPasswordOfZooKeeper(t *testing.T) {
 	t.Parallel()
 	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	conn, _, err := zk.Connect([]string{z.Addr()}, 10*time.Second, zk.WithLogger(silent{}))
@@ -82,30 +75,26 @@ func TestZooKeeper(t *testing.T) {
 	if _, err := conn.Create("/app", nil, 0, zk.DigestACL(zk.PermAll, "locker", password("zookeeper"))); err != nil {
 		t.Fatal(err)
 	}
-	check(t, store{"zookeeper", "locker", z.Addr() + "/app", false, true})
+	leaksNone(t, passwordStore{"zookeeper", "locker", z.Addr() + "/app", false, true})
 }
 
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
-
-func TestPostgres(t *testing.T) {
+func TestPasswordOfPostgres(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
 	p.Must(t, "CREATE ROLE locker SUPERUSER LOGIN PASSWORD '"+password("postgres")+"'")
-	check(t, store{"postgres", "locker", p.Addr() + "/postgres", true, true})
+	leaksNone(t, passwordStore{"postgres", "locker", p.Addr() + "/postgres", true, true})
 }
 
-func TestMySQL(t *testing.T) {
+func TestPasswordOfMySQL(t *testing.T) {
 	t.Parallel()
 	m := servers.StartMariaDB(t)
 	m.Must(t, "CREATE USER locker IDENTIFIED BY '"+password("mysql")+"'", "GRANT ALL ON locks.* TO locker")
-	check(t, store{"mysql", "locker", m.Addr() + "/locks", true, false})
+	leaksNone(t, passwordStore{"mysql", "locker", m.Addr() + "/locks", true, false})
 }
 
-// check gives the password in each way and looks for it in all outputs, in the environment
+// leaksNone gives the password in each way and looks for it in all outputs, in the environment
 // of what the command starts, and in the list of processes.
-func check(t *testing.T, s store) {
+func leaksNone(t *testing.T, s passwordStore) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "password")
 	if err := os.WriteFile(file, []byte(password(s.scheme)+"\n"), 0o600); err != nil {
@@ -168,7 +157,7 @@ func (c call) must(args ...string) string {
 	return out
 }
 
-func (c call) everything(s store, way string) {
+func (c call) everything(s passwordStore, way string) {
 	if out := c.must("run", "-v", "job", "-c", look); !strings.Contains(out, "LOOKED") || !strings.Contains(out, "LEASEHOLD_STORE="+s.scheme+"://locker@") {
 		c.t.Errorf("the command saw %s", out)
 	}

@@ -1,5 +1,4 @@
-// Package moved takes a guarded resource from one engine to another.
-package moved
+package migrate
 
 import (
 	"database/sql"
@@ -19,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-func acquire(t *testing.T, d driver.Driver, err error) *leasehold.Lease {
+func acquireStock(t *testing.T, d driver.Driver, err error) *leasehold.Lease {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -38,21 +37,21 @@ func acquire(t *testing.T, d driver.Driver, err error) *leasehold.Lease {
 	return lease
 }
 
-// Redis counts in microseconds, a new etcd from 1. Both hold, as while programs move one after
+// A guarded resource moves from one engine to another. Redis counts in microseconds, a new etcd from 1. Both hold, as while programs move one after
 // the other: whoever has shown the later epoch has the resource.
 func TestFromRedisToEtcd(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: servers.StartRedis(t).Addr()})
 	defer client.Close()
 	onRedis, err := redislock.New(client, nil)
-	former := acquire(t, onRedis, err)
+	former := acquireStock(t, onRedis, err)
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{servers.StartEtcd(t, servers.EtcdCurrent).Addr()}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer etcd.Close()
 	onEtcd, err := etcdlock.New(etcd, nil)
-	present := acquire(t, onEtcd, err)
+	present := acquireStock(t, onEtcd, err)
 	if present.Token() >= former.Token() {
 		t.Fatalf("token %d on etcd, %d on Redis", present.Token(), former.Token())
 	}

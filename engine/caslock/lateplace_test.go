@@ -1,0 +1,199 @@
+package caslock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+)
+
+// A place that is made late, after its claim was released, is removed by its process.
+func TestLatePlaceIsRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		l := &queuedLink{queueing: s}
+		d := process(t, l)
+		stays := claimOf(t, d, driver.Request{Owner: "stays", Queue: true})
+		claimtest.Refused(t, stays)
+		goes := claimOf(t, d, driver.Request{Owner: "goes", Queue: true})
+		l.holdUp.Store(true)
+		if _, err := goes.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		if err := goes.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Fatalf("Release: %v", err)
+		}
+		l.late()
+		if n := s.places(); n != 2 {
+			t.Fatalf("%d places, want the late one too", n)
+		}
+		start := time.Now()
+		for s.places() != 1 {
+			claimtest.Refused(t, stays)
+			if time.Sleep(500 * time.Millisecond); time.Since(start) > 5*time.Second {
+				t.Fatal("a late place stays")
+			}
+		}
+	})
+}
+
+// So is one that comes long after, while its process has waiters elsewhere alone.
+func TestLatePlaceIsRemovedThoughItComesLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		other := process(t, s)
+		holder, elsewhere := claimOf(t, other, driver.Request{Owner: "holder", TTL: time.Hour}), claimOf(t, other, driver.Request{Resource: "elsewhere", Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		claimtest.Granted(t, elsewhere)
+		l := &queuedLink{queueing: s}
+		d := process(t, l)
+		stays := claimOf(t, d, driver.Request{Resource: "elsewhere", Owner: "stays", Queue: true})
+		waits := func(d time.Duration) {
+			for start := time.Now(); time.Since(start) < d; time.Sleep(500 * time.Millisecond) {
+				claimtest.Refused(t, stays)
+			}
+		}
+		waits(time.Second)
+		goes := claimOf(t, d, driver.Request{Owner: "goes", Queue: true})
+		l.holdUp.Store(true)
+		if _, err := goes.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		if err := goes.Release(t.Context(), driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Fatalf("Release: %v", err)
+		}
+		waits(time.Minute)
+		l.late()
+		if n := s.places(); n != 2 {
+			t.Fatalf("%d places, want the late one too", n)
+		}
+		waits(5 * time.Second)
+		if n := s.places(); n != 1 {
+			t.Errorf("%d places, want the late one removed", n)
+		}
+	})
+}
+
+// A queuedLink holds up the next place, or does to the next record what it is told to.
+type queuedLink struct {
+	*queueing
+	holdUp atomic.Bool
+	late   func()
+	drop   atomic.Bool // is not written
+	lose   atomic.Bool // is written, and its answer is lost
+}
+
+func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	if isPlace(name) && l.holdUp.CompareAndSwap(true, false) {
+		l.late = func() { _, _ = l.queueing.Write(context.Background(), name, value, was, life) }
+		return "", errCut
+	}
+	if name == "r" && l.drop.CompareAndSwap(true, false) {
+		return "", errCut
+	}
+	version, err := l.queueing.Write(ctx, name, value, was, life)
+	if name == "r" && l.lose.CompareAndSwap(true, false) {
+		return "", errCut
+	}
+	return version, err
+}
+
+// A waiter is refused only when the record says that there are places, though its first attempt has made one.
+func TestPlaceWithoutAMarkIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		l := &queuedLink{queueing: s}
+		d := process(t, l)
+		first, waiter := claimOf(t, d, driver.Request{Owner: "first", Queue: true}), claimOf(t, d, driver.Request{Owner: "waits", Queue: true})
+		for _, c := range []driver.Claim{first, waiter} {
+			l.drop.Store(true)
+			if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+				t.Fatalf("Try: %v; want its outcome to be unknown", err)
+			}
+		}
+		claimtest.Refused(t, waiter)
+		claimtest.Released(t, holder)
+		claimtest.Refused(t, claimOf(t, process(t, s), driver.Request{Owner: "passes by"}))
+		claimtest.Granted(t, first)
+	})
+}
+
+// What a waiter was granted without hearing of it is given up with its place.
+func TestReleaseAfterAGrantWithoutAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		l := &queuedLink{queueing: s}
+		waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
+		claimtest.Refused(t, waiter)
+		claimtest.Released(t, holder)
+		l.lose.Store(true)
+		if _, err := waiter.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		claimtest.Released(t, waiter)
+		claimtest.Granted(t, claimOf(t, process(t, s), driver.Request{Owner: "next"}))
+	})
+}
+
+// A shared grant that was not answered is found, though another waits by now.
+func TestSharedGrantWithoutAnswerBesideAWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		l := &queuedLink{queueing: s}
+		c := claimOf(t, process(t, l), driver.Request{Owner: "reads", Mode: driver.Shared, Queue: true})
+		l.lose.Store(true)
+		if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+			t.Fatalf("Try: %v; want its outcome to be unknown", err)
+		}
+		claimtest.Refused(t, claimOf(t, process(t, s), driver.Request{Owner: "writes", Queue: true}))
+		claimtest.Granted(t, c)
+	})
+}
+
+// A held store takes no removal of a place while it is closed.
+type held struct {
+	*queueing
+	closed atomic.Bool
+}
+
+func (s *held) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
+	if isPlace(name) && value == nil && s.closed.Load() {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return s.queueing.Write(ctx, name, value, was, life)
+}
+
+// A lease is released though the place that it came from cannot be removed, which is done later.
+func TestReleaseBeforeThePlaceIsRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &held{queueing: &queueing{}}
+		other := process(t, s.queueing)
+		holder := claimOf(t, other, driver.Request{Owner: "holder"})
+		claimtest.Granted(t, holder)
+		c := claimOf(t, process(t, s), driver.Request{Owner: "waits", Queue: true, TTL: time.Hour})
+		claimtest.Refused(t, c)
+		claimtest.Released(t, holder)
+		s.closed.Store(true)
+		claimtest.Granted(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Release(ctx, driver.End{}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		s.closed.Store(false)
+		eventually(t, 20*time.Second, "the place is removed", func() bool { return s.places() == 0 })
+		claimtest.Granted(t, claimOf(t, other, driver.Request{Owner: "next"}))
+	})
+}
