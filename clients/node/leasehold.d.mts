@@ -223,7 +223,10 @@ export class Released extends LeaseholdError {}
 /** No answer: the call may have been served, or not. */
 export class Unknown extends LeaseholdError {}
 
-/** The server refused the call, which changed nothing. */
+/**
+ * The server refused the call, which changed nothing. If code is "read_only" or "full", the call may have been
+ * applied. acquire then releases what may have been granted.
+ */
 export class Refused extends LeaseholdError {
   /** HTTP's. */
   status: number

@@ -121,7 +121,7 @@ export class Client {
       lease.check() // the process may have stood still
       return lease
     } catch (err) {
-      const left = wait === 0 && (err instanceof Busy || err instanceof Refused) // nothing
+      const left = wait === 0 && (err instanceof Busy || err instanceof Refused) && !maybeApplied(err) // nothing
       if (!left) claim.giveUp()
       throw err
     }
@@ -243,6 +243,11 @@ function judge (status, answer, yes) {
   throw new Unknown(text) // of this service or of what stands before it
 }
 
+/** Whether a call, or an earlier attempt of it, may have been applied although it was refused. */
+function maybeApplied (err) {
+  return err instanceof Refused && (err.code === 'read_only' || err.code === 'full')
+}
+
 /** What people are told of this process. No name service is asked, which may hang. */
 function mine () {
   const { USER, LOGNAME, USERNAME } = process.env
@@ -298,7 +303,7 @@ class Claim {
       const body = Object.entries({ ...this.#same, ...fields, call: number, answered }).filter(([, value]) => value)
       return await this.#client[call]('POST', `/v1/${what}`, Object.fromEntries(body), { ...options, yes })
     } catch (err) {
-      if (!(err instanceof Busy || err instanceof Lost || err instanceof Refused)) {
+      if (!(err instanceof Busy || err instanceof Lost || err instanceof Refused) || maybeApplied(err)) {
         if (what === 'acquire') this.#silent ||= number
         if (fields.ttl_ms) this.#shortest = Math.min(this.#shortest, fields.ttl_ms)
       }

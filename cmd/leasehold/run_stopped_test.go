@@ -13,14 +13,18 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
-// guardianStopped starts a command that ends with exit code 3 when the file go is there, and stops its guardian.
+// guardianStopped starts a command that ends with exit code 3 when the file go is there, and stops its guardian. A signal
+// that the guardian has passed on shows that it had reported the start before.
 func (c *cli) guardianStopped(verb string, flags ...string) (j *job, guardian *os.Process) {
 	c.t.Helper()
-	j = c.start(append(append([]string{verb, "-v"}, flags...), "x", "--", "sh", "-c", "echo $$ > pid; while ! [ -e go ]; do sleep 0.02; done; exit 3")...)
+	j = c.start(append(append([]string{verb, "-v"}, flags...), "x", "--", "sh", "-c",
+		"trap 'echo > passed' USR1; echo $$ > pid; while ! [ -e go ]; do sleep 0.02; done; exit 3")...)
 	guardian, err := os.FindProcess(parent(c.t, c.readInt("pid")))
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	j.signal(syscall.SIGUSR1)
+	c.read("passed")
 	locktest.PauseProcess(c.t, guardian)
 	return j, guardian
 }

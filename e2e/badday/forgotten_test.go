@@ -118,6 +118,7 @@ var rows = []struct {
 		return &walledStore{fmt.Sprintf(form, servers.S3Key, servers.S3Secret, list), fmt.Sprintf(form, servers.S3Key, servers.S3Secret, s.Addr()), all}
 	}},
 	{"Kubernetes", 5 * time.Second, func(t *testing.T) *walledStore {
+		servers.OnlyWithAll(t)
 		k := servers.StartKubernetes(t)
 		k.AddNamespace("locks")
 		list, all := behind(t, k.Addr())

@@ -4,8 +4,6 @@
 package badday
 
 import (
-	"flag"
-	"fmt"
 	"os"
 	"testing"
 
@@ -16,10 +14,5 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // in each lane: they mostly wait
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	os.Exit(program.Main(m, &binary))
 }

@@ -44,9 +44,11 @@ async function serve (listen = '127.0.0.1:0', options = [], store = process.env.
 
 const DROP = Symbol('drop')
 const HANG = Symbol('hang')
+const READ_ONLY = Symbol('read-only')
 
 // front stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the call, and
-// its answer is lost, once; of HANG, nothing is answered. Answers of the instance come late by so many seconds.
+// its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become read-only, once;
+// of HANG, nothing is answered. Answers of the instance come late by so many seconds.
 async function front (target, late = 0) {
   const says = {}
   const dropped = []
@@ -66,6 +68,11 @@ async function front (target, late = 0) {
       delete says[path]
       dropped.push([path, answer.status])
       return request.socket.destroy()
+    }
+    if (said === READ_ONLY) {
+      delete says[path]
+      response.statusCode = 503
+      return response.end('{"outcome": "refused", "code": "read_only", "error": "the store is read-only"}')
     }
     response.statusCode = answer.status
     response.end(text)
@@ -490,6 +497,13 @@ test('a grant without an answer is given back', async () => {
   const { says, url } = await front(server.url)
   says['/v1/acquire'] = DROP
   await assert.rejects(new Client(url).acquire(name, { ttl: 10 * LONG, wait: 0, signal: AbortSignal.timeout(LONG * 1000) }), Unknown)
+  await client.withLease(name, { wait: LONG }, () => {})
+})
+
+test('a grant before the store was read-only is given back', async () => {
+  const { says, url } = await front(server.url)
+  says['/v1/acquire'] = READ_ONLY
+  await assert.rejects(new Client(url).acquire(name, { ttl: 10 * LONG, wait: 0 }), (err) => err instanceof Refused && err.code === 'read_only')
   await client.withLease(name, { wait: LONG }, () => {})
 })
 

@@ -15,7 +15,7 @@ import leasehold
 from leasehold import Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
-from harness import DROP, HANG, LONG, Front, Instance, Program, Served, dead, guarded, silent, telling, until
+from harness import DROP, HANG, LONG, READ_ONLY, Front, Instance, Program, Served, dead, guarded, silent, telling, until
 
 
 def json_event(owner):
@@ -400,6 +400,15 @@ class TestClient(Served, unittest.TestCase):
         with self.assertRaises(Unknown):
             Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0)
         self.client.acquire(self.name, wait=LONG).release()
+
+    def test_a_grant_before_the_store_was_read_only_is_given_back(self):
+        front = Front(self, self.server.url)
+        front.says = {"/v1/acquire": READ_ONLY}
+        with self.assertRaises(Refused) as refused:
+            Client(front.url).acquire(self.name, ttl=10 * LONG, wait=0)
+        self.assertEqual(refused.exception.code, "read_only")
+        self.client.acquire(self.name, wait=LONG).release()
+        self.assertEqual([call.get("answered", 0) for call in front.calls], [0, 0])
 
     def test_a_lease_that_nobody_got_is_not_renewed(self):
         with unittest.mock.patch.object(_sync.Lease, "check", side_effect=KeyboardInterrupt):

@@ -226,8 +226,8 @@ class Claim:
             answer = yield Request("POST", "/v1/" + what, text, timeout, yes)
             answers = True
             return answer
-        except (Busy, Lost, Refused):
-            answers = True
+        except (Busy, Lost, Refused) as e:
+            answers = not maybe_applied(e)
             raise
         finally:
             if not answers:
@@ -309,7 +309,12 @@ class Claim:
 
 def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
     """Whether an attempt to acquire that ended so cannot have left a place or a grant."""
-    return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused))
+    return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused)) and not maybe_applied(error)
+
+
+def maybe_applied(error: BaseException) -> bool:
+    """Whether a call, or an earlier attempt of it, may have been applied although it was refused."""
+    return isinstance(error, Refused) and error.code in ("read_only", "full")
 
 
 _STARTED = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -43,7 +43,8 @@ class Unknown(Error):
 class Refused(Error):
     """The server refused the call, which changed nothing. status is HTTP's, or 0.
 
-    If code is "read_only" or "full", the call may have been applied.
+    If code is "read_only" or "full", the call may have been applied. acquire then releases what may
+    have been granted.
     """
 
     def __init__(self, text: str, code: str = "", status: int = 0) -> None:
