@@ -28,10 +28,10 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 4 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
+	go test -short -race -p 3 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
 
 test-plain:
-	go test -short -p 3 -parallel 4 $(EACH) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
+	go test -short -p 2 -parallel 4 $(EACH) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools
