@@ -219,9 +219,9 @@ test('a wait is bounded, can be ended, and leaves no place', async () => {
 })
 
 test('a lease is renewed', async () => {
-  const lease = await client.acquire(name, { ttl: 2 })
+  const lease = await client.acquire(name, { ttl: 4 })
   const held = async () => (await client.show(name)).holders[0].held_ms
-  await until(async () => await held() > 4000) // two TTLs
+  await until(async () => await held() > 8000) // two TTLs
   lease.check()
   await assert.rejects(client.acquire(name, { wait: 0 }), Busy)
   await lease.release()
