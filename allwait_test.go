@@ -113,7 +113,7 @@ func TestOneOfACrowdWithoutWaitingGetsAll(t *testing.T) {
 	})
 }
 
-// Wait that runs out between two calls to the engine is told as in the middle of one.
+// A wait that ends between two calls to the engine returns the same error as one that ends during a call.
 func TestWaitRunsOutBetweenTwoCalls(t *testing.T) {
 	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		var stuck atomic.Bool

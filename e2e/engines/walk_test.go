@@ -34,8 +34,8 @@ const (
 	module = "github.com/leasehold-go/leasehold"
 )
 
-// docs/walk.md has the functions that a call passes on its way from the public API to the wire, as
-// they are seen on real servers.
+// TestWalks compares docs/walk.md, which lists the functions between the public API and the wire,
+// with the stacks of calls to real servers.
 func TestWalks(t *testing.T) {
 	for _, engine := range []struct {
 		name string

@@ -37,8 +37,8 @@ func acquireStock(t *testing.T, d driver.Driver, err error) *leasehold.Lease {
 	return lease
 }
 
-// A guarded resource moves from one engine to another. Redis counts in microseconds, a new etcd from 1. Both hold, as while programs move one after
-// the other: whoever has shown the later epoch has the resource.
+// A guarded resource moves from one engine to another. Tokens of Redis are microseconds, and those of a new etcd begin at 1.
+// While programs move one after the other, both engines may grant the lock. The resource then accepts only the later epoch.
 func TestFromRedisToEtcd(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: servers.StartRedis(t).Addr()})

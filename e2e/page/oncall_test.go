@@ -143,7 +143,7 @@ func TestAHolderThatWasKilled(t *testing.T) {
 	p.reads("#history", "this instance did not see why")
 }
 
-// Whoever asks what a job waits for finds it by the job.
+// A search for a job finds the locks that it waits for.
 func TestASearchFindsWhoWaits(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
@@ -164,7 +164,7 @@ func TestASearchFindsWhoWaits(t *testing.T) {
 	p.reads(".row .found", "gitlab 88125 waits, number 2")
 }
 
-// An eviction at another instance is told with its reason, where the store keeps that.
+// The history shows an eviction at another instance with its reason, if the store keeps the reason.
 func TestAnEvictionAtAnotherInstance(t *testing.T) {
 	t.Parallel()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")

@@ -116,9 +116,9 @@ func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, 
 	return v, sure, nil
 }
 
-// blank empties the view's record, to be written first, if this process knows of fences that a
-// store that counts has forgotten. The next write then has a fence to start from. It reports
-// whether it did.
+// blank empties the view's record and reports true if the store numbers its writes, has lost the
+// record, and this process remembers its fences. The empty record must be written first: its
+// number is the fence that the next write starts from.
 func (d *Driver) blank(v *view) bool {
 	if d.number == nil || v.version != "" || v.floor == 1 {
 		return false

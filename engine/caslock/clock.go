@@ -44,9 +44,9 @@ func (c *clock) Knows(of *record.Claim) bool {
 }
 
 // Start only sets the beat. The beats of a new claim begin at a random number, so that two claims'
-// beats differ, and grow by random steps. A store that goes back has a former beat again, and the
-// next one must differ from the one that was seen after it. JSON's numbers are exact up to 53 bits,
-// enough for a hundred years of renewals each second.
+// beats differ, and grow by random steps. If a store goes back to an earlier state, it has an
+// earlier beat again; the next one must differ from the beat that followed then. JSON's numbers are
+// exact up to 53 bits, enough for a hundred years of renewals each second.
 func (c *clock) Start(of *record.Claim) {
 	if of.Beat == 1 {
 		of.Beat = 1 + rand.Uint64N(1<<52)

@@ -81,7 +81,7 @@ func TestLatePlaceIsRemovedThoughItComesLate(t *testing.T) {
 	})
 }
 
-// A queuedLink holds up the next place, or does to the next record what it is told to.
+// A queuedLink delays the next write of a place, drops the next write of a record, or loses its answer.
 type queuedLink struct {
 	*queueing
 	holdUp atomic.Bool
@@ -127,7 +127,7 @@ func TestPlaceWithoutAMarkIsNoAnswer(t *testing.T) {
 	})
 }
 
-// What a waiter was granted without hearing of it is given up with its place.
+// A release gives up the place together with a grant whose answer was lost.
 func TestReleaseAfterAGrantWithoutAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &queueing{}
