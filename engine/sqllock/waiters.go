@@ -178,7 +178,7 @@ func (w *watcher) remembered(me *waiter) *driver.Busy {
 func (w *watcher) give(me *waiter, b brought) {
 	switch {
 	case me.leaves:
-		return // whatever there is to give up is found by the Release
+		return // the Release finds whatever there is to give up
 	case me.after == trying:
 		if b.number > me.during.number {
 			me.during = b
