@@ -146,7 +146,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	defer cancel()
 	for err := error(nil); ; {
 		if ctx.Err() != nil {
-			return errGone // do not acquire what nobody would be told of
+			return errGone // do not acquire what cannot be reported
 		}
 		if s.isTooOld(a.came, a.wait()) {
 			return cmp.Or(err, errTooOld) // a caller that was refused before has waited

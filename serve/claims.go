@@ -325,7 +325,7 @@ func (c *claims) close(one *claim, now time.Time) bool {
 	return one.calling.TryBegin() // it succeeds, because there was no user
 }
 
-// drop forgets a claim. Calls that have come meanwhile begin anew.
+// drop forgets a claim. Calls that have come meanwhile start from the beginning.
 func (c *claims) drop(one *claim) {
 	one.driver, one.acquires, one.evicted, one.queued = nil, false, nil, time.Time{}
 	defer one.calling.End() // last, so that no grant to a later call is forgotten here

@@ -32,7 +32,7 @@ const (
 )
 
 // A hub reports what happens to leases to listeners and to the history. It reports this instance's
-// actions at once. It finds others by comparing the engine's leases with those of the last look.
+// actions at once. It finds others by comparing the engine's leases with what the last look found.
 // For the history it looks at all names, less often.
 type hub struct {
 	s     *Server

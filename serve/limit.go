@@ -14,7 +14,7 @@ type Limits struct {
 	WaitingEach int     // of one client; 0: 10,000
 	Streams     int     // event streams, of all clients; 0: 5,000
 	StreamsEach int     // of one client; 0: 1,000
-	Rate        float64 // calls a second of one client, but for renewals and releases; 0: no limit
+	Rate        float64 // calls a second of one client, except renewals and releases; 0: no limit
 }
 
 const (

@@ -92,7 +92,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 			}
 		}
 		blind.Store(false)
-		// If heartbeats get no answer, no waiter is told that its place counts.
+		// If heartbeats get no answer, no waiter may rely on its place.
 		silent.Store(true)
 		time.Sleep(placeTTL / 2)
 		if unknown := try(); unknown != waiters {

@@ -154,8 +154,7 @@ type batchTexts struct {
 	// JSON list of {name, owner, ttl, asks} → name, owner, fence: renews live exclusive leases
 	// whose rows nobody has locked, and never shortens one.
 	renewAll string
-	// The list of renewAll → name, owner, fence of those of its leases that are live. "": renewAll
-	// returns the rows.
+	// The list of renewAll → name, owner, fence of its live leases. "": renewAll returns the rows.
 	renewed string
 	// JSON list of names → those whose rows nobody has locked. "": the database locks no rows.
 	unlocked string
@@ -195,7 +194,7 @@ type rowTexts struct {
 type idleTexts struct {
 	// name → the names of the next idle rows after it.
 	idle string
-	// JSON list of names: removes those of their rows that are idle.
+	// JSON list of names: removes their rows, if they are idle.
 	purge string
 }
 

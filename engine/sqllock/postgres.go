@@ -140,7 +140,7 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It is written so that PostgreSQL plans each
-// execution anew. For an unknown list the planner expects a million rows, which costs more than any
+// execution again. For an unknown list the planner expects a million rows, which costs more than any
 // actual list; so it never keeps a generic plan, and each plan suits the size of the table at that
 // time.
 //

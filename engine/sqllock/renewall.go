@@ -101,7 +101,7 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 	return locked
 }
 
-// lockedOf returns those of names whose rows exist and are locked.
+// lockedOf returns the names whose rows exist and are locked.
 func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
 	on, err := d.ready(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	return fences, err
 }
 
-// ofUnlocked returns those of all whose rows nobody has locked.
+// ofUnlocked returns the renewals whose rows nobody has locked.
 func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]renewal, error) {
 	names := make([]string, len(all))
 	for i, r := range all {
@@ -210,7 +210,7 @@ func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]re
 	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !unlocked[r.Name] }), err
 }
 
-// unlocked returns those of names whose rows nobody has locked.
+// unlocked returns the names whose rows nobody has locked.
 func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[string]bool, error) {
 	var found []string
 	err := d.retry(ctx, on, func(on runner) (err error) {

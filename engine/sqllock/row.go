@@ -69,7 +69,7 @@ func (p *place) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.seq, &p.owner, &p.mode, &p.limit, &p.wants, &p.note, &p.ends})
 }
 
-// columns are those of a row that encode writes and decode reads.
+// columns are the columns of a row that encode writes and decode reads.
 type columns struct {
 	fence, raised  int64
 	owner          string

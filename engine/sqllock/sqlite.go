@@ -144,7 +144,7 @@ func (*sqlite) statements() statements {
 			idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
 			purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,
 		},
-		// data_version counts the commits of other connections, total_changes those of this one.
+		// data_version counts other connections' commits, total_changes this connection's changes.
 		version: `SELECT data_version, total_changes() FROM pragma_data_version`,
 	}
 	s.asking = askingTexts{

@@ -37,7 +37,7 @@ var machine = Clock{real: Available(), before: asleep()}
 
 // A Clock counts sleep too. The zero Clock is for tests: it sleeps when [Clock.Sleep] is called.
 type Clock struct {
-	real   bool          // Machine, where it tells of sleep
+	real   bool          // Machine, on a system that reports sleep
 	before time.Duration // the sleep of the machine before the Clock was made
 	slept  atomic.Int64  // since then; grows under mu
 

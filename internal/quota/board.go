@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Counters at the head of a board, before those of the keys.
+// Counters at the head of a board, before the counts of the keys.
 const (
 	done = iota // finished turns
 	overKey
