@@ -331,7 +331,7 @@ var mysqlCodes = map[string]error{
 	"1146": ErrNoSchema,       // no such table
 	"1045": ErrAuth,           // name or password
 	"1130": ErrAuth,           // for this host
-	"1698": ErrAuth,           // the account's plugin does not accept it
+	"1698": ErrAuth,           // the account's plugin did not authenticate the user
 	"3118": ErrAuth,           // MySQL: the account is locked
 	"4151": ErrAuth,           // MariaDB: the account is locked
 	"1142": ErrDenied,         // on the table

@@ -116,8 +116,8 @@ const pgMarks = `CASE WHEN least($11::bigint, ` + pgKeeps + `) < 0 THEN -greates
 // notifies it. The waiter holds the lease from the commit of the release until its process's
 // heartbeat ends.
 //
-// The message has the number of that heartbeat, because the waiter knows when it sent it. The
-// waiter counts from that time, and the server from the heartbeat's end or from later. So the
+// The message has the number of that heartbeat, because the waiter knows when it sent it, and counts
+// from then. The server counts the lease from when it served the heartbeat, or from later. So the
 // waiter's count ends no later. (The clock is read after the snapshot, which includes the
 // heartbeat.)
 const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, served, recall, crowd) = (SELECT

@@ -25,7 +25,7 @@ type row struct {
 	served int64   // places with numbers up to it are over
 	crowd  int64   // the column as it was read
 	places []place // the first places that count, in order; all of them unless there are inView
-	recall int64   // until when those listen for others who are granted or renew; negative: for each place; 0: none does
+	recall int64   // until when owners that this change grants or renews listen for waiters; negative: for each place; 0: none does
 	damage error   // why a part could not be read; that part is empty
 }
 
