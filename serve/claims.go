@@ -127,8 +127,8 @@ var (
 
 // enter returns the claim of k for a call of the given order. It ends a call of the claim that
 // waits for other holders. If the owner's claim has ended, the owner may acquire again only if its
-// caller numbers its calls, so that a late call can be distinguished from a new one. leave must
-// follow.
+// caller numbers its calls. Otherwise a late call could not be distinguished from a new one. leave
+// must follow.
 func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,9 +45,9 @@ func TestEvictedElsewhere(t *testing.T) {
 	}
 }
 
-// A lease that ends after its TTL counts as expired only if no other instance can have renewed it:
-// a look found so in the second half of the TTL since the last renewal here. The result is the same
-// whether a look or a call finds it over.
+// A lease that ends after its TTL counts as expired only if no other instance can have renewed it.
+// A look must have found so in the second half of the TTL since the last renewal here. The result
+// is the same whether a look or a call finds it over.
 func TestRenewedElsewhereIsNotExpired(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

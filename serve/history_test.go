@@ -91,8 +91,8 @@ func (s *service) looked(d *asked) {
 }
 
 // The actions of this instance are in its history at once: grants and their waits, places that were
-// given up, releases and how long leases were held, and evictions with their reasons. Looks do not
-// report them again.
+// given up, releases, and evictions with their reasons. A release has the time for which the lease
+// was held. Looks do not report them again.
 func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 	t.Parallel()
 	d := &asked{Driver: memory.NewServer().Connect()}

@@ -7,8 +7,8 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// If an owner that shares asks for an exclusive lease, no answer says that it has one: not from the
-// instance that granted the lease, not from another, and not through its place in the queue.
+// If an owner that shares asks for an exclusive lease, no answer says that it has one. This holds
+// for the instance that granted the lease and for another, and for its place in the queue.
 func TestOneOwnerHoldsInOneMode(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()

@@ -13,7 +13,7 @@ var sameOrigin = http.NewCrossOriginProtection()
 
 // fromHere refuses calls that another site's page makes a browser send: calls that change something
 // and come from another origin. It also refuses calls over the loopback to a host name that is not
-// one of the loopback's, because such a page can use its own name to count as the same origin.
+// one of the loopback's. Such a page can use its own name, to count as the same origin.
 func (s *Server) fromHere(r *http.Request) error {
 	host := hostOf(r.Host)
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(hostOf(local.String())) {

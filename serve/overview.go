@@ -51,7 +51,7 @@ type row struct {
 	name   string
 	host   string
 	waits  bool
-	full   bool          // it waits only for room under a limit: no holder, and no waiter before it, is exclusive
+	full   bool          // it waits only for room under a limit: neither a holder nor a waiter up to it is exclusive
 	since  time.Time     // zero: unknown
 	renews bool          // its details show a holder that means to renew it
 	left   time.Duration // 0: unknown

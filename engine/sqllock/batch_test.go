@@ -223,8 +223,8 @@ func TestBatchIsLeft(t *testing.T) {
 }
 
 // If a join does not change the row, a grant to the only known waiter keeps newcomers away as long
-// as before, because another may have joined since the places were read. If a join changes the row,
-// the grant lets newcomers in.
+// as before. Another may have joined since the places were read. If a join changes the row, the
+// grant lets newcomers in.
 func TestGrantToTheLastWaiter(t *testing.T) {
 	t.Parallel()
 	for _, joins := range []bool{false, true} {

@@ -273,9 +273,9 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 	return driver.Grant{}, c.look(ctx)
 }
 
-// fitsMaybe reports whether to read the row first, without taking a place and without a look. This
-// is so for a shared claim that does not wait, as it loses nothing by it, and for one that waits if
-// the resource had room when its row was last read.
+// fitsMaybe reports whether to read the row first, without taking a place and without a look. It
+// does so for a shared claim that does not wait, which loses nothing by it. A shared claim that
+// waits must have reason to expect a grant: the resource had room when its row was last read.
 func (c *claim) fitsMaybe() bool {
 	return c.req.Mode == driver.Shared && (!c.req.Queue || c.d.roomy.has(c.req.Resource))
 }

@@ -140,9 +140,9 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It is written so that PostgreSQL plans each
-// execution again. For an unknown list the planner expects a million rows, which costs more than any
-// actual list; so it never keeps a generic plan, and each plan suits the size of the table at that
-// time.
+// execution again. For an unknown list the planner expects a million rows, which costs more than
+// any actual list. So it never keeps a generic plan, and each plan suits the size of the table at
+// that time.
 //
 // A kept plan, or a join by outdated statistics, could scan the whole table for each name once a
 // few leases have become thousands. So statements also look up each row by name, in LATERAL queries
