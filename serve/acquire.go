@@ -195,7 +195,7 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 }
 
 // resume looks for a lease that the owner got by a call to another instance. It renews, because a
-// Try of a claim that is new here could look like the first and be refused.
+// Try of a claim that is new here may look like the first.
 func (a *attempt) resume() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()

@@ -365,7 +365,7 @@ func common(a, b string) string {
 }
 
 // follows records whether a look has found few enough names. If not, it discards what is known, so
-// that the next complete look begins anew. It notifies the listeners of a change.
+// that the next complete look starts over. It notifies the listeners of a change.
 func (h *hub) follows(fit bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

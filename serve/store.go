@@ -73,7 +73,7 @@ func (w *watched) begin(ctx context.Context, call string) func(error) {
 		switch {
 		case outcome != wire.Unknown:
 			w.answered = now
-		case call != "list" || ctx.Err() == nil: // a list may take long because there is much to list
+		case call != "list" || ctx.Err() == nil: // a list that ran out of time may just be long
 			w.silent = now
 		}
 	}
