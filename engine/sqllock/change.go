@@ -156,8 +156,8 @@ func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide 
 }
 
 // changeAll makes changes of a row by one write. A missing row is created first and then read
-// again. Otherwise a write could reach a row that was created and removed meanwhile, and give a
-// fence that is not above all earlier ones.
+// again. Otherwise the row might have been created and removed since the read, and the write would
+// give a fence that is not above the fences of that row.
 func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change]) error {
 	for try := 1; ; try++ {
 		start := time.Now()
