@@ -138,8 +138,8 @@ func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
 	return slots(me, all[:i], claim)
 }
 
-// slots returns claims from before, all of which are shared. Together they leave no room for me. Claims whose
-// limit is below me's are among them, because their leaving may raise the limit.
+// slots returns claims from before, all of which are shared. Together they leave no room for me.
+// Claims whose limit is below me's are among them, because their leaving may raise the limit.
 func slots[T any](me Claim, before []T, claim func(T) Claim) (blockers []int) {
 	limit, used := me.Limit, me.weight()
 	var others []int
