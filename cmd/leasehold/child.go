@@ -72,8 +72,8 @@ func newChild(a *app) child {
 
 func (c *child) addFlags(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // what follows COMMAND is COMMAND's
-	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default TTL/5, max 10s)")
-	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` with $SHELL, or /bin/sh")
+	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default min(TTL/5, 10s))")
+	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` in $SHELL or /bin/sh, without -- COMMAND")
 }
 
 // parse takes NAME and COMMAND from the arguments. Flags may stand on both sides of NAME.

@@ -113,7 +113,7 @@ func newLeadCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	l.addFlags(flags)
-	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	flags.IntVar(&l.rank, "preference", 0, "step down while a candidate of more than `N` waits")
 	l.about.add(flags, "leads")
 	return cmd
