@@ -399,8 +399,8 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 // leasesKey is the context key of the innermost Leases.
 type leasesKey struct{}
 
-// AllFromContext returns the innermost Leases that ctx belongs to: in a callback of DoAll, or
-// derived from [Leases.Context].
+// AllFromContext returns the innermost Leases that ctx belongs to. The context of a callback of
+// DoAll belongs to its Leases, as does [Leases.Context], and so do contexts derived from them.
 func AllFromContext(ctx context.Context) (*Leases, bool) {
 	ls, ok := ctx.Value(leasesKey{}).(*Leases)
 	return ls, ok
@@ -452,8 +452,8 @@ func (ls *Leases) Lease(name string) *Lease {
 	return nil
 }
 
-// Context ends as soon as any of the leases does, with that lease's cause. Otherwise it is like
-// the context of a Lease: it belongs to the holder of each of the resources.
+// Context ends as soon as any of the leases does, with that lease's cause. In all else it is like
+// the context of a Lease, for each of the resources: see [ErrDeadlock] and [Reentrant].
 func (ls *Leases) Context() context.Context { return ls.ctx }
 
 // Deadline returns the first of the leases' deadlines.

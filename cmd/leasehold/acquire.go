@@ -46,8 +46,8 @@ terminal.
 
 # Waiting
 -n and -w limit everything until NAME is held, connecting included. A store that does not
-answer is given up after 3 to 10 s, depending on the engine, or sooner: with -n after 2 s,
-with -w after TIME or 2 s, whichever is longer. The exit code is then 69. If holders give
+answer is given up after 3 to 10 s, depending on the engine. With -n it gets at most 2 s,
+with -w at most TIME or 2 s, whichever is longer. The exit code is then 69. If holders give
 different numbers with --limit, the smallest counts, and standard error warns of it.
 
 # Exit codes

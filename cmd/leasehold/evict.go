@@ -26,9 +26,9 @@ func newEvictCommand(a *app) *cobra.Command {
 		Use:   "evict --owner OWNER --reason TEXT [flags] NAME",
 		Short: "End a holder's lease by force",
 		Long: `End the lease of a holder that hangs. The next holder gets a larger token. The
-evicted holder learns of it at its next renewal at the latest, or at the end of a lease
-that is not renewed, and "leasehold run" then ends its command. Until then it may still
-act: only writes that check the token are safe at once.
+evicted holder learns of it at its next renewal at the latest, and "leasehold run" then
+ends its command. A job of --once-per is not renewed, and may learn of it only at its
+end. Until then it may still act: only writes that check the token are safe at once.
 
 OWNER is what "leasehold show" prints, or the whole owner. On a terminal the command
 asks first; elsewhere it needs --yes. Exit codes: 75 OWNER does not hold NAME, 64 no

@@ -6,7 +6,7 @@ const runLong = `Run COMMAND while holding the lock NAME, and exit with COMMAND'
 lease is renewed while COMMAND runs and released when it ends. If renewals fail,
 COMMAND and what it started are ended before anyone else can hold NAME, even if
 "leasehold run" was killed. An eviction or a failover may let the next holder in
-sooner, and containers and processes of other users are out of reach. Other exit
+sooner. Containers and processes of other users are out of reach. Other exit
 codes include 1 busy, 69 store unusable, 75 lease over, 77 access denied.
 
 # When the lease is lost
@@ -30,11 +30,12 @@ runs for COMMAND (systemd-run, at, a container engine).
 On Linux a lease counts the time that the machine sleeps. If the lease ended
 meanwhile, COMMAND is ended when the machine wakes up; another process may hold the lock
 by then. On other systems, such as macOS, COMMAND continues until the next renewal fails
-or the deadline passes, but no longer than the machine slept.
+or the deadline passes, but for no longer than the machine slept.
 
 # When leasehold run is killed
-A guardian process, lock-guardian, then ends COMMAND in the same way: at once if "leasehold
-run" was killed, even with -9, and shortly before the lease ends if it was stopped. On Linux
+A guardian process, lock-guardian, then ends COMMAND in the same way. It does so at once if
+"leasehold run" was killed, even with -9, and shortly before the lease ends if it was
+stopped. On Linux
 "killall leasehold" and "pkill -f leasehold" do not reach the guardian. "killall
 /usr/bin/leasehold" does, because it matches by file. If both are killed at once, COMMAND is
 killed too, but not the processes that it started. Only the fencing token then tells their
@@ -44,8 +45,8 @@ The lock is released as soon as nothing of COMMAND is left, so that nobody waits
 the TTL. With --at-least it stays held for the rest of that time, with --once-per until
 the lease ends. Nothing is released if "leasehold run" was stopped, if its guardian was
 killed too, or if the store stays unreachable. The lock is then held until the TTL is over,
-even if --at-least asks for longer. On ZooKeeper and Redlock that is so after every kill, because
-no other process can release such a lease.
+even if --at-least asks for longer. On ZooKeeper and Redlock nothing is ever released after a
+kill, because no other process can release such a lease.
 
 If only the guardian is killed, COMMAND and what it started are killed too. The lock is
 released, and the exit code is 70. If only the guardian is stopped, COMMAND continues.
@@ -68,7 +69,7 @@ run again too soon or, with
 # Waiting
 Without -n and -w there is no limit. Both limit the whole time until NAME is held,
 connecting included. A store that does not answer is given up after 3 to 10 s, depending
-on the engine, or sooner: with -n after 2 s, with -w after TIME or 2 s, whichever is longer.
+on the engine. With -n it gets at most 2 s, with -w at most TIME or 2 s, whichever is longer.
 The exit code is then 69. --ok-if-busy is for -n, -w and --once-per; without them,
 "leasehold run" never finds NAME busy. A TIME without a unit is in seconds: 2.5, 90s, 5m.
 
@@ -177,8 +178,8 @@ ends it, and the lease is renewed. During a wait for the lock, or for the store 
 COMMAND has ended, the first four end the wait.
 
 Ctrl-Z suspends COMMAND and "leasehold run" together. The lease is then not renewed, so
-COMMAND is ended as when the lease is lost, unless it is resumed in time: with the defaults,
-within 4.4 s.
+COMMAND is ended as when the lease is lost. To prevent that, resume it in time: with the
+defaults, within 4.4 s.
 
 # Hooks
 --on-acquire, --on-lost and --on-wanted notify you. $SHELL, or /bin/sh, runs STRING with the
