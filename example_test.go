@@ -12,7 +12,7 @@ import (
 
 // The first program: hold a name while something runs, and roll back when it was lost.
 func Example() {
-	locks, err := leasehold.New(memory.New(), nil) // any engine; memory needs no server
+	locks, err := leasehold.New(memory.New(), nil) // any engine; leasehold/memory needs no server
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -53,7 +53,7 @@ different numbers with --limit, the smallest counts, and standard error warns of
 # Exit codes
   1      NAME is busy
   64     wrong usage
-  69     the store is unreachable
+  69     the store is unreachable, read-only or full
   70     internal error
   77     the store denies access
   128+n  signal n ended the wait`,

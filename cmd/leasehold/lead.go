@@ -57,7 +57,7 @@ and "leasehold lead" ends when COMMAND has exited; only then another leads.
   N      COMMAND's own, if it exits after a signal
   128+n  signal n ended the campaign
   64     wrong usage
-  69     the store is unreachable at the start
+  69     the store is unreachable, read-only or full at the start
   70     internal error
   77     the store denies access at the start
   126    COMMAND cannot be run
