@@ -153,11 +153,11 @@ func TTL(d time.Duration) Option {
 	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
 }
 
-// Wait limits how long a call waits for other holders; without it, only the context does. After
-// that the call returns [ErrBusy], or the error that [Locker.Acquire] documents for an engine that
-// has not answered. The time counts from the start of the call and includes the engine's answers.
-// The call may return a little later, after it has cleaned up at the engine. A call with a negative
-// d returns [ErrInvalidOption].
+// Wait limits how long a call waits for other holders. Without it, only the context does. After d
+// the call returns [ErrBusy], or the error that [Locker.Acquire] documents for an engine that has
+// not answered. The time counts from the start of the call and includes the engine's answers. The
+// call may return a little later, after it has cleaned up at the engine. A call with a negative d
+// returns [ErrInvalidOption].
 //
 // Wait(0) asks once, like [Locker.TryAcquire]. The call is then limited by the TTL, by 5 seconds
 // and by the context. Wait limits the whole of [Locker.AcquireAll], and each campaign of

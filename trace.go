@@ -51,8 +51,8 @@ type Event struct {
 	// Left is set at the end of a renewal: how much time was left until the previous deadline when
 	// the answer came or the call was given up.
 	Left time.Duration
-	// TTL is set at the end of a renewal: the length of the lease before it, of which Left is a
-	// part.
+	// TTL is set at the end of a renewal: the length of the lease until then, of which Left was
+	// left.
 	TTL time.Duration
 	// Err is the reason for a retry, or for the outcome. For a wait it is the error of the call,
 	// for a renewal its error. For a hold it is the cause of the lease's context, or the error

@@ -6,7 +6,7 @@ const runLong = `Run COMMAND while holding the lock NAME, and exit with COMMAND'
 lease is renewed while COMMAND runs and released when it ends. If renewals fail,
 COMMAND and what it started are ended before anyone else can hold NAME, even if
 "leasehold run" was killed. An eviction or a failover may let the next holder in
-sooner. Containers and processes of other users are out of reach. Other exit
+sooner. Processes of other users, and containers, are out of reach. Other exit
 codes include 1 busy, 69 store unusable, 75 lease over, 77 access denied.
 
 # When the lease is lost
@@ -35,11 +35,10 @@ or the deadline passes, but for no longer than the machine slept.
 # When leasehold run is killed
 A guardian process, lock-guardian, then ends COMMAND in the same way. It does so at once if
 "leasehold run" was killed, even with -9, and shortly before the lease ends if it was
-stopped. On Linux
-"killall leasehold" and "pkill -f leasehold" do not reach the guardian. "killall
-/usr/bin/leasehold" does, because it matches by file. If both are killed at once, COMMAND is
-killed too, but not the processes that it started. Only the fencing token then tells their
-writes from the next holder's.
+stopped. On Linux "killall leasehold" and "pkill -f leasehold" do not reach the guardian.
+"killall /usr/bin/leasehold" does, because it matches by file. If both are killed at once,
+COMMAND is killed too, but not the processes that it started. Only the fencing token then
+tells their writes from the next holder's.
 
 The lock is released as soon as nothing of COMMAND is left, so that nobody waits for
 the TTL. With --at-least it stays held for the rest of that time, with --once-per until
