@@ -21,7 +21,8 @@ import (
 const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign again when the term is
 over, until a signal ends it. Start it on every machine that may lead: one of them
 runs COMMAND. If that machine dies, the next one leads once the lease is over. If only
-"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left.
+"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left. On
+ZooKeeper and Redlock it then leads once the lease is over.
 
 # Terms
 A term ends when COMMAND exits, whatever its exit code, or when the lease is lost or
