@@ -339,9 +339,9 @@ func (c *child) verdict(e ending) error {
 	case e.err != nil:
 		return &exitError{exitInternal, e.err}
 	case e.Cut && c.fixed:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another can hold it", shown(c.name), c.ttl)}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another process can hold it", shown(c.name), c.ttl)}
 	case e.Cut:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another process can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
 		c.app.tell(onError, c.name, 0, "%s", unconfirmed(e.released, e.left))
 	}
