@@ -100,12 +100,9 @@ func (r *request) applyOwn(name string) {
 }
 
 // DoAll is [Locker.Do] for several resources. It acquires them as [Locker.AcquireAll] does and
-// calls fn with a context that ends when any of the leases or ctx ends. It releases all of them,
-// even if fn panics, and returns the joined errors of fn and of the releases. If any lease ended
-// before fn did, the error matches [ErrLost], even if fn returned nil: roll back. After any other
-// error of a release its outcome is unknown.
-//
-// Inside fn, [AllFromContext] returns the leases, for their tokens.
+// calls fn with a context that ends when any of the leases or ctx ends. The error matches [ErrLost]
+// if any lease ended before fn did: roll back. Inside fn, [AllFromContext] returns the leases, for
+// their tokens.
 func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
 	all, err := l.AcquireAll(ctx, names, opts...)
 	if err != nil {
@@ -399,8 +396,7 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 // leasesKey is the context key of the innermost Leases.
 type leasesKey struct{}
 
-// AllFromContext returns the innermost Leases that ctx belongs to. The context of a callback of
-// DoAll belongs to its Leases, as does [Leases.Context], and so do contexts derived from them.
+// AllFromContext is [FromContext] for the Leases of a callback of DoAll or of [Leases.Context].
 func AllFromContext(ctx context.Context) (*Leases, bool) {
 	ls, ok := ctx.Value(leasesKey{}).(*Leases)
 	return ls, ok

@@ -24,10 +24,9 @@
 // all earlier ones of its resource. The page of each engine lists the exceptions.
 //
 // Release reports what is known: released (nil), lost before ([ErrLost]), or unknown (any other
-// error). [ErrReleased] means that an earlier call has returned one of the first two. Within
-// [Options.HandOver] of a grant it may hand the lease to a waiter in the same process. Within
-// [Options.Keep] of the engine's last confirmation it may keep the lease for the next call. In both
-// cases it returns nil without asking the engine.
+// error). [ErrReleased] means that an earlier call has returned one of the first two. A lease may
+// stay in the process, for a waiter or for the next call ([Options.HandOver], [Options.Keep]). Then
+// Release returns nil without asking the engine.
 //
 // A call that fails leaves neither a lock nor a place in a queue. If it cannot reach the engine to
 // clean up, what is left ends with its TTL. If an answer is lost, the next attempt of the same call

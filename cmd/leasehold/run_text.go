@@ -69,8 +69,8 @@ run again too soon or, with
 Without -n and -w there is no limit. Both limit the whole time until NAME is held,
 connecting included. A store that does not answer is given up after 3 to 10 s, depending
 on the engine. With -n it gets at most 2 s, with -w at most TIME or 2 s, whichever is longer.
-The exit code is then 69. --ok-if-busy is for -n, -w and --once-per; without them,
-"leasehold run" never finds NAME busy. A TIME without a unit is in seconds: 2.5, 90s, 5m.
+The exit code is then 69. Without -n, -w and
+--once-per, NAME is never found busy. A TIME without a unit is in seconds: 2.5, 90s, 5m.
 
 If the store fails during the wait, "leasehold run" says why, keeps waiting, and says
 when the store answers again. On a terminal, unless TERM=dumb, the last line shows
@@ -166,9 +166,9 @@ COMMAND has these variables:
 COMMAND may exit with the same codes. -E and --lost-exit-code change 1 and 75; the others
 are fixed.
 
-When Ctrl-C ends COMMAND or a wait, "leasehold run" ends by SIGINT too. A shell shows
-that as 130 and stops its script, as with flock(1). The same happens if COMMAND catches
-SIGINT and exits with 130. With any other exit code the script continues.
+When Ctrl-C ends COMMAND or a wait, "leasehold run" ends by SIGINT too, and a shell stops
+its script, as with flock(1). The same happens if COMMAND catches SIGINT and exits with 130.
+With any other exit code the script continues.
 
 # Files and signals
 COMMAND inherits standard input, output and error, and all other open files. TERM, INT,
@@ -188,9 +188,8 @@ lease was lost, or --at-most was over, and COMMAND is gone; LEASEHOLD_LOST is th
 --on-wanted runs beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that
 they wait for.
 
-Renewals, the end of COMMAND and the release do not wait for hooks. Only "leasehold run"
-waits for them, before it exits. Hooks do not change its exit code; if one fails,
-standard error says so. The lock does not cover hooks, so they must not write what it
+Only the exit of "leasehold run" waits for hooks. They do not change its exit code; if one
+fails, standard error says so. The lock does not cover hooks, so they must not write what it
 guards. If "leasehold run" is killed, they keep running, and no more are started.
 
 # Metrics
@@ -208,10 +207,8 @@ once, and COMMAND runs all the same.
 "leasehold run" writes nothing to standard output. With --json an error is one JSON
 object on standard error. So are the events "warning" and "recovered" of a wait.
 
-With -v each line has the time. There are lines for the store and what is wrong with it,
-the wait and who holds NAME, the grant, failed renewals and the release. Others who wait,
---yield and what COMMAND has left running have lines too. With -v and --json each line is
-an object with "time", "event" and "text". Events are store, warning, waiting, recovered, acquired,
+With -v each event has a line with the time. With -v and --json the line is an object with
+"time", "event" and "text". Events are store, warning, waiting, recovered, acquired,
 renewal_failed, wanted, ending, exited, released and error.`
 
 const runExample = `  leasehold run backup -- ./backup.sh
