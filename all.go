@@ -100,12 +100,9 @@ func (r *request) applyOwn(name string) {
 }
 
 // DoAll is [Locker.Do] for several resources. It acquires them as [Locker.AcquireAll] does and
-// calls fn with a context that ends when any of the leases or ctx ends. It releases all of them,
-// even if fn panics, and returns the joined errors of fn and of the releases. If any lease ended
-// before fn did, the error matches [ErrLost], even if fn returned nil: roll back. After any other
-// error of a release its outcome is unknown.
-//
-// Inside fn, [AllFromContext] returns the leases, for their tokens.
+// calls fn with a context that ends when any of the leases or ctx ends. The error matches [ErrLost]
+// if any lease ended before fn did: roll back. Inside fn, [AllFromContext] returns the leases, for
+// their tokens.
 func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
 	all, err := l.AcquireAll(ctx, names, opts...)
 	if err != nil {
@@ -399,8 +396,7 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 // leasesKey is the context key of the innermost Leases.
 type leasesKey struct{}
 
-// AllFromContext returns the innermost Leases that ctx belongs to: in a callback of DoAll, or
-// derived from [Leases.Context].
+// AllFromContext is [FromContext] for the Leases of a callback of DoAll or of [Leases.Context].
 func AllFromContext(ctx context.Context) (*Leases, bool) {
 	ls, ok := ctx.Value(leasesKey{}).(*Leases)
 	return ls, ok
@@ -452,8 +448,8 @@ func (ls *Leases) Lease(name string) *Lease {
 	return nil
 }
 
-// Context ends as soon as any of the leases does, with that lease's cause. Otherwise it is like
-// the context of a Lease: it belongs to the holder of each of the resources.
+// Context ends as soon as any of the leases does, with that lease's cause. In all else it is like
+// the context of a Lease, for each of the resources: see [ErrDeadlock] and [Reentrant].
 func (ls *Leases) Context() context.Context { return ls.ctx }
 
 // Deadline returns the first of the leases' deadlines.

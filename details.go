@@ -12,7 +12,7 @@ import (
 )
 
 // Details say who holds a resource or waits for it, and why. They are for people, and nothing
-// verifies them. Engines keep them in the note, which is limited to [driver.MaxNote] bytes.
+// verifies them. Engines keep them together, in at most [driver.MaxNote] bytes.
 type Details struct {
 	Host    string            // name of the machine
 	User    string            // user of the program, or the person who holds the lease
@@ -66,10 +66,12 @@ func WithDetails(d Details) Option {
 	}
 }
 
-// Details returns the details of the holder. If the note has none, it is their Text.
+// Details returns the details of the holder. If the engine keeps only a plain text, that is their
+// Text.
 func (h Holder) Details() Details { return detailsOf(h.note, h.Note) }
 
-// Details returns the details of the waiter. If the note has none, it is their Text.
+// Details returns the details of the waiter. If the engine keeps only a plain text, that is their
+// Text.
 func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
 
 // detailsOf reads a note as an engine keeps it, or else what was shown of one.

@@ -73,9 +73,9 @@ func (c leaseContext) Value(key any) any {
 // Name returns the name of the resource.
 func (le *Lease) Name() string { return le.hold.req.Resource }
 
-// Token returns the fencing token. It is greater than the token of every earlier lease of the
-// resource, and never changes. It is 0 on an engine without fencing. Send it with each write, so
-// that the resource can refuse smaller ones.
+// Token returns the fencing token, which never changes. It is greater than the token of every
+// earlier lease of the resource; the engine's page lists the exceptions. It is 0 on an engine
+// without fencing. Send it with each write, so that the resource can refuse smaller ones.
 func (le *Lease) Token() uint64 { return le.token }
 
 // Owner returns the secret that identifies the grant at the engine. Anyone who knows it can
@@ -168,10 +168,10 @@ func (le *Lease) live() error {
 // [Options.HandOver] of its grant, and kept only within [Options.Keep] of the engine's last
 // confirmation.
 //
-// Release returns [ErrLost] if the lease had ended before, so that another may have held the
-// resource meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After
-// any other error the outcome is unknown: the resource is free no later than a TTL from now, and
-// Release may be called again.
+// Release returns [ErrLost] if the lease had ended before, so that another process may have held
+// the resource meanwhile: roll back. It returns [ErrReleased] if an earlier call has returned nil
+// or ErrLost. After any other error the outcome is unknown: the resource is free no later than a
+// TTL from now, and Release may be called again.
 func (le *Lease) Release(ctx context.Context) error {
 	return le.wrap("release", le.release(ctx))
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// SetNote replaces the note that others see for this lease, for example with the progress or the
-// result of the work. All other [Details] stay. With [AtLeast] the last note stays until that
-// time is over, as the record of a finished job.
+// SetNote replaces the Text of the lease's [Details], for example by the progress or the result of
+// the work. All other fields stay. With [AtLeast] the last note stays until that time is over, as
+// the record of a finished job.
 //
 // SetNote returns nil if the engine shows the note, and [ErrLost] or [ErrReleased] if the lease
 // is over. It returns [ErrUnsupported] if the engine cannot change notes, and [ErrInvalidOption]

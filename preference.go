@@ -10,8 +10,8 @@ import (
 
 // Preference sets the rank of a candidate in [Locker.Lead]. When a candidate of higher preference
 // waits, a leader with a Preference steps down: its context ends with the cause [ErrOutranked]. If
-// another candidate with a Preference is granted the lease meanwhile, it gives the lease up before
-// its callback begins. Only here is the order of the queue not kept. A new version that is being
+// a third candidate, with a Preference below that one's, is granted the lease first, it gives it up
+// before its callback begins. This overrides the order of the queue. A new version that is being
 // rolled out can use its build number, for example.
 //
 // n is at least -1,000,000,000 and at most 1,000,000,000. A candidate without Preference has 0; as a

@@ -10,8 +10,9 @@ import (
 // leaseKey is the context key of the innermost lease.
 type leaseKey struct{}
 
-// FromContext returns the innermost lease that ctx belongs to: in a callback of Do, or derived
-// from [Lease.Context]. A function called inside Do gets its token this way.
+// FromContext returns the innermost lease that ctx belongs to. The context of a callback of Do or
+// Lead belongs to its lease, as does [Lease.Context], and so do contexts derived from them. A
+// function called inside Do gets its token this way.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	le, ok := ctx.Value(leaseKey{}).(*Lease)
 	return le, ok

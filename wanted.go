@@ -12,11 +12,11 @@ func Yields() Option { return func(r *request) { r.yields = true } }
 // again behind those who wait. Without [Yields] the channel is nil, and never closes.
 //
 // The channel closes once. It stays open for a call that does not wait, such as TryAcquire. The
-// exception is a TryAcquire of another process that queues briefly because the lease may merely be
-// kept, see [Options.Keep]. The channel may be closed from the beginning, and the call that waits
-// may have given up meanwhile. The lease stays held, whether its holder looks at the channel or
-// not. Engines with Recalls in their [driver.Features] report a waiter of another process promptly,
-// all others with the next renewal.
+// exception is a TryAcquire of another process that queues briefly because of [Options.Keep]. The
+// channel may be closed from the beginning, and the call that waits may have given up meanwhile.
+// The lease stays held, whether its holder looks at the channel or not. Engines with Recalls in
+// their [driver.Features] report a waiter of another process promptly, all others with the next
+// renewal.
 func (le *Lease) Wanted() <-chan struct{} {
 	if le.wanted == nil {
 		return nil

@@ -1,8 +1,8 @@
 // Package fence guards writes with fencing tokens, on the side of the resource.
 //
-// A lease cannot stop a process that was paused between its check and its write: when it
-// continues, another may hold the lease. So the resource that is written to records the greatest
-// token it has seen and refuses smaller ones, atomically with the write.
+// A lease cannot stop a process that was paused between its check and its write: when it continues,
+// another process may hold the lease. So the resource that is written to records the greatest token
+// it has seen and refuses smaller ones, atomically with the write.
 package fence
 
 import (

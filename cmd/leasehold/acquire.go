@@ -46,14 +46,14 @@ terminal.
 
 # Waiting
 -n and -w limit everything until NAME is held, connecting included. A store that does not
-answer has 2 s with -n, and with -w TIME or 2 s, whichever is longer. Otherwise it has 3
-to 10 s, depending on the engine. Then the exit code is 69. If holders give different
-numbers with --limit, the smallest counts, and standard error warns of it.
+answer is given up after 3 to 10 s, depending on the engine. With -n it gets at most 2 s,
+with -w at most TIME or 2 s, whichever is longer. The exit code is then 69. If holders give
+different numbers with --limit, the smallest counts, and standard error warns of it.
 
 # Exit codes
   1      NAME is busy
   64     wrong usage
-  69     the store is unreachable
+  69     the store is unreachable, read-only or full
   70     internal error
   77     the store denies access
   128+n  signal n ended the wait`,
@@ -123,7 +123,7 @@ func newRenewCommand(a *app) *cobra.Command {
 is as from "leasehold acquire". Its token is larger than the one that acquire printed,
 and stays the same from one renewal to the next. Use it for all later writes: a resource
 that has seen it refuses the first one. Exit code 75 means that the lease has ended, and
-that another may hold NAME.
+that another process may hold NAME.
 
 OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
 		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
@@ -142,7 +142,7 @@ OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`
 			return renew(cmd.Context(), a, args[0], owner, length)
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	cmd.Flags().Var(&ttl, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	return cmd
 }
 

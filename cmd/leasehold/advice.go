@@ -23,7 +23,7 @@ func (a *app) advice(err error) string {
 	case errors.Is(err, leasehold.ErrBusy):
 		return "Wait longer with --wait TIME"
 	case errors.Is(err, leasehold.ErrLost):
-		return "The lease is over, and another may hold the lock: undo what it guarded, or acquire it again"
+		return "The lease is over, and another process may hold the lock: undo what it guarded, or acquire it again"
 	case errors.Is(err, leasehold.ErrTooHeavy):
 		return "No release makes room for it. Ask for less with --weight, or see who has set a limit: leasehold limit NAME"
 	case errors.Is(err, driver.ErrCorrupt):

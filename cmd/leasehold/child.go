@@ -72,8 +72,8 @@ func newChild(a *app) child {
 
 func (c *child) addFlags(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // what follows COMMAND is COMMAND's
-	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default TTL/5, max 10s)")
-	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` with $SHELL, or /bin/sh")
+	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default min(TTL/5, 10s))")
+	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` in $SHELL or /bin/sh, without -- COMMAND")
 }
 
 // parse takes NAME and COMMAND from the arguments. Flags may stand on both sides of NAME.
@@ -339,9 +339,9 @@ func (c *child) verdict(e ending) error {
 	case e.err != nil:
 		return &exitError{exitInternal, e.err}
 	case e.Cut && c.fixed:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another can hold it", shown(c.name), c.ttl)}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another process can hold it", shown(c.name), c.ttl)}
 	case e.Cut:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another process can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
 		c.app.tell(onError, c.name, 0, "%s", unconfirmed(e.released, e.left))
 	}

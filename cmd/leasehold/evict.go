@@ -26,9 +26,9 @@ func newEvictCommand(a *app) *cobra.Command {
 		Use:   "evict --owner OWNER --reason TEXT [flags] NAME",
 		Short: "End a holder's lease by force",
 		Long: `End the lease of a holder that hangs. The next holder gets a larger token. The
-evicted holder learns of it at its next renewal at the latest, and "leasehold run" then
-ends its command. Until then it may still act: only writes that check the token are
-safe at once.
+evicted holder learns of it at its next renewal or release at the latest. "leasehold run"
+then ends its command, but --once-per renews nothing and may learn of it only at the end.
+Until then the holder may still act: only writes that check the token are safe at once.
 
 OWNER is what "leasehold show" prints, or the whole owner. On a terminal the command
 asks first; elsewhere it needs --yes. Exit codes: 75 OWNER does not hold NAME, 64 no
@@ -150,7 +150,7 @@ func (e *eviction) print(a *app, h leasehold.Holder) error {
 	v := evictedView{e.name, h.Owner.String(), h.Token, true}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "evicted %s from %s\n", v.Owner, shown(v.Name))
-		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal at the latest.\n", v.Token)
+		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal or release at the latest.\n", v.Token)
 	})
 }
 

@@ -70,13 +70,13 @@ type claimFlags struct {
 func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	f.set, f.ttl, f.began = set, span(ttl), time.Now()
 	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once if NAME is busy")
-	set.VarP(&f.wait, "wait", "w", "wait at most `TIME`: 2.5, 90s or 5m (default no limit)")
+	set.VarP(&f.wait, "wait", "w", "wait at most `TIME`: seconds, or 5m (default no limit)")
 	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
 	set.IntVar(&f.slots, "slots", 0, "the same as --limit `N`")
-	set.StringArrayVar(&f.limit.texts, "limit", nil, "share NAME; all who share it use at most `N`")
+	set.StringArrayVar(&f.limit.texts, "limit", nil, "let at most `N` hold NAME at once (see --weight)")
 	set.StringArrayVar(&f.weight.texts, "weight", nil, "use `W` of the limit (default 1)")
-	set.Var(&f.ttl, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	set.Var(&f.ttl, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	f.detailFlags.add(set, "holds NAME")
 	addFlock(set, &f.alone)
 }

@@ -50,16 +50,7 @@ func sections(cmd *cobra.Command) (all []section) {
 func writeHelp(w io.Writer, cmd *cobra.Command, width int, full bool) {
 	width = min(width, helpWidth)
 	all := sections(cmd)
-	shown := all
-	if !full {
-		shown = all[:1]
-	}
-	for _, s := range shown {
-		if s.title != "" {
-			fmt.Fprintf(w, "%s\n", strings.ToUpper(s.title))
-		}
-		fmt.Fprintf(w, "%s\n", fillText(s.text, width))
-	}
+	fmt.Fprintf(w, "%s\n", fillText(all[0].text, width))
 	fmt.Fprintln(w, hanging("Usage:", len("Usage: "), usageLine(cmd), width))
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
@@ -81,6 +72,11 @@ func writeHelp(w io.Writer, cmd *cobra.Command, width int, full bool) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintln(w, hanging("", 0, line, width))
+	}
+	if full {
+		for _, s := range all[1:] {
+			fmt.Fprintf(w, "\n%s\n%s", strings.ToUpper(s.title), fillText(s.text, width))
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign again when the term is
 over, until a signal ends it. Start it on every machine that may lead: one of them
 runs COMMAND. If that machine dies, the next one leads once the lease is over. If only
-"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left.
+"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left. On
+ZooKeeper and Redlock it then leads once the lease is over.
 
 # Terms
 A term ends when COMMAND exits, whatever its exit code, or when the lease is lost or
@@ -57,7 +58,7 @@ and "leasehold lead" ends when COMMAND has exited; only then another leads.
   N      COMMAND's own, if it exits after a signal
   128+n  signal n ended the campaign
   64     wrong usage
-  69     the store is unreachable at the start
+  69     the store is unreachable, read-only or full at the start
   70     internal error
   77     the store denies access at the start
   126    COMMAND cannot be run
@@ -113,7 +114,7 @@ func newLeadCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	l.addFlags(flags)
-	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	flags.IntVar(&l.rank, "preference", 0, "step down while a candidate of more than `N` waits")
 	l.about.add(flags, "leads")
 	return cmd

@@ -20,11 +20,11 @@ type period struct {
 }
 
 func (p *period) addFlags(flags *pflag.FlagSet) {
-	flags.Var(&p.atLeast, "at-least", "keep NAME held for at least `TIME` from the start")
-	flags.Var(&p.oncePer, "once-per", "run COMMAND at most once per `PERIOD`, such as 24h")
+	flags.Var(&p.atLeast, "at-least", "keep NAME held for at least `TIME` after the grant")
+	flags.Var(&p.oncePer, "once-per", "run COMMAND once per `PERIOD`, such as 24h")
 	flags.Var(&p.atMost, "at-most", "end COMMAND within `TIME` (default 9/10 of PERIOD)")
 	flags.BoolVar(&p.retry, "retry-on-failure", false, "let a COMMAND that failed run again within PERIOD")
-	flags.StringVar(&p.key, "key", "", "lock `NAME` (instead of the argument)")
+	flags.StringVar(&p.key, "key", "", "lock `NAME`; the arguments are then only COMMAND")
 }
 
 // ttl returns the most that the lease may last without a renewal, and the flag that sets it.

@@ -41,7 +41,7 @@ has no reservations.
 # Exit codes
   1   NAME is busy
   64  wrong usage
-  69  the store is unreachable
+  69  the store is unreachable, read-only or full
   77  the store denies access`,
 		Example:           "  leasehold reserve deploy --reason 'migrating the database'\n  leasehold reserve deploy --reason 'release freeze' --for 48h --wait 10m",
 		Args:              argNames("NAME"),

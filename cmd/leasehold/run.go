@@ -51,7 +51,7 @@ func newRunCommand(a *app) *cobra.Command {
 	r.claim.add(flags, leasehold.DefaultTTL)
 	flags.StringArrayVar(&r.also, "also", nil, "hold `NAME2` too, all or nothing; repeatable")
 	flags.IntVarP(&r.busyCode, "busy-exit-code", "E", exitBusy, "exit with `N` if NAME is busy")
-	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "exit with 0, silently, if NAME is busy")
+	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "if NAME is busy, exit with 0 (-n, -w, --once-per)")
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` if the lease was lost")
 	flags.StringVar(&r.metricsFile, "metrics-file", "", "write metrics for Prometheus to `FILE`")
 	flags.StringVar(&r.yieldName, "yield", "", "send `SIGNAL` to COMMAND when others wait for NAME")

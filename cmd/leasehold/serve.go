@@ -30,7 +30,7 @@ over one shared store; none of them keeps anything that matters. The store "memo
 the memory of this process, and is gone with it.
 
 With --history FILE, what happened is still known after a restart. The file belongs to this
-instance alone. A bound of 0 is none.
+instance alone. A 0 for --history-keep or --history-size sets no bound.
 
 Certificates, the --access file and webhook secrets are read again when they change. Port 0 of
 --listen is a free port.
@@ -108,7 +108,7 @@ Limits: rate`},
 	flags.StringVar(&s.clientCA, "client-ca", "", "verify client certificates with the CAs in `FILE`")
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
 	flags.StringVar(&s.user, "proxy-user", "", "a reverse proxy names who has signed in, in `HEADER`")
-	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of that proxy, as `CIDR`")
+	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of the proxy of --proxy-user, as `CIDR`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
 	s.history.add(flags)

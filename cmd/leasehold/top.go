@@ -201,7 +201,7 @@ func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) stri
 	}
 	switch err := locks.Evict(ctx, e.name, e.holder.Owner.Reveal(), e.reason); {
 	case err == nil:
-		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal at the latest", e.holder.Owner, shown(e.name))
+		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal or release at the latest", e.holder.Owner, shown(e.name))
 	case errors.Is(err, leasehold.ErrLost):
 		return fmt.Sprintf("%s did not hold %s any more", e.holder.Owner, shown(e.name))
 	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied), errors.Is(err, driver.ErrReadOnly):

@@ -54,7 +54,7 @@ func newWaitCommand(a *app) *cobra.Command {
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 	}
-	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: 2.5, 90s or 5m (default no limit)")
+	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: seconds, or 5m (default no limit)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		if cmd.Flags().Changed("wait") {

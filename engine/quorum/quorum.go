@@ -2,8 +2,8 @@
 // more than half of them grant it. Over N independent Redis servers this is the Redlock
 // algorithm, with fencing tokens added.
 //
-// A minority of the nodes may be down, hung or cut off. A quorum cannot survive a node that
-// forgets a grant while it still counts: see the amnesia guard of the driver behind it.
+// A minority of the nodes may be down, hung or cut off. A quorum cannot survive a node that forgets
+// a grant while it still counts: see Options.MinUptime of package redislock.
 package quorum
 
 import (
