@@ -13,15 +13,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A sender answers requests, alone and together, when it is told to.
+// A sender answers requests, alone and in batches, when the test lets it.
 type sender struct {
 	batcher
 	mu    sync.Mutex
-	alone []string   // guarded by mu; the names that were sent so
-	sent  [][]string // guarded by mu; those of each batch
+	alone []string   // guarded by mu; names that were sent alone
+	sent  [][]string // guarded by mu; names of each batch
 	hold  chan struct{}
 	fail  error
-	over  map[string]int64 // what a batch says of a name, in place of 7
+	over  map[string]int64 // the fence of a name in a batch, if it is not 7
 }
 
 func newSender() *sender {
@@ -53,7 +53,7 @@ func (s *sender) told(ctx context.Context) error {
 	}
 }
 
-// want asks for a name, and tells what came of it.
+// want sends a request for a name. It returns a function that waits for the answer.
 func (s *sender) want(ctx context.Context, name string) (answer func() (int64, error)) {
 	var fence int64
 	var err error
@@ -73,7 +73,7 @@ func (s *sender) want(ctx context.Context, name string) (answer func() (int64, e
 	return func() (int64, error) { <-done; return fence, err }
 }
 
-// busy has as many on their way as go alone.
+// busy puts as many requests in flight as may go alone.
 func (s *sender) busy(ctx context.Context) {
 	for i := range fewAlone {
 		s.want(ctx, fmt.Sprint("few", i))
@@ -91,7 +91,8 @@ func TestFewGoAlone(t *testing.T) {
 	})
 }
 
-// After a large batch, all who come again share a statement but for one. After a small one, few go alone again.
+// After a large batch, all but one of the next requests share a statement. After a small one, a few
+// go alone again.
 func TestOneGoesAloneAfterALargeBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -115,7 +116,8 @@ func TestOneGoesAloneAfterALargeBatch(t *testing.T) {
 	})
 }
 
-// Those who come while others are on their way share a statement, which waits for the first of them no longer than a moment.
+// Requests that come while others are in flight share a statement, which waits for them only for a
+// moment.
 func TestManyShareAStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -130,7 +132,7 @@ func TestManyShareAStatement(t *testing.T) {
 		if len(s.sent) != 1 || len(s.sent[0]) != 2 {
 			t.Fatalf("%v after others hang, %q were sent", time.Since(start), s.sent)
 		}
-		c := s.want(t.Context(), "c") // behind a batch that hangs, too
+		c := s.want(t.Context(), "c") // also behind a batch that hangs
 		time.Sleep(batchPause)
 		synctest.Wait()
 		if len(s.sent) != 2 {
@@ -148,7 +150,7 @@ func TestManyShareAStatement(t *testing.T) {
 	})
 }
 
-// When one that went alone has its answer, those who wait are sent at once.
+// When a request that went alone is answered, the next batch is sent at once.
 func TestBatchLeavesWithAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -187,7 +189,7 @@ func TestAnswersOfABatch(t *testing.T) {
 			time.Sleep(batchPause)
 			synctest.Wait()
 			s.fail = test.fail
-			s.hold <- struct{}{} // the batch, or one of those that went before
+			s.hold <- struct{}{} // the batch, or one of the earlier requests
 			for range fewAlone {
 				s.hold <- struct{}{}
 			}
@@ -205,7 +207,7 @@ func TestAnswersOfABatch(t *testing.T) {
 	}
 }
 
-// Who cannot wait for the answer leaves: what was asked for may come later.
+// A caller that cannot wait leaves. Its request may still be served.
 func TestBatchIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -220,8 +222,9 @@ func TestBatchIsLeft(t *testing.T) {
 	})
 }
 
-// Where joining does not change the row, a grant to the only one who waits keeps newcomers away for as long as before: another
-// may have joined since the places were read. Where joining changes it, the grant lets them in.
+// If a join does not change the row, a grant to the only known waiter keeps newcomers away as long
+// as before. Another may have joined since the places were read. If a join changes the row, the
+// grant lets newcomers in.
 func TestGrantToTheLastWaiter(t *testing.T) {
 	t.Parallel()
 	for _, joins := range []bool{false, true} {
@@ -251,13 +254,14 @@ func TestGrantToTheLastWaiter(t *testing.T) {
 	}
 }
 
-// A release that shares a statement is believed only where the rows tell: what another has taken or locked since tells nothing.
+// A release in a batch succeeds only if the rows prove it. A row that another has taken or locked
+// since proves nothing.
 func TestSharedReleaseIsToldApart(t *testing.T) {
 	t.Parallel()
 	all := []request{{Name: "ended", Owner: "me", Fence: 7}, {Name: "held", Owner: "me", Fence: 8}, {Name: "locked", Owner: "me", Fence: 9}}
 	for _, test := range []struct {
 		name string
-		rows int // that giveAll has written
+		rows int // written by giveAll
 		err  error
 		want map[string]int64
 	}{
