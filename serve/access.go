@@ -76,7 +76,7 @@ var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}, By: wire.
 // ErrUnknownClient means that a request has neither a known token nor a known certificate.
 // ErrWrongToken means that its token is unknown.
 var (
-	ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+	ErrUnknownClient = errors.New("the access token or certificate is missing or unknown")
 	ErrWrongToken    = fmt.Errorf("%w: the token is wrong", ErrUnknownClient)
 )
 

@@ -45,7 +45,7 @@ func reset(ctx context.Context, a *app, name string) error {
 
 type resetView struct {
 	Name  string `json:"name"`
-	Reset bool   `json:"reset" about:"whether it was kept until now"`
+	Reset bool   `json:"reset" about:"whether a finished job still kept others out"`
 }
 
 // endKept ends all that keeps name without an owner, one after the other. The engine looks

@@ -268,7 +268,7 @@ func secondsText(s float64) string {
 func writeState(w io.Writer, v stateView) {
 	switch {
 	case len(v.Holders) > 0 && lingers(v):
-		fmt.Fprintf(w, "%s is done, kept%s\n\n", shown(v.Name), v.until())
+		fmt.Fprintf(w, "%s is done, not free%s\n\n", shown(v.Name), cmp.Or(v.until(), " yet"))
 	case v.state() == "reserved":
 		fmt.Fprintf(w, "%s is reserved%s\n\n", shown(v.Name), v.until())
 	case len(v.Holders) > 0:
