@@ -200,8 +200,10 @@ func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change
 // save writes a resource unless it is no longer what was read.
 func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	c := r.encode()
-	if d.texts.join == "" && len(r.places) > 0 { // who joins does not change the row: somebody may have come since it was read
-		c.crowd = max(c.crowd, r.crowd)
+	if d.texts.join == "" {
+		// Who joins does not change the row. Somebody may have come since it was read, and left it as it is because
+		// newcomers were refused for some time to come.
+		c.crowd = max(c.crowd, min(r.crowd, int64(r.now)+record.Micros(placeTTL)))
 	}
 	text, args := d.texts.save, []any{r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev}
 	if r.recall != 0 && d.texts.asking.save != "" {
