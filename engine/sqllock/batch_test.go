@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // A sender answers requests, alone and in batches, when the test lets it.
@@ -222,34 +223,48 @@ func TestBatchIsLeft(t *testing.T) {
 	})
 }
 
-// If a join does not change the row, a grant to the only known waiter keeps newcomers away as long
-// as before. Another may have joined since the places were read. If a join changes the row, the
-// grant lets newcomers in.
-func TestGrantToTheLastWaiter(t *testing.T) {
+// If a join does not change the row, a write after which nobody is known to wait keeps newcomers
+// away as long as before, but not longer than places last: another may have joined since the places
+// were read. If a join changes the row, the write lets newcomers in.
+func TestNewcomersAfterTheLast(t *testing.T) {
 	t.Parallel()
-	for _, joins := range []bool{false, true} {
-		var crowd any
-		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
-			switch text {
-			case d.texts.state:
-				r := rowOf("x")
-				r[0][12], r[0][13] = int64(5000), `[[7, "me", 0, 0, 1000000, "", 9000000]]`
-				return r, nil
-			case d.texts.save:
-				crowd = args[6].Value
-				return [][]sqldriver.Value{{int64(4)}}, nil
-			}
-			return nil, nil
-		})
-		if !joins {
-			d.texts.join = ""
-		}
-		err := d.changeFor(t.Context(), "x", true, func(r *row) bool {
+	const late = 1000 + int64(placeTTL/time.Microsecond)
+	for name, last := range map[string]struct {
+		before int64 // until when newcomers are refused
+		claims []record.Claim
+		places string
+		does   func(r *row) bool
+		after  int64 // where joining does not change the row
+	}{
+		"waiter is granted": {5000, nil, `[[7, "me", 0, 0, 1000000, "", 9000000]]`, func(r *row) bool {
 			a, changed := r.try(&driver.Request{Owner: "me", TTL: time.Second})
 			return a.Granted && changed
-		})
-		if want := map[bool]int64{false: 5000, true: 0}[joins]; err != nil || crowd != want {
-			t.Errorf("joining changes the row %v: %v, newcomers are refused until %v; want %v", joins, err, crowd, want)
+		}, 5000},
+		"sharer leaves":      {5000, []record.Claim{one("me", shared, record.Holding, 5000)}, "[]", func(r *row) bool { return r.Release("me") == nil }, 5000},
+		"long sharer leaves": {2 * late, []record.Claim{one("me", shared, record.Holding, 2*late)}, "[]", func(r *row) bool { return r.Release("me") == nil }, late},
+	} {
+		for _, joins := range []bool{false, true} {
+			var crowd any
+			d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				switch text {
+				case d.texts.state:
+					r := rowOf("x", last.claims...)
+					r[0][12], r[0][13] = last.before, last.places
+					return r, nil
+				case d.texts.save:
+					crowd = args[6].Value
+					return [][]sqldriver.Value{{int64(4)}}, nil
+				}
+				return nil, nil
+			})
+			want := int64(0)
+			if !joins {
+				d.texts.join, want = "", last.after
+			}
+			err := d.changeFor(t.Context(), "x", true, last.does)
+			if err != nil || crowd != want {
+				t.Errorf("%s, joining changes the row %v: %v, newcomers are refused until %v; want %v", name, joins, err, crowd, want)
+			}
 		}
 	}
 }

@@ -200,8 +200,10 @@ func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change
 // save writes a resource unless it has changed since it was read.
 func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	c := r.encode()
-	if d.texts.join == "" && len(r.places) > 0 { // a join does not change the row: a place may have come since it was read
-		c.crowd = max(c.crowd, r.crowd)
+	if d.texts.join == "" {
+		// A join does not change the row. A place may have come since it was read, and left the row as it was
+		// because newcomers were refused for some time to come.
+		c.crowd = max(c.crowd, min(r.crowd, int64(r.now)+record.Micros(placeTTL)))
 	}
 	text, args := d.texts.save, []any{r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev}
 	if r.recall != 0 && d.texts.asking.save != "" {
