@@ -11,11 +11,11 @@ import (
 
 // A wait has the data of a place that is not granted yet. Driver.mu guards all fields.
 type wait struct {
-	watch int           // which watch hears since before those ahead were read; 0: none
+	watch int           // the watch that has reported everything since those ahead were read; 0: none
 	wake  chan struct{} // closed when Try may bring news; nil: nobody waits
 }
 
-// listen is called before those ahead are read. Requires Driver.mu.
+// listen must be called before those ahead are read. Requires Driver.mu.
 func (p *place) listen() {
 	if !p.listens && p.claim.req.Queue {
 		p.listens = true
@@ -49,7 +49,7 @@ func (w *watch) hears(since int) bool { return w.live && since == w.begun }
 // waitFor makes p wait for those ahead in a queue that was read by a call that started then. It
 // returns a channel that closes when Try may bring news. Requires Driver.mu.
 func (p *place) waitFor(seen look, started boottime.Instant) <-chan struct{} {
-	p.wakeUp() // whoever waits for an earlier one: nobody, or another claim of its owner
+	p.wakeUp() // an earlier channel may have a caller, of another claim of the same owner
 	p.wait.wake = make(chan struct{})
 	wake := p.wait.wake
 	if p.listens && p.d.watch.hears(p.wait.watch) {
@@ -67,7 +67,7 @@ func (p *place) ahead() int {
 		return -1
 	}
 	i, _ := slices.BinarySearchFunc(l.queue, p.rev, func(e entry, rev int64) int { return cmp.Compare(e.rev, rev) })
-	for ; i < len(l.queue) && l.queue[i].rev == p.rev; i++ { // another client may make several at once
+	for ; i < len(l.queue) && l.queue[i].rev == p.rev; i++ { // another client may make several keys at one revision
 		if l.queue[i].key == p.key {
 			return i
 		}
@@ -75,15 +75,15 @@ func (p *place) ahead() int {
 	return -1
 }
 
-// stays refuses a place that a recent read has shown behind others. nil: read them. Requires
-// Driver.mu.
+// stays refuses a place that a recent read has shown behind others. It returns nil if the queue
+// must be read. Requires Driver.mu.
 func (p *place) stays() *driver.Busy {
 	l, ahead := p.line, p.ahead()
 	if ahead < 1 || !p.known(l.queue[ahead]) || l.tooHeavy(l.queue[ahead]) || l.limit.unknown && ahead < len(l.holders()) {
 		return nil
 	}
 	busy := p.busy(l.queue[:ahead])
-	// One read at a time is enough, unless those who read learn nothing.
+	// One read at a time is enough, unless those reads fail.
 	if now := p.d.clock.Now(); now >= l.asked.Add(busy.Retry) || now >= l.from.Add(2*busy.Retry) {
 		return nil
 	}
