@@ -17,11 +17,11 @@ import (
 // A bucket describes the store's bucket. It is never changed.
 type bucket struct {
 	jetstream.KeyValue
-	ttls   bool          // it takes a TTL with each value
-	past   bool          // it keeps more of a key than the last value
-	maxAge time.Duration // it forgets what is older; 0: nothing
-	first  bool          // it numbers its messages from 1, as the next one of its name may
-	server string        // that alone has it; "": several have, or it is unknown
+	ttls   bool          // it supports a TTL for each value
+	past   bool          // it keeps more than the last value of a key
+	maxAge time.Duration // it forgets older values; 0: none
+	first  bool          // its messages are numbered from 1, as those of a new bucket of the same name may be
+	server string        // the only server that has it; "": several have it, or it is unknown
 }
 
 // repeats reports whether a number that was read may belong to another message by now, although the
