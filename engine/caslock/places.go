@@ -202,7 +202,7 @@ func (s *resource) placeVersion(id string) (_ Version, counts bool) {
 	return p.version, s.line.loaded && !p.peer.dead()
 }
 
-// hear returns when the line has seen a place with that number, and so all before it.
+// hear returns when the line has a place with that number, and so all places before it.
 func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	s.mu.Lock()
 	ch := make(chan struct{})

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// trailLength is the number of nonces in a record: its own and those of the writes before, newest
-// first. So a write is still found after a few others have written.
+// trailLength is the number of nonces in a record: its own and those of the writes before it,
+// newest first. So a write is still found after a few others have written.
 const trailLength = 16
 
 // newNonce returns a nonce that no other write has.

@@ -14,7 +14,7 @@ import (
 const (
 	// watchIdle is how long the watch continues when no waiter needs it.
 	watchIdle = 10 * time.Second
-	// watchBegin is how long a waiter waits for the watch to begin. If it does not hear in time,
+	// watchBegin is how long a waiter waits for the watch to begin. If it has not begun by then,
 	// the waiter asks again to keep its place.
 	watchBegin = time.Second
 	// watchLate is when a watch that has not begun is given up and another one begun.
@@ -193,7 +193,7 @@ func (w *watch) ended(err error) {
 	}
 }
 
-// errDeaf means that the watch does not hear. Waiters that need it wait.
+// errDeaf means that the watch has not begun. Waiters that need it wait.
 var errDeaf = fmt.Errorf("caslock: the watch does not hear yet: %w", driver.ErrNotYet)
 
 // session returns the session that hears.

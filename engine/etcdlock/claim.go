@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// waitTTL is the longest session of a key that waits: a process that died waiting
-	// delays those behind it by no more. Whoever asks for longer leases moves when granted.
+	// waitTTL is the longest TTL of a session for keys that wait. That bounds how long a process
+	// that died waiting delays those behind it. A claim with a longer TTL moves its key when it is
+	// granted.
 	waitTTL = 10 * time.Second
 	// lookAgain is how often the next in line looks by itself, in case the watch misses something.
 	// Others come back after a third of their place's TTL.
@@ -42,7 +43,7 @@ type claim struct {
 	hushed bool // guarded by Driver.mu; Release has begun: Wanted is not called any more
 }
 
-// errAgain makes Try begin again: the claim has another place, or the watch hears now.
+// errAgain makes Try start over: the claim has another place, or the watch is live now.
 var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
@@ -264,7 +265,7 @@ func (p *place) grant(ttl time.Duration) driver.Grant {
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(p.rev)}
 }
 
-// avoid gives up a key that somebody else has.
+// avoid gives up a key that another process has.
 func (c *claim) avoid(ctx context.Context, p *place) error {
 	if err := p.keepOut(ctx); err != nil {
 		return err
@@ -286,8 +287,8 @@ func (c *claim) refuse(p *place, all []entry) error {
 	return &driver.Busy{Retry: lookAgain, Holder: all[0].holder()}
 }
 
-// wait refuses a claim that has its place, by a read. It does not wait for the watch to begin: a
-// claim that was refused before is woken when the watch hears, to read again.
+// wait refuses a claim that has its place, by a read. It does not wait for the watch to begin: if
+// the watch was not live, the claim is woken to read again when it is.
 func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) error {
 	d := c.d
 	d.mu.Lock()

@@ -7,10 +7,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A line is the queue of one resource as a driver knows it: who was in it, by a read, and who has
-// left since, by the watch. All places of the resource share it, so that neither a deletion nor a
-// read costs work for each of them. Keys ahead of a place are known by their create revisions, and
-// none can come ahead later. Driver.mu guards all fields.
+// A line is the queue of one resource as a driver knows it: the keys that a read found, without
+// those whose deletion the watch has reported since. All places of the resource share it, so that
+// neither a deletion nor a read costs work for each of them. Keys ahead of a place are known by
+// their create revisions, and none can come ahead later. Driver.mu guards all fields.
 type line struct {
 	d      *Driver
 	places []*place // none of them is over
@@ -22,7 +22,7 @@ type line struct {
 	asked   boottime.Instant // when the last read was sent that may update the line
 	reads   int              // pending reads, which need the deletions meanwhile
 	heard   []deletion       // deletions since the first of these reads began
-	missed  int              // how often heard was full
+	missed  int              // how often the limit of heard was exceeded
 	freed   int64            // the last revision at which a key was deleted
 	limited int64            // the last revision at which the present watch has reported another limit
 
@@ -38,8 +38,8 @@ type deletion struct {
 	rev int64
 }
 
-// learn takes over a read that began at from, since which the watch hears. It wakes those who are
-// next. Requires Driver.mu.
+// learn takes over a read that began at from. The watch has reported everything since then. learn
+// wakes the places that are next. Requires Driver.mu.
 func (l *line) learn(watch int, from boottime.Instant, seen look) {
 	if seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // otherwise it is older than what the line has
 		l.watch, l.from, l.look = watch, from, seen

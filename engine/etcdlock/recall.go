@@ -11,9 +11,11 @@ import (
 )
 
 // A holder whose Request has Wanted is notified of the places behind its own. The watch of changes
-// reports the places that come and go while it is live. It is one watch for both, because their
-// order matters. A read reports the others: when the watch begins, when a place is granted that the
-// watch may not have heard all of, and with each renewal, in the same transaction. The next renewal
+// reports the places that come and go while it is live. One watch reports both, because their order
+// matters.
+//
+// A read reports the other places: when the watch begins, when a place is granted behind which the
+// watch may have missed some, and with each renewal, in the same transaction. The next renewal
 // reports what the watch misses.
 
 // asks reports whether a claim that has p wants to know that others wait. Requires Driver.mu.

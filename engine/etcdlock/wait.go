@@ -42,8 +42,8 @@ func (p *place) deaf() {
 	}
 }
 
-// hears reports whether the watch has reported everything since it was that one. Requires
-// Driver.mu.
+// hears reports whether the watch is live and has missed nothing since its begin number since.
+// Requires Driver.mu.
 func (w *watch) hears(since int) bool { return w.live && since == w.begun }
 
 // waitFor makes p wait for those ahead in a queue that was read by a call that started then. It
@@ -126,14 +126,14 @@ func (p *place) endWait() {
 	p.wait = wait{}
 }
 
-// isNext reports whether nothing is ahead: the place holds already, or the watch has said so. It is
-// certain when its key needs no reading.
+// isNext reports whether nothing is ahead, because the place holds already or the watch has said
+// so. sure reports that the place's key need not be read.
 //
-// The watch reports the place's own key too, in order, so the key was there when the last one ahead
-// left. From then on, as long as its session lives, only somebody who ends leases by force deletes
-// it. A keep-alive that was sent within the last moment has confirmed that the session lives for
-// the TTL. A new leader may answer a keep-alive although the end of the lease is decided, so the
-// TTL must not have passed since the key was found. Requires Driver.mu.
+// The watch also reports the place's own key, in order, so the key existed when the last one ahead
+// left. From then on, while its session lives, it is deleted only by force. A keep-alive that was
+// sent within the last moment has confirmed that the session lives for the TTL. A new leader may
+// answer a keep-alive although the end of the lease is decided, so the TTL must not have passed
+// since the key was found. Requires Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	ahead := p.ahead()
 	if ahead < 0 || ahead >= len(p.line.holders()) || p.line.limit.unknown && p.line.queue[ahead].mode() == driver.Shared {

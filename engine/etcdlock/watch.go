@@ -21,8 +21,8 @@ const (
 	// lastWordWithin bounds it when the revision is unknown. A server serves watches of the past
 	// only every 100 ms.
 	lastWordWithin = time.Second
-	// holdQuietly is how long a claim is held before it wants the watch. A claim that is held
-	// briefly need not hear of every other key.
+	// holdQuietly is how long a claim is held before it needs the watch. Claims that are held
+	// briefly are not worth the deletions of all other keys.
 	holdQuietly = 100 * time.Millisecond
 	// idleAfter is how long the watch outlives its last use.
 	idleAfter = 10 * time.Second
@@ -31,14 +31,17 @@ const (
 )
 
 // A watch reports keys below the prefix that are deleted, or also those that are put. It begins at
-// the present: the server's loop for watches that lag serves one that begins in the past, every 100
-// ms. A new read finds what happened before it hears.
+// the present, because the server serves a watch that begins in the past only every 100 ms, as one
+// that lags. A read then finds what happened before the watch was live.
 //
-// etcd's client resumes the watch after the last revision that it has heard of. If it cannot, as
-// after a compaction, the watch ends, and another begins. Its silence proves nothing. While the
-// member that carries it hangs, it looks as if nothing had happened, and a progress notification
-// may overtake what it should follow (etcd #15220). So renewals read. Driver.mu guards all fields
-// from running on.
+// etcd's client resumes the watch after the last revision that it has received. If it cannot, as
+// after a compaction, the watch ends, and another begins.
+//
+// The silence of a watch proves nothing. While the member that carries it hangs, it looks as if
+// nothing had happened, and a progress notification may overtake what it should follow (etcd
+// #15220). So renewals read.
+//
+// Driver.mu guards all fields from running on.
 type watch struct {
 	d      *Driver
 	opts   []clientv3.OpOption         // filters out what it must not report
@@ -235,8 +238,9 @@ func (p *place) deletedAt(rev int64, alone bool) {
 	}
 }
 
-// reason returns why somebody else deleted a key at revision rev. An operator's reason is in the
-// value that the key had, and the member that reported the end knows that value by itself.
+// reason returns why another process deleted a key at revision rev. The reason of an operator is in
+// the last value of the key. The member that reported the deletion has that value, so a
+// serializable read suffices.
 func (d *Driver) reason(key string, rev int64) error {
 	ctx, cancel := context.WithTimeout(d.life, reasonWithin)
 	defer cancel()

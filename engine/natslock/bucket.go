@@ -67,8 +67,8 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	return b, nil
 }
 
-// unfit returns why a bucket cannot keep locks: somebody else writes to it, or others see another
-// bucket.
+// unfit returns why a bucket cannot keep locks: its values may be replaced from elsewhere, or other
+// servers may have another bucket of the same name.
 func unfit(nc *nats.Conn, info *jetstream.StreamInfo) error {
 	if c := &info.Config; len(c.Sources) > 0 || c.Mirror != nil || c.SubjectTransform != nil {
 		return fmt.Errorf("natslock: %w: the bucket has a source, a mirror or a subject transform: what is written elsewhere replaces its values", driver.ErrUnsupported)

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// placeTTL is how long a place in the queue outlives its last Try: a dead waiter delays
-	// those behind it by no more. keepPlace is when to call Try again to keep the place; two
+	// placeTTL is how long a place in the queue outlives its last Try. That bounds how long a dead
+	// waiter delays those behind it. keepPlace is when to call Try again to keep the place; two
 	// tries may fail.
 	placeTTL  = 3 * time.Second
 	keepPlace = placeTTL / 3
 	// foreignPoll is the polling interval for foreign holders, whose release notifies nobody. It
 	// costs 14 commands a second, and notices a release within a tenth of a second.
 	foreignPoll = 70 * time.Millisecond
-	// goneTTL is how long the server refuses an attempt that arrives after its claim was given
-	// up. Both were sent: only a stopped server or a stalled link can reverse them, and then
-	// serves both at once.
+	// goneTTL is how long the server refuses an attempt that arrives after its claim was given up.
+	// The attempt was sent first. Only a stopped server or a stalled link can reverse them, and
+	// then the server gets both at once.
 	goneTTL = 30 * time.Second
 	// maxExact is the first number that Lua may fail to count exactly.
 	maxExact = 1 << 53

@@ -88,7 +88,7 @@ func (o *Once) Do(ctx context.Context, key string, lease fence.Lease, command, t
 	if len(args) > MaxOnceArgs {
 		return nil, fmt.Errorf("redislock: once: %d arguments are more than %d", len(args), MaxOnceArgs)
 	}
-	sum := sha256.Sum256([]byte(lease.Owner())) // whoever knows the owner itself can release the lease
+	sum := sha256.Sum256([]byte(lease.Owner())) // a hash, because anyone who knows the owner can release the lease
 	all := append([]any{hex.EncodeToString(sum[:16]), lease.Token(), rand.Text(), o.keep.Milliseconds(), command}, args...)
 	keys := []string{o.prefix + "done:" + key, o.prefix + "token:" + lease.Name(), target}
 	reply, err := redis.NewScript(scriptOnce.load().text).Run(ctx, o.client, keys, all...).Slice()

@@ -292,8 +292,8 @@ func (c *claim) unwatch() {
 	}
 }
 
-// disturbed is called when the claim's node was deleted or somebody has written to it. The client's
-// own goroutine must not wait for the answer.
+// disturbed is called when the claim's node was deleted or written by another. It runs in the
+// client's own goroutine, which must not wait for an answer, so it leaves the look to the timer.
 func (c *claim) disturbed(node *own, a *alarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,7 +307,8 @@ func (c *claim) disturbed(node *own, a *alarm) {
 	}
 }
 
-// gone ends the lease because somebody has deleted its node. It gives the reason if they did.
+// gone ends the lease because its node was deleted by another. It returns the reason, if there is
+// one.
 func (c *claim) gone(client *zk.Conn) error {
 	cause := lostFor("its node was deleted")
 	if data, _, err := client.Get(c.parent); err == nil {

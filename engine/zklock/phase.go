@@ -26,8 +26,8 @@ const (
 	againAfter = time.Second
 )
 
-// A phase is what a claim is at, with what only that phase needs. What each event makes of a claim; "?" stands for a
-// creation without an answer:
+// A phase is the state of a claim, with the data that only this phase needs. The table has the
+// phase after each event. "?" means that a creation has no answer:
 //
 //	                        idle     queued?   queued   held     leaving?  leaving
 //	creation sent           queued?  -         -        -        -         -
@@ -91,8 +91,7 @@ func (h *held) due(c *claim) boottime.Instant {
 	return due
 }
 
-// untaken takes back a grant that came without a Try, unless somebody has taken it. Requires
-// the claim's mu.
+// untaken takes back a grant that came without a Try, unless it was taken. Requires the claim's mu.
 func (h *held) untaken() bool {
 	select {
 	case <-h.offered:

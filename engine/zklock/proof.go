@@ -27,7 +27,7 @@ type contact struct {
 }
 
 const (
-	// carriedAfter is the part of the session's timeout after which the leader has been told of a
+	// carriedAfter is the part of the session's timeout within which the leader learns of a
 	// contact. Servers report contacts when the leader pings them, every half tick. A session has
 	// at least 2 ticks, unless minSessionTimeout is below ZooKeeper's default.
 	carriedAfter = 4
