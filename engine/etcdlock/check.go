@@ -29,7 +29,7 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 	endpoints := d.client.Endpoints()
 	away := 0
 	for _, endpoint := range endpoints {
-		// One that hangs leaves time for the others.
+		// A member that hangs must leave time for the others.
 		asked, cancel := context.WithTimeout(ctx, askEach)
 		status, failed := d.client.Status(asked, endpoint)
 		failed = d.explain(asked, failed)
