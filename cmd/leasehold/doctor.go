@@ -190,7 +190,7 @@ func unmade(err error) driver.Finding {
 
 var errSilent = errors.New("no answer within " + stepBound.String())
 
-// bare returns the text of err without its context, for a line that has the context already.
+// bare returns the text of err in one line, without the name of the package.
 func bare(err error) string {
 	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), "leasehold: ")
 }
