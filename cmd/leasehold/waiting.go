@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// lookFirst is how long a wait lasts before it is worth a word.
+	// lookFirst is how long a wait lasts before it is reported.
 	lookFirst = 500 * time.Millisecond
 	// lookBound limits how long the store may take to say who holds a name. The wait itself does
 	// not depend on that.
