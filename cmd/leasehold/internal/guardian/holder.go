@@ -110,7 +110,7 @@ func Run(p Plan) (result Result, leave func(), err error) {
 	return result, h.leave, err
 }
 
-// A holder is the guardian and the child as the process with the lease sees them.
+// A holder is the state of the process with the lease: what it knows of the guardian and the child.
 type holder struct {
 	plan     Plan
 	conn     *conn

@@ -166,7 +166,7 @@ func readProcess(pid int) (process, bool) {
 	if err != nil {
 		return process{}, false
 	}
-	// The second field, a name in parentheses, may contain anything.
+	// number of the first of fields
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const first = 3 // of fields
 	const state, ppid, threads, starttime = 0, 4 - first, 20 - first, 22 - first

@@ -22,7 +22,7 @@ import (
 // stock is the name of the lock.
 const stock = "stock"
 
-// Languages are the sellers' languages, in the order of the report.
+// Languages are the languages of the sellers, in the order of the report.
 var Languages = []string{"go", "python", "shell"}
 
 var (
@@ -55,9 +55,9 @@ type Sale struct {
 	Stock int
 	// Go returns the command of the seller in Go. It calls Sell with these arguments.
 	Go func(ctx context.Context, url, folder string) *exec.Cmd
-	// Close takes the lock of the stock. It returns a function that releases the lock once that
-	// many wait for it. So each seller sells something, even one that starts late. nil: the lock is
-	// free from the start.
+	// Close takes the lock of the stock. The function that it returns releases the lock once the
+	// given number of sellers wait for it. So each seller sells something, even one that starts
+	// late. nil: the lock is free from the start.
 	Close func(ctx context.Context) (open func(waiting int) error, err error)
 }
 
