@@ -26,7 +26,7 @@ type client struct {
 }
 
 // ready waits until the explorer lets the client make its next call. It reports false if the
-// schedule is over.
+// schedule is over or the process is dead.
 func (c *client) ready(what string) bool {
 	let := make(chan struct{})
 	c.world.post(&event{kind: call, process: c.process, label: c.name + " calls " + what, happen: func() { close(let) }})
