@@ -22,7 +22,7 @@ type resource struct {
 // long is the length from which on waiters keep their places without a pass through the record.
 const long = 64
 
-// look updates sound. added reports that the record has only got one more claim, at its end.
+// look updates sound. added is true if the record only got one more claim, at its end.
 func (r *resource) look(added bool) {
 	if last := len(r.Claims) - 1; added && r.sound > 0 {
 		r.sound = min(r.sound, record.Instant(r.Claims[last].Ends))

@@ -66,8 +66,8 @@ type Engine struct {
 	Where       string // added to titles if the engine is measured on several sets of servers
 	Competitors []Competitor
 
-	// Rounds says how often each part was measured, for the conditions of the run;
-	// "": the median of several rounds, locks in turns. With -short it is one round.
+	// Rounds says how often each part was measured, for the conditions of the run. "" means: the
+	// median of several rounds, in which locks alternate. With -short there is one round.
 	Rounds string
 
 	// CPU returns the CPU time of the server so far; nil: not measured.
@@ -81,8 +81,8 @@ type Competitor struct {
 	// Open opens the lock on the server at addr, with a client of its own.
 	Open func(addr string) (*Locker, error)
 
-	// Polls is how often a waiter asks, where nothing wakes it: the gap is then measured
-	// over one period. 0: it is woken.
+	// Polls is the interval at which a waiter polls. The gap is then measured over one interval. 0:
+	// the waiter is woken.
 	Polls time.Duration
 
 	// Leases is the most leases that a process can hold; 0: no limit.

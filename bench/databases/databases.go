@@ -14,7 +14,7 @@ import (
 
 // A Server describes what differs between database servers.
 type Server struct {
-	Name string // as in titles
+	Name string // for titles
 	Own  string // name of its own lock
 
 	// Open opens a client. statements counts the statements that it sends.

@@ -149,13 +149,15 @@ func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease, 
 	}
 }
 
-// Check runs clients over several names and gives their histories to porcupine, for which "unknown" is a
-// failure too, and to [locktest.History]. Of the names, one is kept where the engine has Keeps, and two are
-// shared by weights where it has them. Each call of open is one more process's view of the same engine. It
-// takes five seconds, two in the short lane, and longer on a busy machine.
+// Check runs clients over several names. It gives their histories to porcupine and to
+// [locktest.History]. A result "unknown" of porcupine is a failure too. If the engine has Keeps,
+// leases of one name are kept. If it has weights, two names are shared by weights. Each call of
+// open represents another process. Check takes five seconds, or two in the short lane, and longer
+// on a busy machine.
 func Check(t testing.TB, open func(t testing.TB) driver.Driver) { CheckOf(t, 100, open) }
 
-// CheckOf is Check of an engine that is slow when many want one name: with at least that many operations.
+// CheckOf is Check with at least enough operations, for an engine that is slow when many clients
+// want one name.
 func CheckOf(t testing.TB, enough int, open func(t testing.TB) driver.Driver) {
 	const clients = 4
 	const longest = 3 * time.Minute
