@@ -69,7 +69,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			fails = 0
 		case campaigns == 0, waiting.Final(err), errors.Is(err, ErrBusy):
 			return errors.Join(err, unknown)
-		default: // the engine went away: elect a leader as soon as it is back
+		default: // the engine failed: elect a leader as soon as it is back
 			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
 			fails++
 		}

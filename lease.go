@@ -128,8 +128,8 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	})
 }
 
-// call runs make, a call to the engine that changes the hold. While it is in flight the hold is
-// not handed over. Once le is released, make is not called: the hold may belong to another
+// call runs make, a call to the engine that changes the hold. During the call the hold is not
+// handed over. If le was released, make is not called, because the hold may belong to another
 // lease.
 func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
@@ -184,8 +184,8 @@ func (le *Lease) release(ctx context.Context) error {
 	return err
 }
 
-// let releases le as far as that needs no answer of the engine. last reports that the hold must be
-// ended at the engine, and finishRelease must follow.
+// let releases le as far as possible without an answer of the engine. If last is true, the hold
+// must be ended at the engine, and finishRelease must follow.
 func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	h := le.hold
 	h.expire() // after a pause its timer may not have run yet
@@ -215,9 +215,9 @@ func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	return last, err
 }
 
-// drop removes le from the hold. It returns the waiter of this process that takes over the hold,
-// or reports that le was the last lease and the hold must be ended at the engine, or keeps the
-// hold. Requires h.mu.
+// drop removes le from the hold. If that was its last lease, there are three outcomes: the hold is
+// kept, next takes it over, or last is true and the hold must be ended at the engine. Requires
+// h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
@@ -235,8 +235,8 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	return next, next == nil
 }
 
-// finishRelease applies the engine's answer to the release of the last lease, and returns it. If the
-// outcome is unknown, Release may be called again.
+// finishRelease applies the engine's answer to the release of the last lease, and returns it. After
+// an unknown outcome it allows another Release.
 func (le *Lease) finishRelease(err error) error {
 	le.hold.passTurn()
 	switch {

@@ -24,7 +24,7 @@ type Locker struct {
 	features  driver.Features
 	opts      Options
 	who       *description // the default description of holders
-	whoKeeps  *description // the same of holds that may be kept; nil: none may
+	whoKeeps  *description // the same with the kind of a lease that may be kept; nil: none may
 	keeper    keeper
 	deadlines deadlines
 	queue     localQueue
@@ -124,15 +124,15 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	})
 }
 
-// runHolding calls fn with a context that ends when held or ctx does, and releases held. as
-// turns that context, which end ends, into the one that fn gets.
+// runHolding calls fn with a context that ends when held or ctx does, and then releases held. as
+// converts that context, which end ends, to the one that fn gets.
 func runHolding(ctx context.Context, held interface {
 	Context() context.Context
 	Release(ctx context.Context) error
 }, fn func(ctx context.Context) error, as func(live context.Context, end context.CancelCauseFunc) context.Context) (err error) {
 	live, end := context.WithCancelCause(held.Context())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	if ctx.Err() != nil { // AfterFunc is about to end it, but fn may check before
+	if ctx.Err() != nil { // AfterFunc will end it, but fn may check before that
 		end(context.Cause(ctx))
 	}
 	defer func() {

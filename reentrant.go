@@ -27,9 +27,9 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 	return le
 }
 
-// nest handles a call whose context belongs to a holder of the resource: it returns a nested
-// lease of the same hold, or ErrDeadlock. It returns neither if there is no such holder or its
-// lease is over. Acquiring it again is then an ordinary wait.
+// nest handles a call whose context belongs to a holder of the resource. It returns a nested lease
+// of the same hold, or ErrDeadlock. If the context belongs to no holder, or its lease is over, nest
+// returns neither, and the call waits as any other.
 func (a *acquisition) nest() (*Lease, error) {
 	outer := a.locker.heldBy(a.ctx, a.name)
 	if outer == nil {

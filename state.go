@@ -72,7 +72,7 @@ func (w Waiter) GoString() string { return "leasehold.Waiter" + w.String() }
 // LogValue implements slog.LogValuer.
 func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// later returns h as it is known when d has passed.
+// later returns h as it is after d has passed.
 func (h Holder) later(d time.Duration) Holder {
 	aged := driver.Holder{Held: h.Held, Left: h.Left, TTL: h.TTL}.Later(d)
 	h.Held, h.Left, h.TTL = aged.Held, aged.Left, aged.TTL

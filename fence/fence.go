@@ -35,14 +35,15 @@ func (l lease) Name() string  { return l.name }
 func (l lease) Token() uint64 { return l.token }
 func (l lease) Owner() string { return l.owner }
 
-// A mark is what a guard keeps of the last lease that it admitted, and compares.
+// A mark is what a guard compares: what it keeps of the last lease that it admitted.
 type mark struct {
 	epoch int64
 	token uint64
 	owner string
 }
 
-// markOf refuses token 0, which leases carry on engines without fencing: it guards nothing.
+// markOf returns the mark of a lease. It refuses token 0, which leases have on engines without
+// fencing.
 func markOf(l Lease) (mark, error) {
 	if l.Token() == 0 {
 		return mark{}, fmt.Errorf("%w: token 0 is no fencing token", ErrStale)
@@ -50,7 +51,7 @@ func markOf(l Lease) (mark, error) {
 	return mark{epochOf(l), l.Token(), l.Owner()}, nil
 }
 
-// admits reports whether a write with next may follow one with m.
+// admits reports whether a write under next may follow one under m.
 func (m mark) admits(next mark) bool {
 	if c := cmp.Or(cmp.Compare(next.epoch, m.epoch), cmp.Compare(next.token, m.token)); c != 0 {
 		return c > 0

@@ -19,7 +19,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// scriptTTL is the lease of acquire: nobody renews it, so it is longer than a program's.
+// scriptTTL is the default TTL of acquire. Nobody renews the lease, so it is longer than a
+// program's.
 const scriptTTL = time.Minute
 
 func newAcquireCommand(a *app) *cobra.Command {
@@ -81,11 +82,11 @@ different numbers with --limit, the smallest counts, and standard error warns of
 }
 
 func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []leasehold.Option) error {
-	// A reader that is gone must not end the process between the grant and the print.
+	// A closed pipe must not end the process between the grant and the output.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := f.bounded(ctx)
 	defer stop()
-	// The script rather than this process, which ends at once.
+	// The holder is the script, not this process, which ends at once.
 	who, err := f.details("script", os.Getppid())
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 			return err
 		}
 		if err := a.printLease(lease); err != nil {
-			// Nobody has learnt the owner, so nobody else could release it.
+			// Nobody has seen the owner, so nobody else could release the lease.
 			return errors.Join(err, lease.Release(ctx))
 		}
 		return nil
@@ -190,7 +191,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if !d.Features().Resumes {
 		return fmt.Errorf("release %q: %w: its leases end with the process that acquired them", name, leasehold.ErrUnsupported)
 	}
-	// One call: to renew the lease first could find it lost in between.
+	// The driver releases in one call. After a Resume, the lease could end before its Release.
 	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
 	if err != nil {
 		return fmt.Errorf("release %q: %w", name, err)
@@ -206,7 +207,7 @@ type releasedView struct {
 	Released bool   `json:"released" about:"always true: else there is an error"`
 }
 
-// ownerOf takes the owner from the arguments or the environment.
+// ownerOf returns the owner from the arguments or the environment.
 func ownerOf(args []string) (string, error) {
 	owner := os.Getenv("LEASEHOLD_OWNER")
 	if len(args) > 1 {
@@ -218,7 +219,7 @@ func ownerOf(args []string) (string, error) {
 	return owner, nil
 }
 
-// leaseView is what acquire and renew print. It is the one place that shows an owner whole.
+// leaseView is the output of acquire and renew. It is the only output with a whole owner.
 type leaseView struct {
 	Name  string  `json:"name"`
 	Owner string  `json:"owner" about:"whole: the secret that renews and releases the lease"`
@@ -227,7 +228,7 @@ type leaseView struct {
 }
 
 func (a *app) printLease(l *leasehold.Lease) error {
-	// The time left, rounded down: by then the script must be done or renew.
+	// The time left is rounded down: by then the script must have finished or renewed the lease.
 	ttl := time.Until(l.Deadline()).Truncate(time.Millisecond).Seconds()
 	v := leaseView{l.Name(), l.Owner(), l.Token(), ttl}
 	err := a.print(v, func(w io.Writer) {
@@ -242,21 +243,22 @@ func (a *app) printLease(l *leasehold.Lease) error {
 	return err
 }
 
-// failEval makes the eval of a script fail too: without output it would succeed. It is for
-// the commands whose output scripts evaluate, and for a name that is misspelt.
+// failEval prints a command that fails, so that a script's eval of the output fails too. Without
+// output eval would succeed. It is for commands whose output scripts evaluate, and for misspelt
+// command names.
 func (a *app) failEval(ran *cobra.Command, err error) {
 	if _, ok := terminal(a.stdout); err == nil || ok || a.json || !slices.Contains([]string{"leasehold", "acquire", "renew"}, ran.Name()) {
 		return
 	}
-	fmt.Fprintf(a.stdout, "(exit %d)\n", exitCode(err)) // a reader that is gone evaluates nothing
+	fmt.Fprintf(a.stdout, "(exit %d)\n", exitCode(err)) // if the reader is gone, there is no eval
 }
 
-// shellQuote returns s as one word of a POSIX shell.
+// shellQuote returns s quoted as one word of a POSIX shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// trace tells with --verbose what becomes of the leases, and watch what is waited for.
+// trace reports events of leases with --verbose. Events of waits are reported by watch.
 func (a *app) trace(_ context.Context, e leasehold.Event) {
 	switch e.Step {
 	case leasehold.StepQueued:

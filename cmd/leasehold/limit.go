@@ -66,7 +66,7 @@ func showLimit(ctx context.Context, a *app, name string) error {
 	return printLimit(a, name, state.Limit)
 }
 
-// setLimit sets a limit; 0 removes it.
+// setLimit sets the limit of name; 0 removes it.
 func setLimit(ctx context.Context, a *app, name string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
