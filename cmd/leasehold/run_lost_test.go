@@ -22,7 +22,7 @@ import (
 // busyTree is a child with two grandchildren, one in a session of its own, each of which
 // logs the time in nanoseconds for as long as it lives.
 const busyTree = `work='%[1]s
-	echo $$ > pid-$0; while :; do date +%%s%%N >> log-$0; sleep 0.02; done'
+	echo $$ > pid-$0; while :; do date +%%s%%N >> log-$0; sleep 0.05; done'
 	sh -c "$work" grandchild &
 	setsid sh -c "$work" session &
 	exec sh -c "$work" child`

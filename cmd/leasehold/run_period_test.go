@@ -97,7 +97,7 @@ func TestAtMostDecidesAfterAKill(t *testing.T) {
 					return
 				}
 				o.wantCode(t, 1)
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 			}
 		})
 	}
