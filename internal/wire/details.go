@@ -26,6 +26,15 @@ type Details struct {
 // Renews reports whether somebody means to renew a lease of that kind.
 func (d *Details) Renews() bool { return d.Kind == "" || d.Kind == details.Keeps }
 
+// IsLoss reports whether a lease that expired was one that its holder renewed, or meant to. Other
+// leases end by themselves, as they are to. A nil d means that the holder told no details.
+func IsLoss(d *Details, held, silent *int64) bool {
+	if d != nil {
+		return d.Renews()
+	}
+	return held != nil && silent != nil && *held > *silent // it was renewed
+}
+
 // Said reads a note as an engine keeps it: what it shows to people, and its details, or nil.
 func Said(note string) (text string, of *Details) {
 	d := details.Of(note)

@@ -14,7 +14,7 @@ export default {
   keys: 'Keys: / search · ↑ ↓ choose · Enter open · Esc back',
 
   status_live: 'live',
-  status_connecting: 'connecting …',
+  status_connecting: 'connecting',
   status_missing: 'connected',
   status_unknown: 'UNKNOWN',
   status_signInNeeded: 'sign-in needed',
