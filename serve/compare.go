@@ -190,8 +190,9 @@ func (h *hub) compare(s seen, prefix string) {
 		h.known = make(map[lease]*holding)
 	}
 	keeps := h.recorded() && h.compared && before == "" // what is known of names outside prefix stays
+	var gone []lease
 	var pace breath
-	for l, one := range h.known {
+	for l := range h.known {
 		pace.let(&h.mu)
 		switch _, ok := s.held[l]; {
 		case !strings.HasPrefix(l.name, prefix):
@@ -199,7 +200,14 @@ func (h *hub) compare(s seen, prefix string) {
 				h.lose(l)
 			}
 		case !ok && !h.touched[l.name]:
-			h.end(l, one, s)
+			gone = append(gone, l)
+		}
+	}
+	next := h.begunAfter(gone, s.held)
+	for _, l := range gone {
+		pace.let(&h.mu)
+		if one := h.known[l]; one != nil && !h.touched[l.name] {
+			h.end(l, one, s, next[l.name])
 			h.lose(l)
 		}
 	}
@@ -234,6 +242,26 @@ func (h *hub) compare(s seen, prefix string) {
 	if !keeps {
 		h.prefix = prefix
 	}
+}
+
+// begunAfter returns, for the names of leases that are gone, when the first of the present holders began.
+// Requires mu.
+func (h *hub) begunAfter(gone []lease, held map[lease]*holding) map[string]time.Time {
+	if len(gone) == 0 {
+		return nil
+	}
+	first := make(map[string]time.Time, len(gone))
+	for _, l := range gone {
+		first[l.name] = time.Time{}
+	}
+	var pace breath
+	for l, one := range held {
+		pace.let(&h.mu)
+		if at, ok := first[l.name]; ok && !one.since.IsZero() && (at.IsZero() || one.since.Before(at)) {
+			first[l.name] = one.since
+		}
+	}
+	return first
 }
 
 // A breath releases a mutex now and then during long work, because calls on leases wait for it.
@@ -330,9 +358,14 @@ func (h *hub) because(k key, reason string) {
 	}
 }
 
-// end reports a lease that a look has found to have ended. Requires mu.
-func (h *hub) end(l lease, one *holding, s seen) {
-	e := told{wire.EventEnded, one.Event, more{note: one.note, held: sinceOf(one.since, s.at)}}
+// end reports a lease that a look has found to have ended. next is when the next holder began, or
+// zero: an exclusive lease was over by then. Requires mu.
+func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
+	at := s.at
+	if one.Mode == driver.Exclusive.String() && next.After(one.since) && next.Before(at) {
+		at = next
+	}
+	e := told{wire.EventEnded, one.Event, more{note: one.note, time: at, held: sinceOf(one.since, at)}}
 	if reason, ok := h.evicts[l]; ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	} else if was, ok := s.ousted[l]; ok && token(was.Fence) == one.Token {

@@ -529,3 +529,33 @@ func TestMe(t *testing.T) {
 		t.Errorf("%+v", me)
 	}
 }
+
+// A look that finds the next holder tells that an exclusive lease was over when that one began, and not at the look.
+func TestALeaseWasOverWhenTheNextBegan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		by, s := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second)
+		by.want(200, wire.Acquire, `{"name":"deploy","owner":"first-owner-of-all","ttl_ms":60000}`)
+		by.want(200, wire.Acquire, `{"name":"alone","owner":"third-owner-of-all","ttl_ms":60000}`)
+		time.Sleep(11 * time.Second)
+		by.want(200, wire.Release, `{"name":"deploy","owner":"first-owner-of-all"}`)
+		by.want(200, wire.Release, `{"name":"alone","owner":"third-owner-of-all"}`)
+		by.want(200, wire.Acquire, `{"name":"deploy","owner":"second-owner-of-all","ttl_ms":60000}`)
+		time.Sleep(6 * time.Second)
+		ago := map[string]int64{}
+		for _, e := range told[wire.Entries](s, wire.History).Entries {
+			ago[e.Kind+" "+e.Name+" "+e.Owner] = e.Ago
+			if e.Kind == wire.EventEnded && e.Name == "deploy" && (e.Held == nil || *e.Held > 11_100) {
+				t.Errorf("%+v", e)
+			}
+		}
+		if ended, granted := ago["ended deploy first-ow"], ago["granted deploy second-o"]; ended < granted || granted < 5000 {
+			t.Errorf("ended %d ms ago, the next granted %d ms ago: %v", ended, granted, ago)
+		}
+		if ended := ago["ended alone third-ow"]; ended > 5000 {
+			t.Errorf("what nobody took after it ended %d ms ago", ended)
+		}
+	})
+}

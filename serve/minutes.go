@@ -129,14 +129,10 @@ func (one *minute) count(e *HistoryEntry) {
 	}
 }
 
-// isLoss reports whether a lease expired that its holder renewed, or meant to renew. Others are
-// meant to expire.
+// isLoss applies to a lease that expired.
 func (e *HistoryEntry) isLoss() bool {
 	_, d := wire.Said(e.Note)
-	if d != nil {
-		return d.Renews()
-	}
-	return e.Held != nil && e.Silent != nil && *e.Held > *e.Silent // it was renewed
+	return wire.IsLoss(d, e.Held, e.Silent)
 }
 
 // isTrouble reports whether a lease ended in a way that operators want to know of.

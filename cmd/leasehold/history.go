@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,7 +54,7 @@ history, so the store must be its address, http:// or https://.
   granted   a lease began; WAITED is how long its holder was in the queue
   reserved  a person took NAME
   released  the holder gave the lease up; HELD is how long it had it
-  expired   nobody renewed the lease in time
+  expired   nobody renewed the lease in time; "ran out" if nobody was to renew it
   evicted   somebody ended the lease by force
   ended     the lease is over, and nobody told the service how
   waiting   somebody joined the queue
@@ -301,7 +302,7 @@ func (h *history) sayFrom(page wire.Entries) {
 	}
 	missing := ""
 	if !page.Complete {
-		missing = "; short leases of others are missing"
+		missing = ", without short leases of others"
 	}
 	h.a.tell(onHistory, "", 0, "as seen by %s since %s%s", plain(page.Instance), localTime(page.Begins, time.Now()), missing)
 }
@@ -321,15 +322,20 @@ type entryView struct {
 	Reason string   `json:"reason,omitempty"`
 	By     string   `json:"by,omitempty" about:"who evicted, removed, reserved or reset"`
 	Until  string   `json:"until,omitempty" about:"when a gap was over"`
+
+	who    string // the note without the host
+	ranOut bool   // it expired, and nobody was to renew it
 }
 
 func entryViewOf(e wire.Entry) entryView {
+	d := details.Of(wire.Shown(e.Note, e.Details))
 	v := entryView{
-		Time: e.Time, Event: plain(e.Kind), Name: e.Name, Owner: plain(e.Owner), Token: plain(e.Token), Mode: plain(e.Mode), Note: plain(details.Of(wire.Shown(e.Note, e.Details)).Line()),
+		Time: e.Time, Event: plain(e.Kind), Name: e.Name, Owner: plain(e.Owner), Token: plain(e.Token), Mode: plain(e.Mode), Note: plain(d.Line()),
+		who: plain(d.Who()), ranOut: e.Kind == wire.Expired && !wire.IsLoss(e.Details, e.Held, e.Silent),
 		Held: secondsOf(e.Held), Waited: secondsOf(e.Waited), Silent: secondsOf(e.Silent), Reason: plain(e.Reason), By: plain(e.By),
 	}
 	if e.Kind == wire.Reserved && e.Details != nil {
-		v.Note = plain(e.Details.User)
+		v.Note, v.who = plain(e.Details.User), ""
 	}
 	if e.Kind == wire.Gap {
 		v.Time, v.Until = e.From, e.To
@@ -345,8 +351,9 @@ func secondsOf(ms *int64) *float64 {
 	return &s
 }
 
-// print prints entries, oldest first.
+// print prints entries, oldest first. A history lists an end that a look found after what followed it.
 func (h *history) print(entries []wire.Entry) error {
+	slices.SortStableFunc(entries, func(a, b wire.Entry) int { return cmp.Compare(b.Ago, a.Ago) })
 	views := []entryView{}
 	for _, e := range entries {
 		views = append(views, entryViewOf(e))
@@ -368,6 +375,7 @@ func (h *history) print(entries []wire.Entry) error {
 type historyTable struct {
 	width  int
 	named  bool  // all entries have the same name
+	brief  bool  // hosts are left out
 	widths []int // nil: nothing was printed yet
 }
 
@@ -385,13 +393,12 @@ func (t *historyTable) write(w io.Writer, views []entryView) {
 	if len(views) == 0 {
 		return
 	}
-	var rows [][]string
-	for _, v := range views {
-		rows = append(rows, v.row(time.Now()))
-	}
-	if t.widths == nil {
-		rows = slices.Insert(rows, 0, []string{"WHEN", "EVENT", "NAME", "WHO", "HELD/WAITED", "WHY"})
-		t.fit(rows)
+	first := t.widths == nil
+	rows := t.rows(views, first)
+	if first && t.fit(rows) > t.width && t.width > 0 {
+		t.brief = true
+		rows = t.rows(views, first)
+		t.shrink(t.fit(rows))
 	}
 	for _, row := range rows {
 		var b strings.Builder
@@ -410,10 +417,29 @@ func (t *historyTable) write(w io.Writer, views []entryView) {
 	}
 }
 
-// fit chooses the widths. It first shortens the reason, then who and the name.
-func (t *historyTable) fit(rows [][]string) {
+func (t *historyTable) rows(views []entryView, headed bool) (rows [][]string) {
+	if headed {
+		span := "HELD/WAITED"
+		if t.brief {
+			span = "FOR"
+		}
+		rows = append(rows, []string{"WHEN", "EVENT", "NAME", "WHO", span, "WHY"})
+	}
+	for _, v := range views {
+		row := v.row(time.Now())
+		if t.brief && v.who != "" {
+			row[eventWho] = v.who
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// fit chooses the widths that rows need, and returns the width of a line. It first shortens the
+// reason, then who and the name.
+func (t *historyTable) fit(rows [][]string) (all int) {
 	t.widths = make([]int, len(rows[0]))
-	all := -gap
+	all = -gap
 	for i := range t.widths {
 		for _, row := range rows {
 			t.widths[i] = max(t.widths[i], cells(row[i]))
@@ -424,10 +450,12 @@ func (t *historyTable) fit(rows [][]string) {
 		}
 		all += t.widths[i] + gap
 	}
-	if t.width == 0 {
-		return
-	}
-	for _, least := range []struct{ column, width int }{{eventWhy, 12}, {eventWho, 8}, {eventName, 12}, {eventWhy, 4}} {
+	return all
+}
+
+// shrink makes lines of all cells fit: who gives way first, then the reason and the name.
+func (t *historyTable) shrink(all int) {
+	for _, least := range []struct{ column, width int }{{eventWho, 14}, {eventWhy, 18}, {eventName, 12}, {eventWhy, 12}, {eventWho, 8}, {eventWhy, 4}} {
 		if cut := min(all-t.width, t.widths[least.column]-least.width); cut > 0 {
 			t.widths[least.column] -= cut
 			all -= cut
@@ -453,6 +481,12 @@ func (v *entryView) row(now time.Time) []string {
 	switch {
 	case v.Event == wire.Gap:
 		row[eventWhy] = "what others did until " + localTime(v.Until, now) + " is missing"
+	case v.ranOut:
+		row[eventWhy] = "ran out"
+	case v.Silent != nil && v.Event == wire.EventEnded:
+		row[eventWhy] = "unknown: no renewal seen for " + spanText(time.Duration(*v.Silent*float64(time.Second)))
+	case v.Event == wire.EventEnded:
+		row[eventWhy] = "unknown: not seen by this instance"
 	case v.Silent != nil:
 		row[eventWhy] = "no renewal for " + spanText(time.Duration(*v.Silent*float64(time.Second)))
 	case v.By != "" && v.Reason != "":

@@ -154,3 +154,53 @@ func TestHistoryIsPlain(t *testing.T) {
 		t.Errorf("printed %q", b.String())
 	}
 }
+
+// A history says why a lease ended, or that this is not known.
+func TestHistorySaysWhy(t *testing.T) {
+	t.Parallel()
+	ms := func(n int64) *int64 { return &n }
+	for want, e := range map[string]wire.Entry{
+		"no renewal for 15s":                 {Kind: wire.Expired, Held: ms(30_000), Silent: ms(15_000)},
+		"ran out":                            {Kind: wire.Expired, Held: ms(15_000), Silent: ms(15_000), Details: &wire.Details{Kind: "manual"}},
+		"unknown: not seen by this instance": {Kind: wire.EventEnded},
+		"unknown: no renewal seen for 15s":   {Kind: wire.EventEnded, Silent: ms(15_000)},
+		"it hangs (by anna)":                 {Kind: wire.EventEvicted, Reason: "it hangs", By: "anna"},
+		"":                                   {Kind: wire.EventReleased, Held: ms(1000)},
+	} {
+		e.Time = "2026-11-27T10:32:07.120Z"
+		v := entryViewOf(e)
+		if got := v.row(time.Now())[eventWhy]; got != want {
+			t.Errorf("%+v: %q, want %q", e, got, want)
+		}
+	}
+}
+
+// In 80 columns it tells who lost a lock and why, where names are not long.
+func TestHistoryIn80Columns(t *testing.T) {
+	t.Parallel()
+	ms := func(n int64) *int64 { return &n }
+	var views []entryView
+	for _, e := range []wire.Entry{
+		{Kind: "granted", Name: "batch/thumbnails", Details: &wire.Details{Host: "batch-1", Program: "gitlab-runner", PID: 88102}, Waited: ms(19_100)},
+		{Kind: "expired", Name: "deploy/production", Details: &wire.Details{Host: "batch-1", Text: "gitlab 88102"}, Held: ms(30_100), Silent: ms(15_000)},
+	} {
+		e.Time = time.Now().Format(time.RFC3339)
+		views = append(views, entryViewOf(e))
+	}
+	var b strings.Builder
+	(&historyTable{width: 80}).write(&b, views)
+	contains(t, b.String(), "deploy/production", "gitlab 88102", "no renewal for 15s", "19.1s")
+}
+
+// An end that was only seen stands before what followed it.
+func TestHistoryIsInOrder(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	h := history{a: &app{stdout: &b}}
+	if err := h.print([]wire.Entry{{Kind: "granted", Name: "deploy", Ago: 2000}, {Kind: "expired", Name: "deploy", Ago: 2100}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Index(text, "expired") > strings.Index(text, "granted") {
+		t.Errorf("printed:\n%s", text)
+	}
+}

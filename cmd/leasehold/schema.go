@@ -141,6 +141,9 @@ func schemaOfStruct(t reflect.Type) *schema {
 	s := &schema{Type: "object", Properties: map[string]*schema{}}
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		var p *schema
 		if strings.Contains(options, "string") { // a number that may exceed the integers of most readers

@@ -77,16 +77,16 @@ func (t *table) write(w io.Writer, views []stateView) {
 // writeTable writes a complete table.
 func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
 
-// fitted returns the widths of columns that fit in width; 0 means that a column is left out. If
-// names, holders and hosts would be cramped, it leaves out TOKEN and OWNER. If they would be
-// unreadable, it also leaves out MODE, and then HOST and HOLDER.
+// fitted returns the widths of columns in width; 0 means that a column is left out. If names,
+// holders and hosts would be cramped, it leaves out TOKEN, OWNER and MODE. If they would be
+// unreadable, it also leaves out HOST and HOLDER.
 func fitted(natural []int, width int) []int {
 	widths := slices.Clone(natural)
 	if width <= 0 {
 		return widths
 	}
 	for _, out := range []struct{ column, shortened int }{
-		{-1, comfortable}, {columnToken, comfortable}, {columnOwner, legible}, {columnMode, least}, {columnHost, least}, {columnHolder, least},
+		{-1, comfortable}, {columnToken, comfortable}, {columnOwner, comfortable}, {columnMode, least}, {columnHost, least}, {columnHolder, least},
 	} {
 		if out.column >= 0 {
 			widths[out.column] = 0

@@ -257,7 +257,7 @@ func TestFiguresAreOfThePrefixThatIsShown(t *testing.T) {
 		service.ServeHTTP(w, r)
 	})
 	p := open(t, s.url+"/#/")
-	p.reads(".figures", "Held")
+	p.reads(".figures", "Leases held")
 	eval[bool](p, `(location.hash = '#/?prefix=b', true)`)
 	p.until("the figures go", func() bool {
 		return eval[bool](p, `document.querySelector('#prefix').value === 'b' && !document.querySelector('.figures')`)

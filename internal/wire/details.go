@@ -26,6 +26,15 @@ type Details struct {
 // Renews reports whether a lease of that kind is meant to be renewed.
 func (d *Details) Renews() bool { return d.Kind == "" || d.Kind == details.Keeps }
 
+// IsLoss reports whether a lease expired that its holder renewed, or meant to renew. Others are meant
+// to expire. d is nil if the holder gave no details.
+func IsLoss(d *Details, held, silent *int64) bool {
+	if d != nil {
+		return d.Renews()
+	}
+	return held != nil && silent != nil && *held > *silent // it was renewed
+}
+
 // Said splits a note, as an engine keeps it, into its text for people and its details, or nil.
 func Said(note string) (text string, of *Details) {
 	d := details.Of(note)

@@ -8,7 +8,7 @@ import { openDialog } from './parts/dialog.js'
 import { Copy } from './parts/small.js'
 import { seen, Text, who } from './text.js'
 import { effectOf } from './why.js'
-import { clock, clockIn, say, time } from './words.js'
+import { ago, clock, clockIn, say, time } from './words.js'
 
 const HOUR = 3_600_000
 const RESERVATIONS = [1, 4, 8, 24, 72, 168].map((hours) => hours * HOUR)
@@ -36,15 +36,23 @@ function sign (holder, look) {
   if (!isRenewed(holder) && (details || renewed !== undefined)) return say('factNever')
   if (renewed === undefined) return unseen > STALE ? say('factUnseen', time(unseen), time(holder.left_ms)) : say('factUnknown')
   if (renewed > holder.ttl_ms / 2) return say('factSilent', time(renewed), time(holder.left_ms))
-  return say('factAlive', time(renewed))
+  return say('factAlive', ago(renewed))
 }
 
 /** Lists what speaks for and against an eviction, as of the last look. */
 function safety (state, holder, look) {
   const facts = [asOf(look), sign(holder, look)]
   facts.push(say(me.features.fencing ? 'factFenced' : 'factUnfenced'))
-  if (state.waiters[0]) facts.push(html`${say('factNext')} <${Text} of=${who(state.waiters[0])} />`)
-  return facts
+  return facts.concat(nextIn(state))
+}
+
+const nextIn = (state) => state.waiters[0] ? [html`${say('factNext')} <${Text} of=${who(state.waiters[0])} />`] : []
+
+/** Why a reservation would be refused now. */
+function inTheWay (state, look) {
+  const [holder] = state?.holders ?? []
+  if (!holder || !look.fresh) return []
+  return [asOf(look), holder.owner ? html`<${Text} of=${who(holder)} class="who" /> ${say('factHolds')}` : say('factDone')]
 }
 
 export const evict = (state, holder, look) => openDialog({
@@ -92,12 +100,13 @@ export const setLimit = (state, look) => openDialog({
   done: () => ({ word: say('limitDone') })
 })
 
-/** Reserves a name. Without a name, it asks for one. */
-export function reserve (name) {
+/** Reserves a name. state is the lock's, if known. Without a name, it asks for one. */
+export function reserve (name, state, look) {
   const hours = RESERVATIONS.map((ms) => [String(ms), time(ms)])
   openDialog({
     title: say(name ? 'reserveTitle' : 'reserveNameTitle'),
     what: [...(name ? [html`<${Text} of=${name} class="who" />`] : []), say('reserveWhat')],
+    facts: inTheWay(state, look),
     fields: [
       ...(name ? [] : [{ name: 'name', label: say('lockName'), must: true }]), reasonField(),
       { name: 'length', label: say('forLength'), kind: 'select', value: String(8 * HOUR), options: hours }
@@ -118,9 +127,10 @@ export const forget = () => sessionStorage.removeItem(KEY)
 /** Reports whether this tab made a reservation, and so may release it. */
 export const isOwn = (name, holder) => idOf(name, holder.token) in kept()
 
-export const release = (name, holder) => openDialog({
+export const release = ({ name, waiters }, holder, look) => openDialog({
   title: say('releaseTitle'),
-  what: [html`<${Text} of=${name} class="who" />`, say('releaseWhat')],
+  what: [html`<${Text} of=${name} class="who" />`, say(waiters.length > 0 ? 'releaseWhat' : 'releaseFree')],
+  facts: waiters.length > 0 ? [asOf(look), ...nextIn({ waiters })] : [],
   fields: [],
   yes: say('release'),
   call: 'release',

@@ -26,7 +26,7 @@ function how (entry) {
   if (entry.silent_ms) parts.push(say(seen ? 'noRenewalSeenFor' : 'noRenewalFor', time(entry.silent_ms)))
   if (entry.held_ms && entry.kind !== 'granted') parts.push(say(seen ? 'heldAtMost' : 'heldFor', time(entry.held_ms)))
   if (seen) parts.push(say('howNotSeen'))
-  if (entry.by) parts.push(html`${say('by')} <${Text} of=${entry.by} class="who" />`)
+  if (entry.by && entry.by !== (entry.kind === 'reserved' && entry.details?.user)) parts.push(html`${say('by')} <${Text} of=${entry.by} class="who" />`)
   if (entry.reason && entry.kind !== 'reserved') parts.push(html`“<${Text} of=${entry.reason} />”`)
   return parts.flatMap((part) => [html`<span class="how"> · ${part}</span>`])
 }

@@ -59,8 +59,16 @@ const textsOf = (one) => [who(one), one.note, one.details?.host, one.details?.us
 
 const says = (lock, q) => includes([lock.name, ...lock.holders.flatMap(textsOf)], q)
 
-/** Returns the position in the queue, from 0, of the waiter that a search matches; -1: it matches the lock or a holder, or nobody. */
-export const placeOf = (lock, q) => !q || says(lock, q) ? -1 : lock.waiters.findIndex((waiter) => includes(textsOf(waiter), q))
+/** Returns the position in the queue, from 0, of the waiter that filters match; -1: they match the lock or a holder, or nobody. */
+export function placeOf (lock, { q, host, label }) {
+  const filters = [
+    q && !says(lock, q) && ((one) => includes(textsOf(one), q)),
+    host && isAbout(host), label && ((one) => labelled(one.details, label))
+  ].filter((fits) => fits && !lock.holders.some(fits))
+  return filters.length === 0 ? -1 : lock.waiters.findIndex((waiter) => filters.some((fits) => fits(waiter)))
+}
+
+const isAbout = (host) => (one) => one.details?.host === host
 
 function labelled (details, wanted) {
   const [key, ...value] = wanted.split('=')
@@ -74,9 +82,9 @@ export const isRefined = ({ q, state, host, label, sort, dir }) => Boolean(q || 
 export function refined (locks, { prefix = '', q, state, host, label, sort = 'name', dir }, look) {
   const all = (lock) => [...lock.holders, ...lock.waiters]
   const kept = locks.filter((lock) => lock.name.startsWith(prefix) &&
-    (!q || says(lock, q) || placeOf(lock, q) >= 0) &&
+    (!q || says(lock, q) || placeOf(lock, { q }) >= 0) &&
     (!state || inState(lock, state, look)) &&
-    (!host || all(lock).some((one) => one.details?.host === host)) &&
+    (!host || all(lock).some(isAbout(host))) &&
     (!label || all(lock).some((one) => labelled(one.details, label))))
   const by = columns[sort] ?? columns.name
   const keyed = kept.map((lock) => [by(lock, look), lock])

@@ -7,7 +7,10 @@ const AGAIN = 3000
 const EVERY = 60_000
 const WITHIN = 10_000
 
-/** client is null until the service has identified the client. `told` is 'missing' if the service has no such call. */
+/**
+ * client is null until the service has identified the client. `told` is 'missing' if the service has no
+ * such call. While the service does not answer, its last answer stands.
+ */
 export const me = { client: null, told: '', features: {} }
 
 const listeners = new Set()
@@ -24,6 +27,9 @@ export function useMe () {
 let timer
 let asked = 0
 
+/** Forgets who looks: somebody else does. */
+export const forgetWho = () => { me.client = null }
+
 export async function askWho () {
   clearTimeout(timer)
   const turn = ++asked
@@ -33,7 +39,10 @@ export async function askWho () {
     now.client = await ask('me', {}, AbortSignal.timeout(WITHIN))
   } catch (error) {
     now.told = error instanceof Refusal ? error.problem : 'unknown'
-    if (now.told === 'unknown') again = AGAIN
+    if (now.told === 'unknown') {
+      again = AGAIN
+      now.client = me.client
+    }
   }
   if (turn !== asked) return // somebody else may look by now
   Object.assign(me, now)

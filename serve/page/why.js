@@ -45,7 +45,7 @@ export function effectOf (state, limit) {
       sum += weightOf(waiter)
       admitted++
     }
-    if (state.waiters.length > 0) effects.push(say('effectAdmits', number(admitted), number(state.waiters.length)))
+    if (state.waiters.length > 0) effects.push(admitted > 0 ? say('effectAdmits', number(admitted), number(state.waiters.length)) : say('effectNobody'))
   }
   const heavy = state.waiters.filter((waiter) => isShared(waiter) && counts && weightOf(waiter) > counts).length
   if (heavy > 0) effects.push(say('effectHeavy', number(heavy)))

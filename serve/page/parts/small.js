@@ -65,10 +65,10 @@ export function Stale ({ look }) {
   if (look.problem === 'connecting' && !look.data) return html`<p class="note loading">${say('loading')}</p>`
   if (look.data) return html`<p class="note warn stale">${Number.isFinite(look.age) ? say('staleSince', ago(look.age)) : say('storeDown')}</p>`
   return html`<p class="note warn">${say(look.problem === 'unknown' || look.problem === '' ? 'noAnswer' : look.problem)}
-    ${look.error && html` <span class="dim">${seen(look.error)}</span>`}</p>`
+    ${look.error && html` <span class="dim">${say('inBrackets', seen(look.error))}</span>`}</p>`
 }
 
-export const Empty = ({ children }) => html`<p class="empty">${children}</p>`
+export const Empty = ({ children }) => html`<div class="empty">${children}</div>`
 
 /** Filters, folded behind a button where space is short. `count` of them are in use. */
 export function Filters ({ label, count, search, children }) {

@@ -62,10 +62,12 @@ export function waitsOf (entries, state, range) {
   return steps.filter((step) => step.ago <= range).sort((a, b) => b.ago - a.ago).map((step) => ({ ago: step.ago, count: count += step.by }))
 }
 
-function lanesOf (bars) {
+// lanesOf puts bars into lines. An end and the grant that follows may be told in the other order, so
+// bars that overlap by less than the slack follow each other.
+function lanesOf (bars, slack) {
   const free = [] // the age at which each lane is free again
   for (const bar of bars) {
-    let lane = free.findIndex((to) => to >= bar.from)
+    let lane = free.findIndex((to) => to >= bar.from - slack)
     if (lane < 0) lane = free.length < LANES ? free.length : LANES - 1
     free[lane] = Math.min(bar.to, free[lane] ?? Infinity)
     bar.lane = lane
@@ -88,7 +90,7 @@ export function Timeline ({ entries, state, range, begins, gaps, cut }) {
   const [ref, width] = useWidth(900)
   const bars = barsOf(entries, state, range)
   const waits = waitsOf(entries, state, range)
-  const lanes = lanesOf(bars)
+  const lanes = lanesOf(bars, range / width)
   const top = 8
   const floor = top + lanes * LANE + 8 + WAITS
   const x = (ago) => width * (1 - Math.min(ago, range) / range)
@@ -97,7 +99,7 @@ export function Timeline ({ entries, state, range, begins, gaps, cut }) {
   let area = `M0 ${floor}`
   for (const step of waits) area += `H${x(step.ago).toFixed(1)}V${y(step.count).toFixed(1)}`
   area += `H${width}V${floor}Z`
-  const ends = (kinds) => bars.filter((bar) => bar.end && kinds.includes(kindOf({ ...bar, ...bar.end }))).length
+  const ends = (kinds) => bars.filter((bar) => kinds.includes(endOf(bar))).length
   const left = cut !== undefined && cut < range ? cut : undefined // older entries are left out
   const unseen = [...(begins !== undefined && begins < range ? [{ from: range, to: begins }] : []), ...gaps]
   return html`<figure class="timeline">
@@ -112,6 +114,7 @@ export function Timeline ({ entries, state, range, begins, gaps, cut }) {
         ${left !== undefined && html`<g class="left-out"><title>${say('leftOut')}</title><line x1=${x(left)} x2=${x(left)} y1="0" y2=${floor} />
           ${x(left) > 90 && html`<text class="caption" x=${x(left) - 6} y="34" text-anchor="end">${say('leftOut')}</text>`}</g>`}
         ${bars.map((bar) => html`<${Bar} bar=${bar} x=${x} top=${top} />`)}
+        ${bars.map((bar) => html`<${End} bar=${bar} x=${x} top=${top} />`)}
         <path class="waits" d=${area} />
         <line class="floor" x1="0" x2=${width} y1=${floor} y2=${floor} />
         ${most > 0 && html`<text class="caption" x="4" y=${floor - WAITS + 10}>${say('waitingMost', most)}</text>`}
@@ -124,19 +127,27 @@ export function Timeline ({ entries, state, range, begins, gaps, cut }) {
   </figure>`
 }
 
+const endOf = (bar) => bar.end && kindOf({ ...bar, ...bar.end })
+
+const widthOf = (bar, x) => Math.max(x(bar.to) - x(bar.from), 2)
+
+/** How a bar ended, above the bar that follows. */
+function End ({ bar, x, top }) {
+  const ended = endOf(bar)
+  return mark[ended] && html`<path class="end is-${ended}" transform=${`translate(${x(bar.from) + widthOf(bar, x)} ${top + bar.lane * LANE + 5})`} d=${mark[ended]} />`
+}
+
 function Bar ({ bar, x, top }) {
   const left = x(bar.from)
-  const wide = Math.max(x(bar.to) - left, 2)
+  const wide = widthOf(bar, x)
   const y = top + bar.lane * LANE
   const name = seen(who(bar)) || say('noNote')
-  const ended = bar.end && kindOf({ ...bar, ...bar.end })
-  const end = bar.held ? say('holdsNow') : bar.lostSight ? say('endNotSeen') : say(`kind_${ended}`)
+  const end = bar.held ? say('holdsNow') : bar.lostSight ? say('endNotSeen') : say(`kind_${endOf(bar)}`)
   const kind = bar.held ? bar.owner ? 'held' : 'kept' : 'past'
   const room = bar.unbegun ? 0 : Math.floor((wide - 12) / 7.2)
   return html`<g class=${`span is-${kind}${bar.unbegun ? ' unbegun' : ''}`}>
     <title>${`${name}: ${bar.unbegun ? say('beginNotSeen') : time(bar.length)}, ${end}`}</title>
     <rect x=${left} y=${y} width=${wide} height=${LANE - 6} rx="3" />
     ${room > 3 && html`<text x=${left + 6} y=${y + 14}>${name.length > room ? `${name.slice(0, room - 1)}…` : name}</text>`}
-    ${mark[ended] && html`<path class="end is-${ended}" transform=${`translate(${left + wide} ${y + 5})`} d=${mark[ended]} />`}
   </g>`
 }

@@ -82,6 +82,7 @@ export function Events ({ query }) {
       <${Field} label=${say('kind')}><select id="kind" value=${kind} onChange=${(e) => refine({ kind: e.target.value })}>
         <option value="">${say('any')}</option><option value=${TROUBLE}>${say('kind_trouble')}</option>${KINDS.map((word) => html`<option value=${word}>${say(`kind_${word}`)}</option>`)}</select><//>
       ${past.problem !== 'missing' && html`<${Field} label=${say('until_')}><input id="until" type="datetime-local" value=${until === null ? '' : minuteOf(until)} onChange=${(e) => move({ until: endOf(e.target.value) })} /><//>`}
+      ${['q', 'prefix', 'kind', 'until'].some((field) => query[field]) && html`<button type="button" class="quiet" onClick=${() => move({ q: '', prefix: '', kind: '', until: '' })}>${say('clear')}</button>`}
     <//>
     ${heard.partial && html`<p class="note">${say('partial')}</p>`}
     ${past.problem !== 'missing' && html`<${Stale} look=${past} />`}

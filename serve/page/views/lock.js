@@ -44,7 +44,7 @@ export function Lock ({ name, query }) {
     <nav class="crumbs" aria-label=${say('crumbs')}><a href=${linkToList()}>${say('locks')}</a> <span aria-hidden="true">/</span> <span class="dim">${say('lock')}</span></nav>
     <div class="head"><h1 tabindex="-1" id="lock-name"><${Text} of=${name} /> <${Copy} text=${name} what=${say('name')} /></h1>
       <span id="lock-state">${state && !state.damaged ? html`<${State} state=${state} look=${look} />` : html`<span class="badge is-unknown">${say('is_unknown')}</span>`}</span>
-      <span class="acts">${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name)}>${say('reserve')}</button>`}
+      <span class="acts">${mayReserve(name) && html`<button type="button" id="reserve" onClick=${() => reserve(name, state, look)}>${say('reserve')}</button>`}
       ${state && !state.damaged && mayLimit(name) && html`<button type="button" id="limit" onClick=${() => setLimit(state, look)}>${say('limitSet')}</button>`}</span>
     </div>
     <${Stale} look=${look} />
@@ -63,13 +63,18 @@ export function Lock ({ name, query }) {
 function Summary ({ state, look }) {
   const [holder] = state.holders
   const waits = state.waiters.length
-  const queue = waits > 0 ? html`${say('sumWaits', number(waits), time(longestWait(state)))} ${whyWaits(state)}` : say('sumNobody')
-  if (!holder) return html`${say('sumFree')} ${queue}`
-  if (!holder.owner) return html`${say('sumDone', leaseOf(state.name, holder, look).text)} ${queue}`
-  if (holder.mode === 'shared') return html`${say('sumShared', modeOf(state))} ${queue}`
-  const host = holder.details?.host && html`<${Text} of=${holder.details.host} class="who" />`
-  const word = { reserved: holder.details?.user ? 'sumReservedBy' : 'sumReserved', keeps: 'sumKeeps' }[stateOf(state, look)] ?? 'sumHeld'
-  return html`${say(word, html`<${Who} of=${holder} />`, host, holder.held_ms && time(holder.held_ms), leaseOf(state.name, holder, look).text)} ${queue}`
+  const gap = say('gapOfSentences')
+  const queue = waits > 0 ? html`${gap}${say('sumWaits', number(waits), time(longestWait(state)))}${gap}${whyWaits(state)}` : html`${gap}${say('sumNobody')}`
+  const { text } = holder ? leaseOf(state.name, holder, look) : {}
+  if (!holder) return html`${say('sumFree')}${queue}`
+  if (!holder.owner) return html`${say('sumDone', text)}${queue}`
+  if (holder.mode === 'shared') return html`${say('sumShared', modeOf(state))}${queue}`
+  const held = holder.held_ms && time(holder.held_ms)
+  const { host, user, text: reason } = holder.details ?? {}
+  const is = stateOf(state, look)
+  if (is === 'reserved' && user) return html`${say('sumReservedBy', html`<${Text} of=${user} class="who" />`, reason && html`<${Text} of=${reason} />`, held, text)}${queue}`
+  const word = { reserved: 'sumReserved', keeps: 'sumKeeps' }[is] ?? 'sumHeld'
+  return html`${say(word, html`<${Who} of=${holder} />`, host && html`<${Text} of=${host} class="who" />`, held, text)}${queue}`
 }
 
 function Holders ({ state, look }) {
@@ -96,11 +101,11 @@ function Holder ({ state, holder, look }) {
         ${holder.owner && look.fresh && state.waiters.length > 0 && html`<span class="badge is-wanted">${say('othersWait')}</span>`}
         ${holder.owner && holder.held_ms > 0 && html`<span class="dim">${say('since', clock(new Date(Date.now() - holder.held_ms - look.age)), time(holder.held_ms))}</span>`}</p>
       <${Details} of=${holder} name=${state.name} />
-      ${holder.details?.kind === 'keeps' && html`<p class="fine">${say('keepsWhat')}</p>`}
+      ${holder.details?.kind === 'keeps' && html`<p class="fine">${say(state.waiters.length > 0 ? 'keepsWanted' : 'keepsWhat')}</p>`}
     </div>
     <${LeaseBar} name=${state.name} holder=${holder} look=${look} />
     ${holder.owner && holder.handle && html`<div class="buttons">
-      ${isOwn(state.name, holder) && html`<button type="button" class="release" onClick=${() => release(state.name, holder)}>${say('release')}</button>`}
+      ${isOwn(state.name, holder) && html`<button type="button" class="release" onClick=${() => release(state, holder, look)}>${say('release')}…</button>`}
       ${mayEvict(state.name) && html`<button type="button" class="evict" onClick=${() => evict(state, holder, look)}>${say('evict')}…</button>`}</div>`}
   </li>`
 }
@@ -120,8 +125,9 @@ function Details ({ of, name }) {
     of.token && of.token !== '0' && [say('token'), html`<span class="token">${of.token}</span> <${Copy} text=${of.token} what=${say('token')} />`],
     of.handle && [say('owner'), html`<${Text} of=${of.owner} class="token" /> <${Copy} text=${of.handle} what=${say('owner')} />`]
   ].filter(Boolean)
+  const shown = Object.entries(labels).filter(([key]) => of.owner || key !== 'exit') // a done job's exit stands beside its name
   return html`<dl class="facts">${facts.map(([what, value]) => html`<div key=${what}><dt>${what}</dt><dd>${value}</dd></div>`)}</dl>
-    ${Object.keys(labels).length > 0 && html`<p class="labels">${Object.entries(labels).map(([key, value]) => html`<a key=${key} class="label" href=${link('locks', { label: `${key}=${value}` })}><${Text} of=${`${key}=${value}`} /></a>`)}</p>`}`
+    ${shown.length > 0 && html`<p class="labels">${shown.map(([key, value]) => html`<a key=${key} class="label" href=${link('locks', { label: `${key}=${value}` })}><${Text} of=${`${key}=${value}`} /></a>`)}</p>`}`
 }
 
 function Queue ({ state, look }) {

@@ -59,7 +59,8 @@ export function Locks ({ query }) {
     ${list?.damaged && html`<p class="note warn">${say('damaged', seen(list.damaged))}</p>`}
     ${list && html`<div class=${known.fresh ? 'known' : 'known old'}>
       <${Table} rows=${shown} look=${known} query=${query} />
-      ${told && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next ? 'noneHere' : 'none')}<//>`}
+      ${told && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next ? 'noneHere' : 'none')}
+        ${!narrowed && !prefix && !list.next && html`<p>${say('firstLock')} <code>leasehold --store ${location.origin} run NAME -- COMMAND</code></p>`}<//>`}
       <div class="pages">
         <output id="count">${narrowed ? countOf(all.length, list, page) : pageOf(shown.length, list, query.after)}</output>
         ${narrowed && list.next && html`<span class="note" id="more">${say('scanned', number(list.locks.length))}
@@ -93,15 +94,15 @@ function Table ({ rows, look, query }) {
     <thead role="rowgroup"><tr role="row">${Object.keys(columns).map((name) => html`
       <th role="columnheader" scope="col" class=${`c-${name} ${numbers.has(name) ? 'n' : ''}`} aria-sort=${sort === name ? down ? 'descending' : 'ascending' : 'none'}>
         <button type="button" onClick=${() => by(name)}>${say(`col_${name}`)}<span aria-hidden="true">${sort === name ? down ? ' ↓' : ' ↑' : ''}</span></button></th>`)}</tr></thead>
-    <tbody role="rowgroup">${rows.map((state) => html`<${Row} key=${state.name} state=${state} look=${look} q=${query.q} />`)}</tbody>
+    <tbody role="rowgroup">${rows.map((state) => html`<${Row} key=${state.name} state=${state} look=${look} query=${query} />`)}</tbody>
   </table>`
 }
 
-function Row ({ state, look, q }) {
+function Row ({ state, look, query }) {
   const [holder] = state.holders
   const others = state.holders.length - 1
   const waits = state.waiters.length
-  const place = placeOf(state, q)
+  const place = placeOf(state, query)
   return html`<tr class="row" role="row">
     <td role="cell" class="c-name"><${LockLink} name=${state.name} /></td>
     <td role="cell" class="c-state"><${State} state=${state} look=${look} /></td>

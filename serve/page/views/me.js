@@ -5,7 +5,7 @@ import { ask, signedIn, signIn } from '../api.js'
 import { hearAgain } from '../hear.js'
 import { html } from '../html.js'
 import { lookNow, useLook } from '../look.js'
-import { askWho } from '../me.js'
+import { askWho, forgetWho } from '../me.js'
 import { Field, Stale } from '../parts/small.js'
 import { Text } from '../text.js'
 import { say, time } from '../words.js'
@@ -13,6 +13,7 @@ import { say, time } from '../words.js'
 function use (token) {
   if (!token) forget()
   signIn(token)
+  forgetWho()
   hearAgain()
   askWho()
   lookNow()
@@ -29,7 +30,7 @@ export function SignIn ({ problem }) {
     <p role="alert" class=${problem === 'wrongToken' ? 'bad' : ''}>${say(problem)}</p>
     <${Field} label=${say('accessToken')}><input id="bearer" name="bearer" type="password" autocomplete="off" spellcheck=${false} /><//>
     <p class="fine">${say('tokenKept')}</p>
-    <div class="buttons">${signedIn() && html`<button type="button" onClick=${() => use('')}>${say('signOut')}</button>`}<button class="main">${say('enter')}</button></div>
+    <div class="buttons">${signedIn() && html`<button type="button" onClick=${() => use('')}>${say('withoutToken')}</button>`}<button class="main">${say('enter')}</button></div>
   </form>`
 }
 

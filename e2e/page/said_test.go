@@ -1,0 +1,128 @@
+package page
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	web "github.com/leasehold-go/leasehold/serve"
+)
+
+// A dialog says what would come of it now: whoever holds the lock, and whether anybody waits.
+func TestDialogsSayWhatWouldHappen(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.grant("deploy", 10*minute, map[string]any{"text": "gitlab 88123"})
+	for _, owner := range []string{"export-1", "export-2", "export-3"} {
+		s.shares("tenant", owner, 2, 1)
+	}
+	p := open(t, s.url+"/#/lock/deploy")
+	p.reads("#lock-state", "held")
+	p.click("#reserve")
+	p.reads("dialog .facts", "gitlab 88123 holds it, so this is refused until its lease ends.")
+	p.click("dialog .no")
+	eval[string](p, `location.hash = '#/lock/tenant'`)
+	p.reads("#lock-name", "tenant")
+	p.reads("#waiters", "export-3")
+	p.click("#limit")
+	p.do(chromedp.SetValue(chromedp.CSS("dialog [name=limit]"), "1"))
+	eval[bool](p, `document.querySelector('dialog [name=limit]').dispatchEvent(new Event('input', { bubbles: true }))`)
+	p.reads("dialog .effects", "None of those waiting would be let in.")
+	p.click("dialog .no")
+	eval[string](p, `location.hash = '#/lock/free'`)
+	p.reads("#lock-state", "free")
+	p.click("#reserve")
+	if text := p.text("dialog .facts"); text != "" {
+		t.Errorf("of a free lock: %q", text)
+	}
+	p.write("dialog [name=reason]", "to see it")
+	p.click("dialog .yes")
+	p.reads("dialog .answer", "Reserved until")
+	p.click("dialog .no")
+	p.click(".release")
+	p.reads("dialog", "Nobody waits, so the lock becomes free.")
+	p.click("dialog .no")
+	s.waits("free", "a-waiter", map[string]any{"text": "gitlab 88124"})
+	p.reads("#waiters", "gitlab 88124")
+	p.click(".release")
+	p.reads("dialog .facts", "Next in the queue: gitlab 88124")
+}
+
+// Rights that were told stay known while the service does not answer.
+func TestRightsAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if silent.Load() {
+			http.Error(w, `{"outcome":"unknown","error":"the store does not answer"}`, http.StatusServiceUnavailable)
+			return
+		}
+		service.ServeHTTP(w, r)
+	})
+	s.hold("deploy", "one", "ci", 10*minute)
+	p := open(t, s.url+"/#/lock/deploy")
+	p.reads("#holders", "Evict")
+	silent.Store(true)
+	p.reads("#status", "UNKNOWN")
+	eval[bool](p, `(window.wrong = '', setInterval(() => { wrong ||= document.querySelector('#may-not')?.textContent ?? '' }, 10), dispatchEvent(new Event('online')), true)`)
+	eval[bool](p, `import('./me.js').then((m) => m.askWho()), true`)
+	p.reads("main", "As of")
+	p.stays("#may-not", "")
+	if said := eval[string](p, `wrong`); said != "" {
+		t.Errorf("it says %q", said)
+	}
+	p.reads("#holders", "Evict")
+}
+
+// A lock that a filter finds by a waiter says which.
+func TestAFilterFindsWhoWaits(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.grant("deploy", 10*minute, map[string]any{"text": "holder", "host": "ci-3"})
+	s.waits("deploy", "a-waiter", map[string]any{"text": "gitlab 88124", "host": "web-1", "labels": map[string]string{"team": "search"}})
+	p := open(t, s.url+"/#/locks?host=web-1")
+	p.reads(".row .found", "gitlab 88124 waits, number 1")
+	eval[string](p, `location.hash = '#/locks?label=team%3Dsearch'`)
+	p.reads(".row .found", "gitlab 88124 waits, number 1")
+	eval[string](p, `location.hash = '#/locks?host=ci-3'`)
+	p.until("the holder is found", func() bool { return p.text(".row") != "" && p.text(".row .found") == "" }, ".row")
+}
+
+// A holder that keeps a lock although others wait is not said to give it up when others wait.
+func TestWhatIsKeptAlthoughOthersWait(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.grant("cache/index", 10*minute, map[string]any{"kind": "keeps", "program": "search", "pid": 7})
+	s.waits("cache/index", "a-waiter", map[string]any{"program": "reindex"})
+	p := open(t, s.url+"/#/lock/cache%2Findex")
+	p.reads("#waiters", "reindex")
+	p.reads("#holders", "Others wait, so it is to give the lock up once it is not using it.")
+	if text := p.text("#holders"); strings.Contains(text, "when others wait") {
+		t.Errorf("it reads %q", text)
+	}
+}
+
+// The marks of a timeline stand above the bars, and runs that follow each other stand in one line.
+func TestMarksAreAboveBars(t *testing.T) {
+	t.Parallel()
+	past := hourAgo(time.Now())
+	for i := range past.entries {
+		if past.entries[i].Kind == "granted" {
+			past.entries[i].Time = past.entries[i].Time.Add(-20 * time.Millisecond)
+		}
+	}
+	p := open(t, embeddedWith(t, &web.Options{History: web.HistoryOptions{File: past}}, func(w http.ResponseWriter, r *http.Request, service http.Handler) { service.ServeHTTP(w, r) }).url+"/#/lock/deploy%2Fproduction?range=1h")
+	p.until("the marks are there", func() bool { return eval[int](p, `document.querySelectorAll('.timeline .end').length`) == 2 }, ".timeline")
+	if hidden := eval[int](p, `(() => {
+		const all = [...document.querySelectorAll('.timeline .span rect, .timeline .end')]
+		return all.findLastIndex((e) => e.matches('rect')) > all.findIndex((e) => e.matches('.end')) ? 1 : 0
+	})()`); hidden > 0 {
+		t.Error("a bar is drawn over a mark")
+	}
+	if lanes := eval[int](p, `new Set([...document.querySelectorAll('.timeline .span rect')].map((e) => e.getAttribute('y'))).size`); lanes != 1 {
+		t.Errorf("%d lines", lanes)
+	}
+}
