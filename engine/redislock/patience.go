@@ -11,7 +11,7 @@ import (
 // due within one kernel tick reprograms the clock, so the wait is longer than that.
 const ctxPollAfter = 20 * time.Millisecond
 
-// A patience tells calls that ctxPollAfter has passed. It has one timer for all calls in flight,
+// A patience signals to calls that ctxPollAfter has passed. It has one timer for all calls in flight,
 // which stops when there are none.
 type patience struct {
 	mu        sync.Mutex
