@@ -11,10 +11,11 @@
 --       this Try, 16 1: a release may grant the lock without another Try, 17 a name for a new
 --       memory, 18 the memory that was seen, 19 for how long, in ms, 20 length of a rest in ms (0:
 --       there are none), 21 how long a place lives in ms
--- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before; {3, the mark} the
---        claim was released meanwhile, or another ended what it had; {4} no history; {5, memory,
---        ms} the server is known to remember for too short a time; {6} too heavy; {0, first in the
---        queue, foreign, left in ms, owner, mode, fence, held in ms, note} refused
+-- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
+--        {3, the mark} the claim was released meanwhile, or another ended what it had;
+--        {4} no history; {5, memory, ms} the server is known to remember for too short a time;
+--        {6} too heavy; {0, first in the queue, foreign, left in ms, owner, mode, fence,
+--        held in ms, note} refused
 local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])
