@@ -39,13 +39,13 @@
 //
 // A holder may want to know that others wait ([driver.Request.Wanted]). Its process then keeps the
 // watch on for as long as the lease lasts. Each new place, in the record or beside it, is reported
-// at once. A watch that begins after the grant may have missed a place, so the
-// record is then read once. Each renewal tells again, from the record that it writes. If that says
-// that there are places beside it, the process keeps the queue in memory, as one with waiters
-// does. It does so until a renewal has cleared the mark.
+// at once. A watch that begins after the grant may have missed a place, so the record is then read
+// once. Each renewal also notifies the holder, by the record that it writes. If the record says
+// that there are places beside it, the process keeps the queue in memory, as one with waiters does,
+// until a renewal has cleared the mark.
 //
 // Waiters that find all 64 places taken recall nobody, but those 64 do. In a store that is no
-// Watcher only grants and renewals tell.
+// Watcher, only grants and renewals notify holders.
 //
 // # Time
 //

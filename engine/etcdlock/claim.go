@@ -34,7 +34,7 @@ const (
 type claim struct {
 	d     *Driver
 	req   driver.Request
-	dir   string // what its keys begin with
+	dir   string // the beginning of its keys
 	value string // the value of its keys
 
 	place *place // guarded by Driver.mu; nil: none

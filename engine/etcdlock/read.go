@@ -92,9 +92,9 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 }
 
 // keysExist reports whether the keys of all exist, in their sessions. If it returns false, each
-// must be read by itself, as the server may not accept so many at once. Where nothing may come
-// late, the lease of etcd proves as much as the create revision, because nobody else puts a key
-// there.
+// must be read by itself, because the server may not accept so many at once. If no put of a key may
+// come late, its lease of etcd proves as much as its create revision, because nobody else puts the
+// key.
 func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
 	var asking []*place

@@ -164,7 +164,7 @@ func (d *Driver) lookBehind(all []*place) {
 }
 
 // readsBehind returns the reads that find others behind each of all, for as many of the first as a
-// server accepts reads. The others read by themselves.
+// server accepts reads. The others are read one by one.
 func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	return all, ops
 }
 
-// haveRead notifies the holders of all of what their reads have found.
+// haveRead notifies the holders of all behind whom the reads of resp have found others.
 func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

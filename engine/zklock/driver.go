@@ -164,8 +164,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	all.Wait()
 }
 
-// renew renews leases that hang on the session: one round trip proves that it lives. Claims
-// that have a call in flight are renewed by themselves after that, as those whose nodes have changed.
+// renew renews leases of the session. One round trip proves that the session lives. Claims with a
+// call in flight, and claims whose nodes have changed, are renewed one by one after that.
 func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	asked := s.d.clock.Now()
 	var together, singly []*driver.Renewal

@@ -1,21 +1,21 @@
 #!lua
 -- One attempt. It grants the lock, or refuses and keeps the owner's place in the queue.
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends,
---       9 beats, 10 weights, 11 an operator's limit; 12 the mark of memory.lua, if the server must be
---       known to remember
+--       9 beats, 10 weights, 11 an operator's limit; 12 the mark of memory.lua, if the server must
+--       be known to remember
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x, or s and the weight), 4 limit (0: none), 5 1: queue,
---       6 channel for the end of the lease and for waiters, 7 note,
---       8 life of the history in ms (0: for ever), 9 1: refuse without a history,
---       10 number of the attempt, 11 channel of the waiter, 12 ms the server must be known to
---       remember (0: any), 13 last number of earlier calls that may still come (else empty),
---       14 how long to remember that in ms, 15 number of this Try, 16 1: a release may grant the lock
---       without another Try, 17 a name for a new memory, 18 the memory that was seen, 19 for how long,
---       in ms, 20 length of a rest in ms (0: there are none), 21 how long a place lives in ms
+--       6 channel for the end of the lease and for waiters, 7 note, 8 life of the history in ms (0:
+--       for ever), 9 1: refuse without a history, 10 number of the attempt, 11 channel of the
+--       waiter, 12 ms the server must be known to remember (0: any), 13 last number of earlier
+--       calls that may still come (else empty), 14 how long to remember that in ms, 15 number of
+--       this Try, 16 1: a release may grant the lock without another Try, 17 a name for a new
+--       memory, 18 the memory that was seen, 19 for how long, in ms, 20 length of a rest in ms (0:
+--       there are none), 21 how long a place lives in ms
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
 --        {3, the mark} the claim was released meanwhile, or another ended what it had;
 --        {4} no history; {5, memory, ms} the server is known to remember for too short a time;
---        {6} too heavy; {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms,
---        note} refused
+--        {6} too heavy; {0, first in the queue, foreign, left in ms, owner, mode, fence,
+--        held in ms, note} refused
 local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Ends a lease by force, raises the fence, notifies the holder, and keeps the reason for it.
--- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 why, 8 gone, 9 beats, 10 weights,
---       11 an operator's limit
+-- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 why, 8 gone, 9 beats,
+--       10 weights, 11 an operator's limit
 -- ARGV: 1 owner (empty: a hold that lingers), 2 reason, 3 life of the history in ms (0: for ever),
 --       4 for how long to keep the reason at least, in ms, 5 for how long the owner's attempts may
 --       still come, in ms, 6 how long a place lives in ms

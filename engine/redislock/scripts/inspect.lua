@@ -3,7 +3,8 @@
 -- KEYS: for each name lock, history, queue, details, shares, beats, weights, an operator's limit
 -- ARGV: 1 how long a place lives in ms
 -- Reply: for each name {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
---        {owner, mode, waited in ms, note, …}, {what is damaged, …}, the operator's limit}, or WRONGTYPE
+--        {owner, mode, waited in ms, note, …}, {what is damaged, …}, the operator's limit}, or
+--        WRONGTYPE
 local PLACE = tonumber(ARGV[1])
 local strings = {}
 for i = 1, #KEYS, 8 do

@@ -2,13 +2,14 @@
 -- Gives up a lease or a place in the queue, and grants the lock to the next waiter or wakes it.
 -- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends,
 --       9 beats, 10 weights, 11 an operator's limit
--- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if it may still come
---       (else empty; 'all': what is held was granted to another claim of the owner), 4 how long to
---       remember that in ms, 5 number of this release, with 'all' the fence of what is held,
---       6 length of a rest in ms (0: there are none), 7 least time between the beginnings of two
---       rests in ms, 8 for how long to refuse all attempts of the owner in ms (0: do not), 9 how long
---       a place lives in ms
--- Reply: 1 given up; 2 and granted to the next; 0 nothing to give up; -1 what is held was granted later
+-- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if it may still
+--       come (else empty; 'all': what is held was granted to another claim of the owner), 4 how
+--       long to remember that in ms, 5 number of this release, with 'all' the fence of what is
+--       held, 6 length of a rest in ms (0: there are none), 7 least time between the beginnings of
+--       two rests in ms, 8 for how long to refuse all attempts of the owner in ms (0: do not),
+--       9 how long a place lives in ms
+-- Reply: 1 given up; 2 and granted to the next; 0 nothing to give up; -1 what is held was granted
+--        later
 local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Restarts a lease of any kind, and brings its history up to date. It never revives a lease that
 -- has ended.
--- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits, 6 weights; 7 queue, if the holder wants to
---       know whether others wait
--- ARGV: 1 owner, 2 TTL in ms, 3 channel, 4 note, 5 fence if known (else 0),
---       6 life of the history in ms (0: for ever), 7 when the lease ends, in ms of the server's clock,
---       if it may be shortened (else 0): with another end, it was renewed since and is not
+-- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 limits, 6 weights; 7 queue, if the holder wants
+--       to know whether others wait
+-- ARGV: 1 owner, 2 TTL in ms, 3 channel, 4 note, 5 fence if known (else 0), 6 life of the history
+--       in ms (0: for ever), 7 when the lease ends, in ms of the server's clock, if it may be
+--       shortened (else 0): with another end, it was renewed since and is not
 -- Reply: {fence, when it ends if that is later than asked (else 0), others wait}; {0} lost
 local lock, history, details, shares, limits, weights = unpack(KEYS, 1, 6)
 local owner, ttl = ARGV[1], tonumber(ARGV[2])

@@ -4,9 +4,9 @@
 -- undo a longer one that was answered. It leaves histories alone.
 -- KEYS: lock for each lease; then queue for each holder that wants to know whether others wait
 -- ARGV: owner and TTL in ms for each lease; then the index of the lease of each such holder
--- Reply: for each lease 1: renewed; 2: renewed, and others wait; 0: lost; negative: use renew.lua, which
---        handles all cases: -1: it is of another kind, or another's; -2: it is renewed, and ends later
---        than asked
+-- Reply: for each lease 1: renewed; 2: renewed, and others wait; 0: lost; negative: use renew.lua,
+--        which handles all cases: -1: it is of another kind, or another's; -2: it is renewed, and
+--        ends later than asked
 local leases, replies = #ARGV - #KEYS, {}
 for i = 1, leases do
   local held, ttl = redis.pcall('GET', KEYS[i]), ARGV[2 * i] -- a damaged lease must not fail the others
