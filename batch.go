@@ -23,6 +23,8 @@ type batch struct {
 	least    time.Duration // the shortest time limit of the renewals
 }
 
+// A kind says which holds may share a batch: those whose last renewal failed, or those that have
+// about as much time left.
 type kind struct {
 	failed  bool
 	urgency int

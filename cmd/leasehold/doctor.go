@@ -86,6 +86,7 @@ type doctor struct {
 	found []driver.Finding
 }
 
+// A doctorView is the output of "leasehold doctor --json".
 type doctorView struct {
 	Store    string        `json:"store" about:"its URL, without the password"`
 	From     string        `json:"from" about:"who has named it: a flag, a variable, a file, or default"`
@@ -93,6 +94,7 @@ type doctorView struct {
 	Findings []findingView `json:"findings"`
 }
 
+// A findingView is one finding in a doctorView.
 type findingView struct {
 	About  string `json:"about" about:"what was looked at"`
 	Where  string `json:"where,omitempty" about:"which server, where there may be several"`

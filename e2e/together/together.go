@@ -24,6 +24,7 @@ const Processes = 4
 // childEnv is set in a child process. Its value is a child as JSON.
 const childEnv = "LEASEHOLD_TEST_TOGETHER"
 
+// A child tells a process its test, its address and its number.
 type child struct {
 	Test    string
 	Address string
