@@ -31,7 +31,7 @@ type kind struct {
 }
 
 // maxSeparate bounds the calls in flight outside of the workers: renewals of holds whose last
-// renewal failed, and late notes.
+// renewal failed, and notes after a hand-over.
 const maxSeparate = maxWorkers
 
 // renewTogether renews holds that are due, in one call per batch, all concurrently. It schedules

@@ -358,7 +358,8 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	if !ok {
 		return
 	}
-	behind := strings.HasPrefix(d.app.storeURL, "http") // the store is a service, which may have no right to rehearse, or not on all names
+	// A service may have no right to rehearse, or not on all names.
+	behind := strings.HasPrefix(d.app.storeURL, "http")
 	switch _, err := within(ctx, only(checker.Rehearse)); {
 	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})

@@ -97,7 +97,8 @@ func begin(t *testing.T, c child) *process {
 		path[i] = "^" + regexp.QuoteMeta(name) + "$"
 	}
 	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(path, "/"))
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0") // the race detector would wait for a second, for nothing
+	// The race detector would otherwise make each process wait for a second at its end.
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
