@@ -23,13 +23,15 @@ type batch struct {
 	least    time.Duration // the shortest time limit of the renewals
 }
 
+// A kind says which holds may share a batch: those whose last renewal failed, or those that have
+// about as much time left.
 type kind struct {
 	failed  bool
 	urgency int
 }
 
 // maxSeparate bounds the calls in flight outside of the workers: renewals of holds whose last
-// renewal failed, and late notes.
+// renewal failed, and notes after a hand-over.
 const maxSeparate = maxWorkers
 
 // renewTogether renews holds that are due, in one call per batch, all concurrently. It schedules

@@ -98,6 +98,8 @@ func (le *Lease) Deadline() time.Time {
 	return le.hold.locker.clock.Time(le.deadline())
 }
 
+// deadline returns the deadline of the lease. After its release it no longer follows the hold's,
+// which may belong to another lease.
 func (le *Lease) deadline() boottime.Instant {
 	le.hold.mu.Lock()
 	defer le.hold.mu.Unlock()

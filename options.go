@@ -80,6 +80,8 @@ type Options struct {
 	Trace Trace
 }
 
+// withDefaults returns the options with defaults for zero fields. It checks Drift, which needs no
+// engine.
 func (o *Options) withDefaults() (Options, error) {
 	var r Options
 	if o != nil {

@@ -41,6 +41,7 @@ func (r *request) positive(option string, d time.Duration) time.Duration {
 	return d
 }
 
+// fail records an ErrInvalidOption, unless there is an error already.
 func (r *request) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)

@@ -26,6 +26,7 @@ type Lease interface {
 // LeaseOf returns a Lease of these parts, for a program that got them from the holder's process.
 func LeaseOf(name string, token uint64, owner string) Lease { return lease{name, owner, token} }
 
+// lease is the Lease that LeaseOf returns.
 type lease struct {
 	name, owner string
 	token       uint64

@@ -18,6 +18,7 @@ type Pairs struct {
 	broken []error                  // guarded by mu
 }
 
+// A pair identifies a wait, a hold, a renewal or a keep.
 type pair struct {
 	kind leasehold.Kind
 	id   uint64

@@ -241,7 +241,8 @@ func manyLeasesFewGoroutines(t testing.TB, h Harness) {
 	const most = leases / 2                     // new connections may have goroutines for a moment
 	link := openFaulty(t, h)
 	name := newName(t)
-	l := locker(t, link, leasehold.Options{TTL: 4 * renewableTTL(link)}) // each lease is a call, and a busy disk may take seconds for all of them
+	// Each lease is a call, and a busy disk may take seconds for all of them.
+	l := locker(t, link, leasehold.Options{TTL: 4 * renewableTTL(link)})
 	before := runtime.NumGoroutine()
 	held := make([]*leasehold.Lease, leases)
 	for i := range held {

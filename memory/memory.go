@@ -178,6 +178,7 @@ func (d *Driver) begin(ctx context.Context, name string) (*resource, *record.Ins
 	return d.server.at(name), &d.server.now, nil
 }
 
+// end ends the call that begin began: it settles the resource and unlocks the server.
 func (d *Driver) end(name string, r *resource) {
 	d.server.settle(name, r)
 	d.server.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 // report collects the results of this process.
 var report book
 
+// A book has what this process will print.
 type book struct {
 	mu      sync.Mutex
 	tables  []*Table // guarded by mu

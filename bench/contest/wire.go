@@ -19,6 +19,7 @@ func (w *Wire) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return &countingConn{conn, w}, nil
 }
 
+// A countingConn counts the writes to a connection.
 type countingConn struct {
 	net.Conn
 	wire *Wire

@@ -52,6 +52,7 @@ func (s *Server) Compare(b *testing.B, addr string) {
 	)
 }
 
+// A comparison is a run of all parts on one server.
 type comparison struct {
 	*Server
 	engine *contest.Engine

@@ -202,6 +202,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	return a.print(releasedView{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
 }
 
+// releasedView is the output of release.
 type releasedView struct {
 	Name     string `json:"name"`
 	Released bool   `json:"released" about:"always true: else there is an error"`

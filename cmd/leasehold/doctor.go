@@ -86,6 +86,7 @@ type doctor struct {
 	found []driver.Finding
 }
 
+// A doctorView is the output of "leasehold doctor --json".
 type doctorView struct {
 	Store    string        `json:"store" about:"its URL, without the password"`
 	From     string        `json:"from" about:"who has named it: a flag, a variable, a file, or default"`
@@ -93,6 +94,7 @@ type doctorView struct {
 	Findings []findingView `json:"findings"`
 }
 
+// A findingView is one finding in a doctorView.
 type findingView struct {
 	About  string `json:"about" about:"what was looked at"`
 	Where  string `json:"where,omitempty" about:"which server, where there may be several"`
@@ -356,7 +358,8 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	if !ok {
 		return
 	}
-	behind := strings.HasPrefix(d.app.storeURL, "http") // the store is a service, which may have no right to rehearse, or not on all names
+	// A service may have no right to rehearse, or not on all names.
+	behind := strings.HasPrefix(d.app.storeURL, "http")
 	switch _, err := within(ctx, only(checker.Rehearse)); {
 	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})

@@ -140,6 +140,7 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 	return &exitError{exitBusy, fmt.Errorf("nobody was evicted")}
 }
 
+// evictedView is the output of evict.
 type evictedView struct {
 	Name    string `json:"name"`
 	Owner   string `json:"owner" about:"how the owner starts"`

@@ -136,6 +136,7 @@ func writeFlags(w io.Writer, cmd *cobra.Command, width int, full bool) (rest []s
 	return rest
 }
 
+// A flagGroup is a group of flags in a help text.
 type flagGroup struct {
 	title string
 	flags []string

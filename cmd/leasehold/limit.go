@@ -79,6 +79,7 @@ func setLimit(ctx context.Context, a *app, name string, n int) error {
 	return printLimit(a, name, n)
 }
 
+// limitView is the output of limit.
 type limitView struct {
 	Name  string `json:"name"`
 	Limit int    `json:"limit" about:"that is set; 0: none"`

@@ -43,6 +43,7 @@ func reset(ctx context.Context, a *app, name string) error {
 	})
 }
 
+// resetView is the output of reset.
 type resetView struct {
 	Name  string `json:"name"`
 	Reset bool   `json:"reset" about:"whether a finished job still kept others out"`

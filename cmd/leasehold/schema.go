@@ -40,6 +40,7 @@ var outputs = []output{
 	{"event", "each line of standard error of all commands with -v, but for errors", event{}},
 }
 
+// schemaView is one item of the output of schema without a NAME.
 type schemaView struct {
 	Name  string `json:"name"`
 	About string `json:"about" about:"for people"`

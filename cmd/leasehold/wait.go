@@ -60,7 +60,8 @@ func newWaitCommand(a *app) *cobra.Command {
 		ctx := cmd.Context()
 		if cmd.Flags().Changed("wait") {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(bound)+quickBound) // as much time for the store as with -n of other commands
+			// The store has as much time as with -n of other commands.
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(bound)+quickBound)
 			defer cancel()
 		} else {
 			bound = -1

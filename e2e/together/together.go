@@ -24,6 +24,7 @@ const Processes = 4
 // childEnv is set in a child process. Its value is a child as JSON.
 const childEnv = "LEASEHOLD_TEST_TOGETHER"
 
+// A child tells a process its test, its address and its number.
 type child struct {
 	Test    string
 	Address string
@@ -96,7 +97,8 @@ func begin(t *testing.T, c child) *process {
 		path[i] = "^" + regexp.QuoteMeta(name) + "$"
 	}
 	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(path, "/"))
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0") // the race detector would wait for a second, for nothing
+	// The race detector would otherwise make each process wait for a second at its end.
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -124,8 +124,9 @@ func (w *World) checkGivenBack(l *lease) {
 }
 
 // checkToken: tokens grow in the order of grants. All leases that began before the call for l were
-// granted before l. So were exclusive leases that began before l did, unless l was handed over or
-// resumed, and so was granted long ago, or a lease may have ended without notice.
+// granted before l. So were exclusive leases that began before l did. The exceptions are a lease
+// that was handed over or resumed, because it was granted long ago, and one that may have ended
+// without notice.
 func (w *World) checkToken(l *lease, asked int) {
 	all := w.ledger.leases
 	granted := len(all) // number of leases that began before l was granted

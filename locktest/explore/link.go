@@ -30,6 +30,7 @@ func (p *Process) Link(name string, d driver.Driver) driver.Driver {
 	return renewer
 }
 
+// A link is a driver across the network: calls of its claims are messages to inner.
 type link struct {
 	process *Process
 	name    string

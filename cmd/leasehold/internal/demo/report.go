@@ -26,6 +26,7 @@ type Result interface {
 	broken() []string
 }
 
+// A figure is one line of the table, for one run.
 type figure struct{ name, value string }
 
 // A verdict is the common part of all results.
@@ -46,6 +47,7 @@ func judge(rules ...rule) verdict {
 	return v
 }
 
+// A rule is a rule of the business, and the complaint if it does not hold.
 type rule struct {
 	holds     bool
 	complaint string

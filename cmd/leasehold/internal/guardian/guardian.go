@@ -309,6 +309,7 @@ func (g *guardian) tell() time.Duration {
 	return tellAgain
 }
 
+// obey does what a message of the holder asks for.
 func (g *guardian) obey(m message) {
 	switch m.Verb {
 	case toPing:

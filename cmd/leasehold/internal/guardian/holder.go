@@ -135,6 +135,7 @@ type command struct {
 	status   syscall.WaitStatus // its wait status
 }
 
+// start starts the guardian, which waits for the command.
 func (h *holder) start() error {
 	exe, err := executable()
 	if err != nil {

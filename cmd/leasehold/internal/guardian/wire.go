@@ -38,6 +38,7 @@ const (
 	gotLate     verb = "late"     // the deadline was too near, so the child was not started
 )
 
+// A message is one line on the socket. The comment on its verb says which fields are set.
 type message struct {
 	Verb  verb
 	N     int64  `json:",omitempty"`

@@ -207,7 +207,8 @@ func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
 	if n, err := done.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(err, errTaken)
 	}
-	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)") // the entries may have been written by an earlier attempt
+	// An earlier attempt may have written the entries.
+	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)")
 	if err != nil {
 		return err
 	}
