@@ -14,7 +14,11 @@ import (
 // ManyTakeAndGiveBack has more take and give back names of their own than are asked for alone. The rows of some are locked,
 // of more than are asked for alone: those hold up nobody else. Then some want each other's names.
 func ManyTakeAndGiveBack(t *testing.T, s Server) {
-	const many, locked, times = 64, 16, 20
+	const many, locked = 64, 16
+	times := 20
+	if testing.Short() {
+		times = 5
+	}
 	d := s.migrated(t, s.Address)
 	cycle := func(l *leasehold.Locker, name string, last *uint64) error {
 		lease, err := l.Acquire(t.Context(), name)
