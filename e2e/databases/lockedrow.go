@@ -15,7 +15,11 @@ import (
 // statements of their own, so they share statements. Some rows are locked, again more than that
 // number, and must delay no other goroutine. Then groups of goroutines contend for the same names.
 func ManyTakeAndGiveBack(t *testing.T, s Server) {
-	const many, locked, times = 64, 16, 20
+	const many, locked = 64, 16
+	times := 20
+	if testing.Short() {
+		times = 5
+	}
 	d := s.migrated(t, s.Address)
 	cycle := func(l *leasehold.Locker, name string, last *uint64) error {
 		lease, err := l.Acquire(t.Context(), name)
