@@ -69,6 +69,35 @@ func TestTenThousandLocks(t *testing.T) {
 	p.reads("#count", "50 on this page")
 }
 
+// What somebody types while the address takes what was typed before stays.
+func TestNoKeyIsLost(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.hold("orders/1", "one", "ci run 17", 10*minute)
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row", "ci run 17")
+	shown := run(p, chromedp.Evaluate[[]string](`new Promise((resolve) => {
+		const field = document.getElementById('q'), shown = []
+		const type = (text) => { field.value = text; field.dispatchEvent(new Event('input', { bubbles: true })) }
+		const replace = history.replaceState
+		history.replaceState = function (...args) {
+			replace.apply(history, args)
+			if (location.hash.endsWith('q=orde')) type('order')
+		}
+		const look = () => {
+			shown.push(field.value)
+			location.hash.endsWith('q=order') ? resolve(shown) : requestAnimationFrame(look)
+		}
+		type('orde')
+		look()
+	})`, chromedp.EvalAwaitPromise))
+	for i, text := range shown {
+		if i > 0 && len(text) < len(shown[i-1]) {
+			t.Fatalf("the field reads %q after %q", text, shown[i-1])
+		}
+	}
+}
+
 // However many locks there are, the console looks through a bounded number of them.
 func TestTheSearchIsBounded(t *testing.T) {
 	t.Parallel()

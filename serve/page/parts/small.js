@@ -1,6 +1,6 @@
 // Small parts of all views.
 
-import { html, useEffect, useRef, useState } from '../html.js'
+import { html, useLayoutEffect, useRef, useState } from '../html.js'
 import { leaseOf, stateOf } from '../lease.js'
 import { linkToLock, refine } from '../route.js'
 import { seen, Text } from '../text.js'
@@ -89,12 +89,21 @@ const TYPED = 250
 export function Filter ({ id, label, value, type = 'search' }) {
   const [typed, setTyped] = useState(value)
   const timer = useRef(0)
-  useEffect(() => { setTyped(value) }, [value])
+  const sent = useRef(value) // into the address, from which it comes back while somebody types on
+  useLayoutEffect(() => {
+    if (value === sent.current) return
+    clearTimeout(timer.current)
+    sent.current = value
+    setTyped(value)
+  }, [value])
   const type_ = (event) => {
     const text = event.target.value
     setTyped(text)
     clearTimeout(timer.current)
-    timer.current = setTimeout(() => refine({ [id]: text, after: '', p: '' }), TYPED)
+    timer.current = setTimeout(() => {
+      sent.current = text
+      refine({ [id]: text, after: '', p: '' })
+    }, TYPED)
   }
   return html`<${Field} label=${label}><input id=${id} type=${type} value=${typed} autocomplete="off" spellcheck=${false} onInput=${type_} /><//>`
 }
