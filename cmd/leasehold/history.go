@@ -61,6 +61,7 @@ history, so the store must be its address, http:// or https://.
   left      somebody left the queue, or was removed from it
   reset     what a finished job had kept was ended
   gap       the service did not see what others did
+In a narrow terminal, HELD/WAITED is FOR, and WHO leaves out the host.
 
 # What is missing
 Each instance of the service has a history of its own. It knows at once what it does

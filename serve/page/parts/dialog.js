@@ -2,7 +2,7 @@
 // field, it presses the dialog's own button once that is enabled.
 
 import { act } from '../api.js'
-import { html, useEffect, useReducer, useRef, useState } from '../html.js'
+import { html, useEffect, useLayoutEffect, useReducer, useRef, useState } from '../html.js'
 import { lookNow } from '../look.js'
 import { say } from '../words.js'
 
@@ -41,6 +41,8 @@ function Asking ({ id, title, what, facts = [], fields, effects, yes, danger, ca
     dialog.current.showModal()
     return () => { if (opener?.isConnected) opener.focus() }
   }, [])
+  // Escape may have closed it while it waited, which the page hears of only later.
+  useLayoutEffect(() => { if (state.word && !dialog.current.open) dialog.current.showModal() }, [state.word])
   const waits = state.busy && !state.close // for the outcome, which nobody is to miss
   const filled = fields.every((f) => valid(f, values[f.name]))
   const allowed = !state.busy && !state.over && filled
@@ -61,7 +63,7 @@ function Asking ({ id, title, what, facts = [], fields, effects, yes, danger, ca
           onInput=${(e) => setValues({ ...values, [f.name]: e.target.value })} />`}
   </label>`
   return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onCancel=${(e) => { if (waits) e.preventDefault() }}
-    onClose=${() => { if (waits) dialog.current.showModal(); else if (asked?.id === id) show(null) }}>
+    onClose=${() => { if (dialog.current.open) return; if (waits) dialog.current.showModal(); else if (asked?.id === id) show(null) }}>
     <form onSubmit=${submit} novalidate>
       <h2 id="dialog-title">${title}</h2>
       ${what.map((text) => html`<p>${text}</p>`)}
