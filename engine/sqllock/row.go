@@ -151,6 +151,9 @@ func (r *row) hides(owner string) bool {
 	return len(r.places) >= inView && r.placeOf(owner) == nil && !r.Holds(owner)
 }
 
+// lapses reports whether newcomers that ask by one statement are refused no longer than for a while.
+func (r *row) lapses() bool { return r.crowd < int64(r.now)+record.Micros(placeTTL)/2 }
+
 // obstacle is Obstacle of what was read.
 func (r *row) obstacle(req *driver.Request) record.Answer {
 	a := r.Obstacle(r.now, req)
