@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,6 +170,61 @@ func TestMySQLJoinsInBetween(t *testing.T) {
 		}
 		newcomer := claim(others, "newcomer", false)
 		if _, err := newcomer.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("while another waits, a newcomer gets %v; want ErrBusy", err)
+		}
+	})
+}
+
+// A waiter is not overtaken if the row is locked for a moment while it keeps newcomers out, as by a renewal.
+func TestMySQLJoinsBesideARenewal(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		stranger := opened(t, m.DSN())
+		claim := func(d driver.Driver, owner string, queue bool) driver.Claim {
+			c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: queue})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		first := claim(stranger, "first", false)
+		if _, err := first.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var tx *sql.Tx // of the renewal, while it lasts; guarded by mu
+		renewed := false
+		waiter := claim(watchedBy(t, m, func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case tx != nil:
+				if err := tx.Rollback(); err != nil {
+					t.Error(err)
+				}
+				tx, renewed = nil, true
+			case !renewed && strings.Contains(text, "SET l.crowd = "):
+				var err error
+				if tx, err = stranger.DB.BeginTx(context.Background(), nil); err == nil {
+					_, err = tx.ExecContext(context.Background(), "SELECT name FROM leasehold_locks WHERE name = 'x' FOR UPDATE")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}), "waiter", true)
+		if _, err := waiter.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("beside the first: %v; want ErrBusy", err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if tx != nil || !renewed {
+			t.Fatalf("the row is locked still: %v, was locked: %v", tx != nil, renewed)
+		}
+		if err := first.Release(t.Context(), driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := claim(stranger, "newcomer", false).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 			t.Errorf("while another waits, a newcomer gets %v; want ErrBusy", err)
 		}
 	})

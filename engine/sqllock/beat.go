@@ -160,7 +160,7 @@ func (w *watcher) reconcile(ctx context.Context, proc string) {
 		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(part...))
 	}
 	for name := range extend {
-		w.d.extend(ctx, name)
+		_, _ = w.d.extend(ctx, name)
 	}
 }
 
@@ -226,9 +226,29 @@ func (w *watcher) remove(ctx context.Context, name, owner string, seq int64) {
 }
 
 // extend refuses newcomers that ask by one statement for longer, so that they look at the queue.
-// If it fails, they overtake for a while.
-func (d *Driver) extend(ctx context.Context, name string) {
-	_, _ = d.changed(ctx, d.texts.extend, name, record.Micros(placeTTL))
+// If it fails, they overtake for a while. It changes nothing if they are refused already, or if the
+// row is locked.
+func (d *Driver) extend(ctx context.Context, name string) (changed bool, err error) {
+	return d.changed(ctx, d.texts.extend, name, record.Micros(placeTTL))
+}
+
+// mostExtensions bounds how often a waiter that has just come asks for a row that is locked.
+const mostExtensions = 5
+
+// keepNewcomersOut is extend for a waiter that found newcomers not refused, or not for long. It asks
+// again because a renewal locks the row for a moment. A stranger may lock it for long. Where a join
+// changes the row, it refused newcomers already.
+func (d *Driver) keepNewcomersOut(ctx context.Context, name string) {
+	for try := 1; ; try++ {
+		changed, err := d.extend(ctx, name)
+		if changed || err != nil || try == mostExtensions || d.texts.join != "" {
+			return
+		}
+		r, err := d.lookBy(ctx, d.texts.show, name)
+		if err != nil || !r.lapses() || rest(ctx, time.Duration(try)*time.Millisecond) != nil {
+			return
+		}
+	}
 }
 
 // sweep removes the places of dead processes.

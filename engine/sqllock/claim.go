@@ -369,7 +369,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 			}
 		}
 		room = r.hasRoomFor(&c.req)
-		lapses = place != nil && r.crowd < int64(r.now)+record.Micros(placeTTL)/2
+		lapses = place != nil && r.lapses()
 		return changed || was
 	})
 	switch {
@@ -388,7 +388,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		return g, true, 0, driver.ErrTooHeavy
 	case busy != nil:
 		if lapses {
-			c.d.extend(ctx, c.req.Resource)
+			c.d.keepNewcomersOut(ctx, c.req.Resource)
 		}
 		return g, placed, after, c.waits(turn, placed, busy, last)
 	case left > 0:

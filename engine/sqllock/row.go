@@ -153,6 +153,9 @@ func (r *row) hides(owner string) bool {
 	return len(r.places) >= inView && r.placeOf(owner) == nil && !r.Holds(owner)
 }
 
+// lapses reports whether newcomers that ask by one statement will soon no longer be refused.
+func (r *row) lapses() bool { return r.crowd < int64(r.now)+record.Micros(placeTTL)/2 }
+
 // obstacle is [record.Record.Obstacle] for the places that were read.
 func (r *row) obstacle(req *driver.Request) record.Answer {
 	a := r.Obstacle(r.now, req)
