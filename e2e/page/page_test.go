@@ -184,6 +184,7 @@ func TestATokenIsAskedFor(t *testing.T) {
 		t.Error("it can be tried")
 	}
 	p.click("#me")
+	p.reads(".known", "Signed in as") // above the button, which it moves
 	p.click("#sign-out")
 	p.reads("#sign-in", "asks for an access token")
 	if kept := eval[int](p, `sessionStorage.length`); kept != 0 {
