@@ -7,12 +7,12 @@ MYSQL = mysql 9
 MODULES = $(shell scripts/modules) e2e bench
 BEGUN := $(shell date +%s)
 
-.PHONY: test test-raced test-plain test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist clients test-dist tools matrix
+.PHONY: test test-raced test-plain test-waiting test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist clients test-dist tools matrix
 
 # The short lane, for each change: it leaves out what says so, with a reason (git grep -n 'Long(t, "'). The race detector
 # is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: several packages
-# of each half, and several tests of each, keep two cores busy; engines set -parallel themselves. make vet vets. -k: when
-# one half fails, the other goes on. -count=1: tests build the command themselves, which the cache of go test does not
+# of each part, and several tests of each, keep two cores busy; engines set -parallel themselves. make vet vets. -k: when
+# one part fails, the others go on. -count=1: tests build the command themselves, which the cache of go test does not
 # see, so that it would pass a broken one.
 UNRACED = cmd/leasehold e2e bench
 RACED_E2E = e2e/postgres e2e/mysql e2e/nats e2e/s3 e2e/memcached
@@ -20,18 +20,23 @@ RACED = $(filter-out $(UNRACED),$(MODULES)) $(RACED_E2E)
 # The explorer delivers one message at a time: with the race detector it takes five times as long, for the same orders.
 EXPLORER = locktest/explore
 PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
+# These do little but wait, for minutes: they run beside the others from the first moment, and take no other's turn.
+WAITING = cmd/leasehold/internal/guardian e2e/badday
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
 EACH = -count=1 -vet=off -timeout 20m
 test: tools
-	@$(MAKE) --no-print-directory -k -j 2 test-raced test-plain; result=$$?; \
+	@$(MAKE) --no-print-directory -k -j 3 test-raced test-plain test-waiting; result=$$?; \
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
 	go test -short -race -p 3 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
 
 test-plain:
-	go test -short -p 2 -parallel 4 $(EACH) ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%)
+	go test -short -p 2 -parallel 4 $(EACH) $$(go list ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%) | grep -v $(WAITING:%=-e '/%$$'))
+
+test-waiting:
+	go test -short -p 2 -parallel 8 $(EACH) $(WAITING:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools

@@ -20,9 +20,9 @@ type acquisition struct {
 	start      boottime.Instant
 	id         uint64 // of its events; 0: no Trace
 	acquiredBy Step   // how the lease was acquired
-	waits      bool   // for other holders
-	hasTurn    bool   // holds the local queue slot
-	recalls    bool   // waits only for what another process keeps
+	waits      bool   // it waits for other holders
+	hasTurn    bool   // it has the turn in the localQueue
+	recalls    bool   // it waits only until another process gives back a lease that it keeps
 	hold       *hold  // asks the engine; nil: not yet
 	contending
 }
@@ -72,7 +72,8 @@ func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts [
 	return a.conclude(a.contend())
 }
 
-// prepare does what comes before the engine is asked. It returns a lease if that is not needed.
+// prepare does what can be done without the engine. It returns a lease if that suffices, or else
+// prepares the hold that contends.
 func (a *acquisition) prepare() (lease *Lease, err error) {
 	if lease, err = a.nest(); lease != nil || err != nil {
 		return lease, err
@@ -86,8 +87,8 @@ func (a *acquisition) prepare() (lease *Lease, err error) {
 	return nil, err
 }
 
-// conclude returns the lease after contend came to err. A call that does not wait, and was refused
-// because of a lease that is merely kept, contends once more.
+// conclude returns the outcome of the call, after contend returned err. A call that does not wait
+// contends once more if the lease that refused it may be merely kept.
 func (a *acquisition) conclude(err error) (*Lease, error) {
 	if refusal := a.keptElsewhere(err); refusal != nil {
 		var cancel context.CancelFunc
@@ -157,7 +158,7 @@ func (a *acquisition) tryTurn() (*Lease, error) {
 		if gone == nil {
 			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
 		}
-		select { // not busy because of what is being given back
+		select { // a lease that is being given back does not refuse the call
 		case <-gone:
 		case <-a.ctx.Done():
 			return nil, context.Cause(a.ctx)
@@ -165,7 +166,7 @@ func (a *acquisition) tryTurn() (*Lease, error) {
 	}
 }
 
-// turnWaiter returns what a lease that is handed over to this call must be like.
+// turnWaiter returns this call's entry for the localQueue. It says which leases the call accepts.
 func (a *acquisition) turnWaiter() turnWaiter {
 	return turnWaiter{
 		ttl: a.ttl, who: a.who, yields: a.yields,
@@ -231,8 +232,8 @@ func (a *acquisition) finish(err error) (lease *Lease, _ error) {
 		// cause belongs to the caller and may match anything.
 		queue.passIf(had, name)
 	default:
-		// The turn passes on only after the clean-up. Otherwise the next call could be refused
-		// because of what this one left behind.
+		// The turn passes on only after the clean-up. Otherwise a grant or a place that this call
+		// left behind could refuse the next one.
 		h, ctx, tried := a.hold, a.ctx, err
 		a.locker.calls.cleanUp(func() {
 			h.release(ctx, tried) // its result is not needed: what it leaves expires
@@ -258,7 +259,7 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	}
 	h.grant.fence, h.grant.at = g.Fence, now
 	if h.keep != nil {
-		h.keep.word = a.sent // a message with the grant may have been on its way since
+		h.keep.word = a.sent // not later: a recall may have been in flight when the answer came
 	}
 	h.deadline.span = g.TTL
 	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)
@@ -284,7 +285,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 		return nil, ErrUnsupported
 	}
 	a.traceBegin()
-	a.keeps = false // its owner is known elsewhere
+	a.keeps = false // another process may know the owner
 	if err := a.newHold(owner); err != nil {
 		return nil, err
 	}

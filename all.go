@@ -71,7 +71,7 @@ func together(r *request) { r.together = true }
 // allNames returns names and those of For, sorted, each once.
 func allNames(names []string, opts []Option) []string {
 	var r request
-	r.who = &description{} // options may look at it
+	r.who = &description{} // options may use it
 	r.apply(opts)
 	all := slices.Clone(names)
 	for _, one := range r.each {
@@ -100,12 +100,9 @@ func (r *request) applyOwn(name string) {
 }
 
 // DoAll is [Locker.Do] for several resources. It acquires them as [Locker.AcquireAll] does and
-// calls fn with a context that ends when any of the leases or ctx ends. It releases all of them,
-// even if fn panics, and returns the joined errors of fn and of the releases. If any lease ended
-// before fn did, the error matches [ErrLost], even if fn returned nil: roll back. After any other
-// error of a release its outcome is unknown.
-//
-// Inside fn, [AllFromContext] returns the leases, for their tokens.
+// calls fn with a context that ends when any of the leases or ctx ends. The error matches [ErrLost]
+// if any lease ended before fn did: roll back. Inside fn, [AllFromContext] returns the leases, for
+// their tokens.
 func (l *Locker) DoAll(ctx context.Context, names []string, fn func(ctx context.Context) error, opts ...Option) error {
 	all, err := l.AcquireAll(ctx, names, opts...)
 	if err != nil {
@@ -124,8 +121,8 @@ type gathering struct {
 	leases []*Lease      // of names; nil: not held
 	bound  time.Duration // of a first call to the engine; 0: they differ
 
-	// waited is for a Wait that runs out between two calls: the last refusal of the name waited
-	// for.
+	// waited is the last refusal of the name waited for. It becomes the error if Wait runs out
+	// between two calls.
 	waited waitState
 }
 
@@ -218,10 +215,10 @@ func (g *gathering) try(ctx context.Context, from, to int) (failed int, err erro
 	return failed, err
 }
 
-// tryTogether is try by one call of the driver, for the names that need the engine.
+// tryTogether is try with one call to the driver, for the names that need the engine.
 func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, to int) (errs []error) {
 	errs = make([]error, to-from)
-	asking := make([]*acquisition, to-from) // nil: it was answered without the engine
+	asking := make([]*acquisition, to-from) // nil: answered without the engine
 	trials := make([]driver.Trial, 0, to-from)
 	for i := range asking {
 		a, err := g.locker.newAcquisition(ctx, g.names[from+i], g.opts)
@@ -264,7 +261,7 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	return errs
 }
 
-// wait waits for name i, as long as the smaller names are held.
+// wait waits for name i. It stops if a lease of a smaller name is lost.
 func (g *gathering) wait(ctx context.Context, i int) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -275,8 +272,8 @@ func (g *gathering) wait(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// releaseFrom releases the leases from index from on. AtLeast does not keep them, because nobody
-// has acted under them.
+// releaseFrom releases the leases from index from on. It ignores AtLeast, because nobody has acted
+// under these leases.
 func (g *gathering) releaseFrom(ctx context.Context, from int) {
 	var held []*Lease
 	for _, le := range g.leases[from:] {
@@ -305,8 +302,8 @@ func (h *hold) forgetAtLeast() {
 	}
 }
 
-// releaseAll releases all leases but the first concurrently, then the first. A caller that waits for
-// the first name and holds nothing then finds the others free.
+// releaseAll releases all leases but the first concurrently, then the first. A caller that waits
+// for the first name, and holds nothing, then finds the others free.
 func releaseAll(ctx context.Context, leases []*Lease) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
@@ -319,15 +316,15 @@ func releaseAll(ctx context.Context, leases []*Lease) []error {
 	return errs
 }
 
-// oneBound reports whether the releases of leases may take equally long.
+// oneBound reports whether the releases of all leases have the same time limit.
 func oneBound(leases []*Lease) bool {
 	bound := callBoundOf(leases[0].hold.req.TTL)
 	return !slices.ContainsFunc(leases, func(le *Lease) bool { return callBoundOf(le.hold.req.TTL) != bound })
 }
 
-// releaseTogether is releaseAll by one call of the driver, for the leases that need the engine. The
-// first one is the last in that call, unless a call of this process waits for it. A lease whose
-// renewal is in flight, and may hang, is released after that call, by itself.
+// releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.
+// The first lease is the last in that call, unless a call of this process waits for it. A lease
+// whose renewal is in flight is released separately afterwards, because the renewal may hang.
 func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error) {
 	var ending, busy []int
 	end := func(i int) {
@@ -387,7 +384,7 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 	live, cancel := context.WithCancelCause(withoutCancel(ctx))
 	for i, le := range leases {
 		if i > 0 {
-			le.outer = leases[i-1] // so that the context of the last leads to all
+			le.outer = leases[i-1] // so that the context of the last lease belongs to all
 		}
 		context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })
 	}
@@ -399,8 +396,7 @@ func newLeases(ctx context.Context, leases []*Lease) *Leases {
 // leasesKey is the context key of the innermost Leases.
 type leasesKey struct{}
 
-// AllFromContext returns the innermost Leases that ctx belongs to: in a callback of DoAll, or
-// derived from [Leases.Context].
+// AllFromContext is [FromContext] for the Leases of a callback of DoAll or of [Leases.Context].
 func AllFromContext(ctx context.Context) (*Leases, bool) {
 	ls, ok := ctx.Value(leasesKey{}).(*Leases)
 	return ls, ok
@@ -452,8 +448,8 @@ func (ls *Leases) Lease(name string) *Lease {
 	return nil
 }
 
-// Context ends as soon as any of the leases does, with that lease's cause. Otherwise it is like
-// the context of a Lease: it belongs to the holder of each of the resources.
+// Context ends as soon as any of the leases does, with that lease's cause. In all else it is like
+// the context of a Lease, for each of the resources: see [ErrDeadlock] and [Reentrant].
 func (ls *Leases) Context() context.Context { return ls.ctx }
 
 // Deadline returns the first of the leases' deadlines.

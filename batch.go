@@ -11,27 +11,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A batch is a group of holds that are renewed in one call. A call lasts as long as its slowest
-// renewal, and no longer than its most urgent one. So holds whose last renewal failed are kept
-// separate, and so are those that can wait twice as long as others.
+// A batch is a group of holds that are renewed in one call. The call takes as long as its slowest
+// renewal, and its time limit is the shortest of its holds. So holds whose last renewal failed are
+// not mixed with others, and the time limits within a batch differ by less than a factor of two.
 type batch struct {
 	kind
 	holds    []*hold
 	renewals []driver.Renewal
 	sent     boottime.Instant
 	sentAt   time.Time     // sent, as a time.Time
-	least    time.Duration // how long the call may take
+	least    time.Duration // the shortest time limit of the renewals
 }
 
+// A kind says which holds may share a batch: those whose last renewal failed, or those that have
+// about as much time left.
 type kind struct {
 	failed  bool
 	urgency int
 }
 
-// maxSeparate bounds the calls in flight that renew what failed the last time.
+// maxSeparate bounds the calls in flight outside of the workers: renewals of holds whose last
+// renewal failed, and notes after a hand-over.
 const maxSeparate = maxWorkers
 
-// renewTogether renews holds that are due, in one call for each kind, all at once, and schedules
+// renewTogether renews holds that are due, in one call per batch, all concurrently. It schedules
 // their next renewals. It does not wait for batches that failed the last time, because they may
 // hang again.
 func (k *keeper) renewTogether(due []*entry) {
@@ -82,7 +85,7 @@ func (k *keeper) renewSeparately(b *batch) {
 	})
 }
 
-// batchesOf groups the holds that are due and begins their calls.
+// batchesOf groups the holds that are due, and begins their calls.
 func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 	sent, now := k.clock.Read()
 	var unused []*hold
@@ -129,7 +132,7 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 	}
 }
 
-// renewAll renews all in one call, and handles each answer as it comes.
+// renewAll renews the batch in one call, and applies each answer when it arrives.
 func (b *batch) renewAll(ctx context.Context, d driver.BatchRenewer, by time.Time) {
 	for i := range b.renewals {
 		b.renewals[i].Answered = func() { b.answered(ctx, i) }
@@ -144,7 +147,7 @@ func (b *batch) renewAll(ctx context.Context, d driver.BatchRenewer, by time.Tim
 	}
 }
 
-// answered applies the answer to one renewal, once: the hold then leaves the batch.
+// answered applies the answer to one renewal, once. It removes the hold from the batch.
 func (b *batch) answered(ctx context.Context, i int) {
 	h, r := b.holds[i], &b.renewals[i]
 	now := h.locker.clock.Now()

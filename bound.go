@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A bound is the context of one call to the engine. It is context.WithDeadline, except that the
-// context is only made when a driver asks for Done or Value. Most calls of an engine in memory
-// never do, and making it was more than half of what an uncontended Acquire allocated.
+// A bound is the context of one call to the engine. It behaves like context.WithDeadline, but makes
+// that context only when a driver calls Done or Value. Most calls to an engine in memory never do.
+// Making the context caused more than half of the allocations of an uncontended Acquire.
 type bound struct {
 	parent   context.Context
 	deadline time.Time

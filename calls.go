@@ -62,8 +62,8 @@ func (c *calls) isClosing() bool {
 	}
 }
 
-// cleanUp runs a clean-up and waits for it at most abandonWait. If the engine is out of reach,
-// the clean-up goes on in the background.
+// cleanUp runs a clean-up and waits for it, at most for abandonWait. If the engine is out of reach,
+// the clean-up continues in the background.
 func (c *calls) cleanUp(clean func()) {
 	timer := time.NewTimer(abandonWait)
 	defer timer.Stop()
@@ -73,8 +73,8 @@ func (c *calls) cleanUp(clean func()) {
 	}
 }
 
-// startCleanUp runs a clean-up in a goroutine that wait waits for. After wait it runs the
-// clean-up before it returns.
+// startCleanUp runs a clean-up in a goroutine that wait waits for. If wait has already begun to
+// wait for clean-ups, startCleanUp runs the clean-up before it returns.
 func (c *calls) startCleanUp(up func()) (through <-chan struct{}) {
 	finished := make(chan struct{})
 	clean := func() {

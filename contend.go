@@ -15,17 +15,17 @@ import (
 // a healthy engine's answer, and short enough that a hung call is repeated soon.
 const callBound = 5 * time.Second
 
-// callBoundOf returns how long a call may take for a lease with that TTL.
+// callBoundOf returns how long a call may take for a lease with this TTL.
 func callBoundOf(ttl time.Duration) time.Duration { return min(ttl, callBound) }
 
 // contending is the state of an acquisition between its calls to the engine.
 type contending struct {
 	sent      boottime.Instant // when the last call was sent
-	grant     driver.Grant     // by the last call
+	grant     driver.Grant     // the answer to the last call
 	pace      waiting.Pace
 	waitState waitState
 	late      bool          // a grant arrived after its own deadline
-	tried     *driver.Trial // the first call, which was sent already; nil: it was not
+	tried     *driver.Trial // the first call if it was sent already, else nil
 }
 
 // contend tries until the engine grants. A call that does not wait for other holders tries once.
@@ -49,7 +49,7 @@ func (a *acquisition) contend() (err error) {
 		switch {
 		case err == nil && l.inTime(a.sent, a.grant):
 			return nil
-		case err == nil: // too late to be used: ask for a fresh TTL, once
+		case err == nil: // too late to be used: request a fresh TTL, once
 			if a.late {
 				err = errTooLate(a.hold.req.TTL)
 			}
@@ -83,7 +83,7 @@ func (a *acquisition) contend() (err error) {
 	}
 }
 
-// refusal is the engine's, as callers know it.
+// refusal converts the engine's refusal to the error that callers get.
 func (a *acquisition) refusal(busy *driver.Busy) *BusyError {
 	return &BusyError{Resource: a.name, Holder: holderOf(busy.Holder)}
 }
@@ -128,14 +128,13 @@ func (a *acquisition) lengthen() error {
 	}
 }
 
-// deadlineOf returns the deadline of a grant with the given TTL, by a call that was sent at
-// sent.
+// deadlineOf returns the deadline of a grant with this TTL. sent is when the call that it answers
+// was sent.
 func (l *Locker) deadlineOf(sent boottime.Instant, ttl time.Duration) boottime.Instant {
 	return sent.Add(ttl - l.opts.drift(ttl))
 }
 
-// inTime reports whether a grant, by a call that was sent at sent, has not passed its deadline
-// yet.
+// inTime reports whether the deadline of a grant has not passed yet. sent is as in deadlineOf.
 func (l *Locker) inTime(sent boottime.Instant, g driver.Grant) bool {
 	return l.clock.Now() < l.deadlineOf(sent, g.TTL)
 }
@@ -144,7 +143,7 @@ func errTooLate(ttl time.Duration) error {
 	return fmt.Errorf("the engine's answers come too late for a TTL of %v", ttl)
 }
 
-// waitState is the latest that a waiter knows about what keeps it waiting.
+// A waitState is what a waiter last learned about the reason for its wait.
 type waitState struct {
 	refusal *BusyError    // nil: the holder is holder
 	holder  driver.Holder // as the engine describes it; zero: unknown
@@ -155,17 +154,17 @@ type waitState struct {
 // refused records a refusal that was just received.
 func (h *waitState) refused(by *BusyError) { h.refusal, h.at = by, time.Now() }
 
-// heldBy records a refusal by the engine. Its note is not parsed: a waiter in a long queue is refused
-// every few seconds, and few waits end in an error that names the holder.
+// heldBy records a refusal by the engine. It does not parse the note: a waiter in a long queue is
+// refused every few seconds, and few waits end in an error that names the holder.
 func (h *waitState) heldBy(holder driver.Holder) {
 	h.refusal, h.holder, h.at = nil, holder, time.Now()
 }
 
-// errNoAnswer means that it is unknown whether others hold the resource.
+// errNoAnswer means that the caller cannot know whether others hold the resource.
 var errNoAnswer = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
 
-// waitError is the error of a wait that ended for cause. If Wait ran out, that is ErrBusy only
-// if the engine has refused: without an answer, nobody knows of other holders.
+// waitError is the error of a wait that ended for cause. If Wait ran out, it is ErrBusy only if the
+// engine has refused. Without an answer, nobody knows of other holders.
 func (h *waitState) waitError(name string, cause error) error {
 	switch {
 	case !errors.Is(cause, errWaited):

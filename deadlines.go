@@ -20,8 +20,8 @@ type deadline struct {
 	entry   entry            // guarded by deadlines.mu
 }
 
-// setDeadline moves the deadline. A later deadline needs no new timer: the hold comes up at the
-// former one, and is then watched again. Requires h.mu.
+// setDeadline moves the deadline. A later deadline needs no new timer: onDeadline runs at the
+// former one, and schedules another check. Requires h.mu.
 func (h *hold) setDeadline(at, now boottime.Instant) {
 	h.deadline.at, h.deadline.slept = at, h.locker.clock.Slept()
 	h.watch(now)
@@ -47,8 +47,8 @@ func (h *hold) watch(now boottime.Instant) {
 	}
 }
 
-// onDeadline is called by deadlines when a deadline of the hold has come, or a little earlier.
-// It is called for one hold after another, so it does nothing that may hang.
+// onDeadline is called by deadlines at a deadline that the hold had, or a little earlier. The holds
+// are handled one after another, so it must do nothing that may hang.
 func (h *hold) onDeadline(now boottime.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +59,7 @@ func (h *hold) onDeadline(now boottime.Instant) {
 	case now < at:
 		h.watch(now)
 	default:
-		go h.expire() // it calls the Trace
+		go h.expire() // in a goroutine, because it calls the Trace
 	}
 }
 
@@ -81,8 +81,8 @@ func (h *hold) expire() {
 	h.markLostIf(func() bool { return h.hasEnded(now) }, cause)
 }
 
-// hasEnded reports whether the hold has ended by now. If not, it schedules another check: the
-// lease with the MaxHold that set this one may have been released meanwhile. Requires h.mu.
+// hasEnded reports whether the hold has ended by now. If not, it schedules another check: the lease
+// whose MaxHold led to this one may have been released meanwhile. Requires h.mu.
 func (h *hold) hasEnded(now boottime.Instant) bool {
 	at, _ := h.ends()
 	if now < at && !h.over() {
@@ -96,13 +96,12 @@ var (
 	errMaxHold  = errors.New("held for MaxHold")
 )
 
-// deadlines ends the holds of a Locker whose deadline or MaxHold has passed. It waits for
-// nothing that could hang, and for no worker of the keeper.
+// deadlines ends the holds of a Locker whose deadline or MaxHold has passed. It waits for nothing
+// that could hang, and for no worker of the keeper.
 //
-// Renewals move a deadline away without touching deadlines. A hold comes up at a deadline that
-// it had, or a little earlier together with others, and is watched again if its deadline is
-// later now. Deadlines count the time that the machine sleeps, and the clock calls fire when it
-// wakes up.
+// Renewals do not move a hold within the schedule. The hold becomes due at a deadline that it had,
+// or a little earlier in a group. If its deadline is later now, it is scheduled again. Deadlines
+// count the time that the machine sleeps, and the clock calls fire when the machine wakes up.
 type deadlines struct {
 	clock  *boottime.Clock
 	mu     sync.Mutex
@@ -127,7 +126,7 @@ func (d *deadlines) remove(h *hold) {
 	d.stopIfIdle()
 }
 
-// close means that no more holds will be added. Those that are left are still watched.
+// close announces that no more holds will be added. Holds that are left are still watched.
 func (d *deadlines) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +142,7 @@ func (d *deadlines) stopIfIdle() {
 	}
 }
 
-// fire handles all holds that have come up.
+// fire handles all holds that are due.
 func (d *deadlines) fire() {
 	d.mu.Lock()
 	d.due.Fired()
@@ -156,8 +155,8 @@ func (d *deadlines) fire() {
 	}
 }
 
-// next returns a group that is due. If none is, it arms the timer for the next one and returns
-// nil.
+// next returns a group that is due. If there is none, it arms the timer for the next group and
+// returns nil.
 func (d *deadlines) next(now boottime.Instant) []*entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()

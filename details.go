@@ -12,7 +12,7 @@ import (
 )
 
 // Details say who holds a resource or waits for it, and why. They are for people, and nothing
-// verifies them. Engines keep them in the note, which is limited to [driver.MaxNote] bytes.
+// verifies them. Engines keep them together, in at most [driver.MaxNote] bytes.
 type Details struct {
 	Host    string            // name of the machine
 	User    string            // user of the program, or the person who holds the lease
@@ -66,13 +66,15 @@ func WithDetails(d Details) Option {
 	}
 }
 
-// Details returns the details of the holder. If the note has none, it is their Text.
+// Details returns the details of the holder. If the engine keeps only a plain text, that is their
+// Text.
 func (h Holder) Details() Details { return detailsOf(h.note, h.Note) }
 
-// Details returns the details of the waiter. If the note has none, it is their Text.
+// Details returns the details of the waiter. If the engine keeps only a plain text, that is their
+// Text.
 func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
 
-// detailsOf reads a note as an engine keeps it, or else what was shown of one.
+// detailsOf parses a note as an engine keeps it. Without one, it parses the note that was shown.
 func detailsOf(note, shown string) Details {
 	if note == "" {
 		note = shown
@@ -90,8 +92,8 @@ func (le *Lease) SetDetails(ctx context.Context, d Details) error {
 // A description is what a lease publishes about its holder. It is immutable.
 type description struct {
 	said   details.Details
-	filled details.Details // defaults for zero fields of said, if there is room
-	note   string          // both, as engines keep them
+	filled details.Details // defaults for zero fields of said, as far as there is room
+	note   string          // said and filled, in the form that engines keep
 }
 
 func newDescription(said, filled details.Details) (*description, error) {
@@ -99,14 +101,14 @@ func newDescription(said, filled details.Details) (*description, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
 	}
 	said.Labels = maps.Clone(said.Labels)        // the map is the caller's
-	if said.PID != 0 && said.PID != filled.PID { // of another process
+	if said.PID != 0 && said.PID != filled.PID { // the details describe another process
 		filled.Program, filled.Started = "", time.Time{}
 	}
 	note := details.Fit(said, filled)
 	return &description{said, filled, note}, checkNote(note)
 }
 
-// same reports whether engines keep the same of both, and o is known.
+// same reports whether d and o have the same note. It is false if o is nil, which means unknown.
 func (d *description) same(o *description) bool {
 	return d == o || o != nil && d.note == o.note
 }
@@ -121,7 +123,7 @@ func (o *Options) description() (*description, error) {
 	return newDescription(said, details.Mine())
 }
 
-// ownDetails returns the details of this call, to be changed.
+// ownDetails returns the details of this call, for options to change.
 func (r *request) ownDetails() *details.Details {
 	if r.said == nil {
 		said := r.who.said
@@ -130,7 +132,8 @@ func (r *request) ownDetails() *details.Details {
 	return r.said
 }
 
-// describe makes the description of a call that gives details of its own, or that may be kept.
+// describe makes the description of a call that gives details of its own, is not renewed, or may be
+// kept.
 func (r *request) describe(l *Locker) (err error) {
 	switch {
 	case r.said != nil:

@@ -11,8 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// Errors to test for with errors.Is. After ErrReadOnly, ErrFull, or any other error of a call to
-// the engine, the outcome is unknown.
+// Errors to test for with errors.Is. After an error of Acquire nothing is held: see there. Other
+// calls that change something at the engine, such as Release and Extend, have an unknown outcome
+// after ErrDenied, ErrReadOnly, ErrFull and all errors that are not listed here. An earlier attempt
+// of the same call may have been applied.
 var (
 	// ErrBusy: the lease was refused, or not granted within Wait. Nothing is held or queued.
 	// errors.As finds a *BusyError with the holder.
@@ -26,7 +28,7 @@ var (
 	// ErrExpired: the lease was lost because its deadline passed without a renewal. The error
 	// matches ErrLost too.
 	ErrExpired = errors.New("deadline passed without a renewal")
-	// ErrReleased: the lease was released already.
+	// ErrReleased: an earlier Release has returned nil or ErrLost.
 	ErrReleased = errors.New("lease already released")
 	// ErrUnsupported: the engine can never serve the request; see driver.Features.
 	ErrUnsupported = driver.ErrUnsupported

@@ -12,7 +12,7 @@ import (
 
 // The first program: hold a name while something runs, and roll back when it was lost.
 func Example() {
-	locks, err := leasehold.New(memory.New(), nil) // any driver; memory needs no server
+	locks, err := leasehold.New(memory.New(), nil) // any engine; leasehold/memory needs no server
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func Example() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	} else if err != nil {
 		log.Print(err)
 	}

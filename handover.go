@@ -33,7 +33,8 @@ func (h *hold) canHandOver() bool {
 		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
-// fixed is what the engine shows of the hold as long as that lasts; nil: it can be changed. Requires h.mu.
+// fixed returns the description that the engine shows and cannot change, or nil if the engine can
+// change notes. Requires h.mu.
 func (h *hold) fixed() *description {
 	if h.locker.features.Notes {
 		return nil
@@ -41,9 +42,9 @@ func (h *hold) fixed() *description {
 	return h.shows
 }
 
-// take makes le the lease of a, of a hold that was handed over or kept. It reports false if the
-// hold was lost meanwhile. It also reports false, and the hold is leaving, if too much time has
-// passed, or if what is kept is not what a is to be granted. The waiter then has the turn.
+// take makes le, the lease of a, the lease of a hold that was handed over or kept. It reports false
+// if the hold was lost meanwhile, too much time has passed, or a kept hold is not what a would be
+// granted. In the last two cases the hold is then leaving. In all cases a has the turn.
 func (h *hold) take(le *Lease, a *acquisition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,8 +78,8 @@ func (h *hold) countHandOver(now boottime.Instant) {
 	}
 }
 
-// take returns a lease of the hold that was handed over or kept. If it cannot be used, take gives
-// it up, keeps the turn and returns nil.
+// take returns a lease of a hold that was handed over or kept. If the hold cannot be used, take
+// gives it up, keeps the turn and returns nil.
 func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 	l, ctx, name := a.locker, a.ctx, a.name // not a itself, which stays on the stack
 	if le := a.newLease(h, l.clock.Now(), by); h.take(le, a) {
@@ -92,7 +93,7 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 		l.queue.clearHolder(name)
 		h.hasLeft(err)
 	})
-	select { // a Try beside the hold being released would wait for itself
+	select { // otherwise a Try during the release would wait for this call's own hold
 	case <-given:
 		a.hasTurn = true
 		return nil, nil
@@ -108,7 +109,7 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 	return nil, errNoAnswer
 }
 
-// takeKept is take for a call that found h kept.
+// takeKept is take for a call that found a kept hold.
 func (a *acquisition) takeKept(h *hold) (*Lease, error) {
 	if a.locker.calls.isClosing() {
 		a.discard(h)

@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// A hold is one grant of the engine and what keeps it: the claim, the deadline, the renewals.
-// Leases are views of a hold: the first one, those it was handed over to, and nested ones. It is
-// in one phase (phase.go).
+// A hold is one grant of the engine with its claim, deadline and renewals. Leases are views of a
+// hold: the first one, those that it was handed over to, and nested ones. Its state is a phase; see
+// phase.go.
 type hold struct {
 	locker *Locker
 	req    driver.Request
@@ -25,24 +25,24 @@ type hold struct {
 
 	// calling serialises the calls to claim once the hold is held.
 	calling onecall.Gate
-	unknown error // guarded by calling; the error of a Release whose outcome is unknown so far
+	unknown error // guarded by calling; the error of the last Release if its outcome is unknown
 
 	mu       sync.Mutex
-	phase    phase    // guarded by mu; changed by transition alone
+	phase    phase    // guarded by mu; only transition changes it
 	cause    error    // guarded by mu; why the hold was lost, matches ErrLost
 	grant    grant    // guarded by mu
 	deadline deadline // guarded by mu
 	renewals renewals
 	holders  holders      // guarded by mu
-	who      *description // guarded by mu; of the present lease
-	shows    *description // guarded by mu; what the engine shows; nil: unknown
-	untold   bool         // guarded by mu; who is of a lease that the hold was handed over to, and not what the engine shows
+	who      *description // guarded by mu; describes the current lease
+	shows    *description // guarded by mu; what the engine shows, nil if unknown
+	untold   bool         // guarded by mu; after a hand-over: the engine does not show who yet
 	yields   bool         // its claim was made with Yields
 	recalled bool         // guarded by mu; the engine has said that others wait
-	keep     *keeping     // nil: it may not be kept
+	keep     *keeping     // nil: the hold may not be kept
 }
 
-// A grant is what the tokens of a hold's leases are made of.
+// A grant is the part of a hold that the tokens of its leases derive from.
 type grant struct {
 	fence     uint64
 	at        boottime.Instant // when the answer came
@@ -59,10 +59,10 @@ func (g *grant) token() uint64 {
 
 // holders are the leases of a hold that is held, or of one that was lost.
 type holders struct {
-	leases    []*Lease         // not released yet
-	hasTurn   bool             // the hold has the turn in the localQueue, also during a hand-over
+	leases    []*Lease         // those that are not released yet
+	hasTurn   bool             // the hold has the turn in the localQueue, or passes it with a hand-over
 	keepUntil boottime.Instant // the latest AtLeast of the leases
-	only      [1]*Lease        // storage for leases: most holds have one
+	only      [1]*Lease        // storage for leases, because most holds have one
 }
 
 // add makes le a lease of the hold, kept for at least atLeast. Requires h.mu.
@@ -78,7 +78,7 @@ func (h *hold) add(le *Lease, atLeast time.Duration) {
 	h.watch(le.since)
 }
 
-// lose ends the hold for cause. It is the driver's Request.Lost, and renewals call it.
+// lose ends the hold for cause. Renewals call it, and so does the driver, as Request.Lost.
 func (h *hold) lose(cause error) {
 	if !errors.Is(cause, ErrLost) {
 		cause = fmt.Errorf("%w: %w", ErrLost, cause)
@@ -97,8 +97,8 @@ func (h *hold) markLostIf(still func() bool, cause error) {
 	}
 	h.cause = cause
 	leases := slices.Clone(h.holders.leases)
-	// The turn passes on at once, because the holder may never call Release. During a hand-over
-	// the waiter keeps the turn, and will see the cause. So does the call that takes what is kept.
+	// The turn passes on at once, because the holder may never call Release. During a hand-over the
+	// waiter keeps the turn, and will see the cause. So will the call that takes a kept hold.
 	gone := was == kept && h.reclaim()
 	passes := h.holders.hasTurn && was != handing && was != kept
 	if passes {
@@ -127,7 +127,7 @@ func (h *hold) unschedule() {
 	h.locker.deadlines.remove(h)
 }
 
-// describe returns the holder, for waiters of this process.
+// describe returns the holder, for refusals of other calls of this process.
 func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +146,7 @@ func (h *hold) lostCause() error {
 	return h.cause
 }
 
-// endError returns why the hold is over. Requires h.mu.
+// endError returns why the hold is over, or nil if it is not. Requires h.mu.
 func (h *hold) endError() error {
 	if h.cause != nil {
 		return h.cause
@@ -154,12 +154,12 @@ func (h *hold) endError() error {
 	return ErrReleased
 }
 
-// release ends the hold at the engine. It repeats the call until the answer is yes or no, within
-// a bound of its own: it runs even if ctx has ended.
+// release ends the hold at the engine. It repeats the call until the outcome is known, within a
+// time limit of its own: it runs even if ctx has ended.
 //
-// A no after an unknown outcome stays unknown, because the first call may have ended the hold.
-// tried is the error of Try, if any. An engine that denied both calls is not asked again:
-// without the right to take a lock there is nothing to give back.
+// After an unknown outcome, ErrLost does not make the outcome known, because the first call may
+// have ended the hold. tried is the error of Try, if any. An engine that denied both calls is not
+// asked again: without the right to take a lock there is nothing to give back.
 func (h *hold) release(ctx context.Context, tried error) error {
 	how, call := h.beginRelease(ctx)
 	defer h.calling.End()
@@ -167,15 +167,15 @@ func (h *hold) release(ctx context.Context, tried error) error {
 	return h.endRelease(call, how, tried, h.claim.Release(call, how))
 }
 
-// beginRelease begins the calls of a release, and returns their context and what they leave behind:
-// AtLeast may keep the hold.
+// beginRelease begins a release. It returns the context of its calls, and how to end the hold:
+// AtLeast may let it linger.
 func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	keep := h.stopRenewals()
-	_ = h.calling.Begin(context.Background()) // the call in flight is bounded, and stopRenewals has cancelled ours
+	_ = h.calling.Begin(context.Background()) // the call in flight is bounded; stopRenewals has cancelled a renewal
 	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(callBoundOf(h.req.TTL)))
 }
 
-// endRelease repeats a release whose first call came to err.
+// endRelease repeats a release whose first call returned err, until the outcome is known.
 func (h *hold) endRelease(call *bound, how driver.End, tried, err error) error {
 	for tries := 0; ; tries++ {
 		switch {
@@ -193,8 +193,8 @@ func (h *hold) endRelease(call *bound, how driver.End, tried, err error) error {
 	}
 }
 
-// stopRenewals lets no further renewal begin and cancels the call in flight. It returns how long
-// AtLeast still keeps the hold.
+// stopRenewals prevents further renewals and cancels the one in flight. It returns how long AtLeast
+// still keeps the hold.
 func (h *hold) stopRenewals() (keep time.Duration) {
 	h.mu.Lock()
 	h.transition(onRelease)
@@ -208,7 +208,7 @@ func (h *hold) stopRenewals() (keep time.Duration) {
 	return keep
 }
 
-// withoutCancel returns ctx without its end, for clean-ups and leases.
+// withoutCancel returns a context with ctx's values that never ends, for clean-ups and leases.
 func withoutCancel(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
 		return ctx

@@ -13,26 +13,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// keeping is what lets a hold be kept without a lease, see Options.Keep. All fields are guarded by
-// the hold's mutex. A hold that was not acquired to be kept has none.
+// keeping is the part of a hold that concerns keeping it without a lease, see Options.Keep. All
+// fields are guarded by the hold's mutex. A hold that may not be kept has none.
 //
-// A kept hold has the turn. One goroutine at a time may move it on: the one that removed it from
-// the localQueue, by take, enter or reclaim, or the Release that has not yet offered it there.
+// A kept hold has the turn. Only one goroutine at a time may take it or give it back: the one that
+// removed it from the localQueue, by take, enter or reclaim, or the Release that has not yet
+// offered it there.
 type keeping struct {
-	able    bool             // nothing that happened to the hold forbids it
-	word    boottime.Instant // when the engine was last asked about the grant and said yes
-	asked   uint64           // hand-overs when the call in flight was sent
-	known   uint64           // hand-overs at word
-	planned bool             // the keeper will check it
-	idle    bool             // the last check found it unused
-	failed  bool             // so did the last call
+	able    bool             // the hold may still be kept
+	word    boottime.Instant // when the call was sent that the engine last agreed to: its last confirmation
+	asked   uint64           // number of hand-overs when the call in flight was sent
+	known   uint64           // number of hand-overs at word
+	planned bool             // a check by the keeper is scheduled
+	idle    bool             // the last check found the hold unused
+	failed  bool             // the last renewal failed
 	byUs    bool             // the call in flight is the keeper's
-	gone    chan struct{}    // closed when it has been given back; nil: it is not being
-	lease   *Lease           // the last one, for its Trace
+	gone    chan struct{}    // closed when the hold has been given back; nil: it is not being given back
+	lease   *Lease           // the lease before, for its Trace; nil: keeping has not begun
 	since   boottime.Instant
 }
 
-// leastBound is the least time that a confirmation has, however short the window is.
+// leastBound is the least time limit of a renewal that confirms a hold, however short the window
+// is.
 const leastBound = 100 * time.Millisecond
 
 // minKeep is the least of Options.Keep. Confirmations come twice in that time.
@@ -43,23 +45,24 @@ func (r *request) keepable() bool {
 	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads
 }
 
-// window returns how long after the engine's last word the hold may be taken: half of its length
-// must be left. Requires h.mu.
+// window returns how long after the engine's last confirmation a call may take the hold. At least
+// half of the TTL must be left. Requires h.mu.
 func (h *hold) window() time.Duration { return min(h.locker.opts.Keep, h.deadline.span/2) }
 
 // isFresh reports whether the hold may be kept. Requires h.mu.
 func (h *hold) isFresh(now boottime.Instant) bool { return !h.recalled && h.isConfirmed(now) }
 
-// isConfirmed reports whether the engine's last word is enough for another call to take the hold.
-// Requires h.mu.
+// isConfirmed reports whether the engine's last confirmation is recent enough for another call to
+// take the hold. Requires h.mu.
 func (h *hold) isConfirmed(now boottime.Instant) bool {
 	return h.keep != nil && h.keep.able && !h.over() && h.holders.hasTurn &&
 		h.grant.handOvers < maxHandOvers &&
 		now.Sub(h.keep.word) < h.window()
 }
 
-// canTakeKept reports whether a call may take the kept hold. One that was recalled on its way to
-// the call may be taken as if it were handed over. Requires h.mu.
+// canTakeKept reports whether a call may take the kept hold. If the hold was recalled after the
+// call removed it from the localQueue, it may still be taken within the limits of a hand-over.
+// Requires h.mu.
 func (h *hold) canTakeKept(now boottime.Instant, a *acquisition) bool {
 	return h.isConfirmed(now) && h.suits(a) && (!h.recalled || h.canHandOver())
 }
@@ -70,8 +73,8 @@ func (h *hold) suits(a *acquisition) bool {
 	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
 }
 
-// leaves returns a channel that closes when a hold that was kept has been given back, or nil if it
-// is not being given back.
+// leaves returns a channel that closes when the hold, which was kept, has been given back. It
+// returns nil if the hold is not being given back.
 func (h *hold) leaves() <-chan struct{} {
 	if h.keep == nil {
 		return nil
@@ -81,14 +84,14 @@ func (h *hold) leaves() <-chan struct{} {
 	return h.keep.gone
 }
 
-// canKeep reports whether the hold, whose last lease is being released, is kept. A call of that
-// lease must not be in flight. Requires h.mu.
+// canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
+// that lease must not be in flight. Requires h.mu.
 func (h *hold) canKeep(now boottime.Instant) bool {
 	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs)
 }
 
-// neverKeep means that the hold is not kept any more, because others may act on the grant, or
-// because it is not what the next call would be granted.
+// neverKeep forbids keeping the hold, because others may act on the grant, or because it is not
+// what the next call would be granted. A hold that is kept is given back.
 func (h *hold) neverKeep() {
 	if h.keep == nil {
 		return
@@ -102,15 +105,15 @@ func (h *hold) neverKeep() {
 	}
 }
 
-// offer passes a kept hold, whose last lease was le, on: to a waiter, or to the next call that
-// comes. If the Locker is closed, it releases the hold.
+// offer offers a hold that is kept, and whose last lease was le, to the first waiter or the next
+// call. If the Locker is closed, it releases the hold.
 func (h *hold) offer(le *Lease) error {
 	h.mu.Lock()
 	h.beginKeeping(le)
 	h.mu.Unlock()
 	offered := h.locker.queue.offer(h.req.Resource, h)
 	h.mu.Lock()
-	// Whoever changed it before the offer left it to us.
+	// A goroutine that changed this before the offer could not reclaim the hold, and relies on us.
 	gone := offered && (h.phase == lost || h.recalled || !h.keep.able) && h.reclaim()
 	if !offered {
 		h.leave()
@@ -133,8 +136,8 @@ func (h *hold) beginKeeping(le *Lease) {
 	}
 }
 
-// reclaim takes a kept hold from the localQueue, to be given back, and reports whether it was
-// there. Requires h.mu.
+// reclaim takes a kept hold out of the localQueue, to give it back. It reports false if a call has
+// just taken it. Requires h.mu.
 func (h *hold) reclaim() bool {
 	if !h.locker.queue.reclaim(h.req.Resource, h) {
 		return false
@@ -143,7 +146,8 @@ func (h *hold) reclaim() bool {
 	return true
 }
 
-// leave begins to give back a hold that has the turn. Requires h.mu.
+// leave begins to give back a hold that has the turn. Calls that do not wait then wait for its end
+// instead of being refused. Requires h.mu.
 func (h *hold) leave() {
 	h.transition(onRelease)
 	if h.keep != nil {
@@ -151,7 +155,7 @@ func (h *hold) leave() {
 	}
 }
 
-// giveBack releases a hold that was reclaimed, beside the caller, and passes the turn on.
+// giveBack releases a hold that was reclaimed, in the background, and passes the turn on.
 func (h *hold) giveBack() {
 	h.locker.calls.startCleanUp(func() { h.endKeeping() }) // its result is not needed: the grant expires
 }
@@ -164,8 +168,8 @@ func (h *hold) endKeeping() error {
 	return err
 }
 
-// hasLeft ends the waits of calls that are not to be refused because of a hold that is being given
-// back, and whose release came to err.
+// hasLeft wakes the calls that wait until the hold has been given back. err is the result of its
+// release.
 func (h *hold) hasLeft(err error) {
 	if h.keep == nil {
 		return
@@ -192,9 +196,9 @@ func (h *hold) stopKeeping(s Step, err error) {
 	h.traceKeep(le, s, err)
 }
 
-// check is called when the keeper comes to h, and reports whether it is to be renewed now. A hold
-// that was used since the engine's last word is, so that it can be used further. One that was not
-// used is given back at the end of the window; its release is added to unused.
+// check is called when the keeper's schedule reaches h. It reports whether to renew it now. A hold
+// that was used since the engine's last confirmation is renewed, so that it can be used further. A
+// hold that was not used is given back at the end of the window: check adds it to unused.
 func (h *hold) check(now boottime.Instant, unused *[]*hold) bool {
 	if h.keep == nil {
 		return true
@@ -226,7 +230,7 @@ func (h *hold) check(now boottime.Instant, unused *[]*hold) bool {
 	return from <= now
 }
 
-// planCheck has the keeper check the hold at at. Requires h.mu.
+// planCheck schedules a check of the hold at the given time. Requires h.mu.
 func (h *hold) planCheck(at boottime.Instant) {
 	h.keep.planned = true
 	h.locker.keeper.add(h, at, at.Add(h.window()/20))
@@ -245,8 +249,9 @@ func (h *hold) planUse(now boottime.Instant) {
 	h.keep.idle = false
 }
 
-// planNextCheck plans the next check after a renewal that came to err. A hold that is not
-// confirmed in time is given back or, if it is in use, renewed like all others. Requires h.mu.
+// planNextCheck plans the next check after a renewal that returned err. If the hold is not
+// confirmed in time, the check gives it back or, if it is in use, renews it as any other. Requires
+// h.mu.
 func (h *hold) planNextCheck(now boottime.Instant, err error) {
 	at := h.keep.word.Add(h.window() / 2)
 	if err != nil {
@@ -257,14 +262,14 @@ func (h *hold) planNextCheck(now boottime.Instant, err error) {
 	h.planCheck(max(at, now))
 }
 
-// giveBack gives back, in the background, what was not used.
+// giveBack releases the unused holds in the background.
 func (k *keeper) giveBack(unused []*hold) {
 	if len(unused) > 0 {
 		unused[0].locker.calls.startCleanUp(func() { giveBackAll(unused) })
 	}
 }
 
-// giveBackAll gives back what is kept, with a few calls at a time, and returns when all has been.
+// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended.
 func giveBackAll(holds []*hold) {
 	several.Bounded(len(holds), maxWorkers, func(i int) { holds[i].endKeeping() })
 }
@@ -282,18 +287,18 @@ func (a *acquisition) keptElsewhere(err error) *BusyError {
 	return refusal
 }
 
-// patience returns how long to wait until what another process keeps is given back: about two
-// round trips.
+// patience returns how long to wait for another process to give back a lease that it keeps: about
+// two round trips.
 func (a *acquisition) patience() time.Duration {
 	patience := min(max(4*a.locker.clock.Now().Sub(a.sent), 10*time.Millisecond), time.Second)
-	if !a.locker.features.Recalls { // it learns of us when it next asks the engine
+	if !a.locker.features.Recalls { // the other process learns of us with its next renewal
 		patience += 250 * time.Millisecond
 	}
 	return patience
 }
 
-// recallKeeper contends once more, with a place in the queue, which recalls what another process
-// keeps. If that is in use, it returns the refusal.
+// recallKeeper contends once more, with a place in the queue, so that another process gives back
+// the lease if it merely keeps it. If the lease is in use, recallKeeper returns the refusal.
 func (a *acquisition) recallKeeper(refusal *BusyError) error {
 	a.waits, a.recalls = true, true
 	if err := a.newHold(a.locker.owners.next()); err != nil {
@@ -304,7 +309,7 @@ func (a *acquisition) recallKeeper(refusal *BusyError) error {
 	return a.contend()
 }
 
-// giveBackKept gives back all that is kept. From now on nothing is.
+// giveBackKept releases all kept holds. From then on, no hold can be kept.
 func (l *Locker) giveBackKept() {
 	var all []*hold
 	for _, h := range l.queue.close() {
@@ -317,7 +322,8 @@ func (l *Locker) giveBackKept() {
 	giveBackAll(all)
 }
 
-// keepsKind has others see that the lease may be kept, and reports whether there is room.
+// keepsKind sets the kind that tells other processes that the lease may be kept. It reports false
+// if the details have another kind, or no room.
 func keepsKind(said *details.Details) bool {
 	keeps := *said
 	keeps.Kind = HolderKeeps

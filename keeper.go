@@ -14,12 +14,12 @@ import (
 // of the number of leases.
 const maxWorkers = 16
 
-// maxBatch is the most leases that a driver.BatchRenewer renews in one call. Redis runs 500
-// renewals in about a millisecond, during which other clients wait.
+// maxBatch is the largest number of leases that a driver.BatchRenewer renews in one call. Redis
+// runs 500 renewals in about a millisecond, and other clients wait for that long.
 const maxBatch = 500
 
-// maxGroup is the most leases that come due together if each is renewed by a call of its own. It
-// is small so that the calls are spread over time.
+// maxGroup is the largest number of leases that are due at once if each is renewed by a call of its
+// own. It is small, so that the calls are spread over time.
 const maxGroup = 4 * maxWorkers
 
 // An entry is a hold on a schedule.
@@ -38,7 +38,7 @@ type keeper struct {
 	workers int                      // guarded by mu
 	closed  bool                     // guarded by mu
 	running sync.WaitGroup
-	apart   chan struct{} // has an element for each renewal in flight outside of the workers
+	apart   chan struct{} // has an element for each call in flight outside of the workers
 }
 
 // open prepares the keeper for leases of d.
@@ -53,7 +53,8 @@ func (k *keeper) open(clock *boottime.Clock, d driver.Driver) {
 	k.due = schedule.New[*hold](clock, room, most, k.fire)
 }
 
-// add schedules or reschedules the renewal of h for some time between from and to.
+// add schedules the renewal of h for some time between from and to. It replaces an earlier
+// schedule.
 func (k *keeper) add(h *hold, from, to boottime.Instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,7 +85,7 @@ func (k *keeper) close() {
 	k.running.Wait()
 }
 
-// fire is called when the first group is due. It becomes a worker.
+// fire is called when the first group is due. It runs as a worker.
 func (k *keeper) fire() {
 	k.mu.Lock()
 	k.due.Fired()
@@ -95,11 +96,11 @@ func (k *keeper) fire() {
 	}
 }
 
-// startWorker counts one more worker, which the caller must run, if a group is due. If none is,
-// it arms the timer. Requires k.mu.
+// startWorker counts one more worker, which the caller must run, if a group is due. If none is, it
+// arms the timer and reports false. Requires k.mu.
 func (k *keeper) startWorker() bool {
 	switch {
-	case k.workers == maxWorkers: // the first worker that is done continues
+	case k.workers == maxWorkers: // a running worker continues with the group
 		return false
 	case k.due.IsDue(k.clock.Now()):
 		k.workers++
@@ -122,8 +123,8 @@ func (k *keeper) work() {
 	}
 }
 
-// next returns what is due, or a part of it, and starts one more worker for the rest. If nothing
-// is due, it counts the caller out and returns nil.
+// next returns a group that is due, or a part of it, and starts one more worker for the rest. If
+// nothing is due, the caller no longer counts as a worker, and next returns nil.
 func (k *keeper) next() []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()

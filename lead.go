@@ -37,11 +37,11 @@ const termPause = 2 * waiting.PollLast
 // If fn returns nil, its term ends. If fn returns an error, Lead ends and returns it. An error
 // that fn returns after the end of its term does not end Lead.
 //
-// Otherwise Lead returns an error that wraps context.Cause(ctx), or an error of Acquire. The first
-// campaign returns any such error; later ones return only an error that another attempt cannot
-// help. Lead returns [ErrBusy] if a campaign takes longer than Wait. It refuses Shared and Limit
-// with [ErrInvalidOption]. After an error nothing is held, unless the error says that the outcome
-// of the last release is unknown.
+// Apart from that, Lead returns an error that wraps context.Cause(ctx), or an error of Acquire. The
+// first campaign returns any such error. Later ones return only [ErrBusy] and errors that no
+// further attempt can help. ErrBusy means that a campaign took longer than Wait. Lead refuses
+// Shared and Limit with [ErrInvalidOption]. After an error nothing is held, unless the error says
+// that the outcome of the last release is unknown.
 func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	r := request{leads: true}
 	err := r.fill(l, name, opts)
@@ -69,7 +69,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			fails = 0
 		case campaigns == 0, waiting.Final(err), errors.Is(err, ErrBusy):
 			return errors.Join(err, unknown)
-		default: // the engine went away: elect a leader as soon as it is back
+		default: // the engine failed: elect a leader as soon as it is back
 			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
 			fails++
 		}
@@ -148,8 +148,8 @@ func (l *Locker) Resign(name string) bool {
 // dashboards, and to find the leader to talk to. A leader that must not act beside another one
 // needs the token. Leases that are handed over inside a process count as one holder.
 //
-// After an error, Observe continues, unless another attempt cannot help, as with
-// [ErrUnsupported] on an engine without [driver.Operator].
+// After an error, Observe continues, unless no further attempt can help, as with [ErrUnsupported]
+// on an engine without [driver.Operator].
 func (l *Locker) Observe(ctx context.Context, name string, every time.Duration) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
 		if every <= 0 {

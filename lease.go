@@ -73,9 +73,9 @@ func (c leaseContext) Value(key any) any {
 // Name returns the name of the resource.
 func (le *Lease) Name() string { return le.hold.req.Resource }
 
-// Token returns the fencing token. It is greater than the token of every earlier lease of the
-// resource, and never changes. It is 0 on an engine without fencing. Send it with each write, so
-// that the resource can refuse smaller ones.
+// Token returns the fencing token, which never changes. It is greater than the token of every
+// earlier lease of the resource; the engine's page lists the exceptions. It is 0 on an engine
+// without fencing. Send it with each write, so that the resource can refuse smaller ones.
 func (le *Lease) Token() uint64 { return le.token }
 
 // Owner returns the secret that identifies the grant at the engine. Anyone who knows it can
@@ -98,6 +98,8 @@ func (le *Lease) Deadline() time.Time {
 	return le.hold.locker.clock.Time(le.deadline())
 }
 
+// deadline returns the deadline of the lease. After its release it no longer follows the hold's,
+// which may belong to another lease.
 func (le *Lease) deadline() boottime.Instant {
 	le.hold.mu.Lock()
 	defer le.hold.mu.Unlock()
@@ -128,8 +130,8 @@ func (le *Lease) extend(ctx context.Context, d time.Duration) error {
 	})
 }
 
-// call runs make, a call to the engine that changes the hold. While it is in flight the hold is
-// not handed over. Once le is released, make is not called: the hold may belong to another
+// call runs make, a call to the engine that changes the hold. During the call the hold is not
+// handed over. If le was released, make is not called, because the hold may belong to another
 // lease.
 func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
@@ -168,10 +170,10 @@ func (le *Lease) live() error {
 // [Options.HandOver] of its grant, and kept only within [Options.Keep] of the engine's last
 // confirmation.
 //
-// Release returns [ErrLost] if the lease had ended before, so that another may have held the
-// resource meanwhile: roll back. It returns [ErrReleased] if the lease was released already. After
-// any other error the outcome is unknown: the resource is free no later than a TTL from now, and
-// Release may be called again.
+// Release returns [ErrLost] if the lease had ended before, so that another process may have held
+// the resource meanwhile: roll back. It returns [ErrReleased] if an earlier call has returned nil
+// or ErrLost. After any other error the outcome is unknown: the resource is free no later than a
+// TTL from now, and Release may be called again.
 func (le *Lease) Release(ctx context.Context) error {
 	return le.wrap("release", le.release(ctx))
 }
@@ -184,8 +186,8 @@ func (le *Lease) release(ctx context.Context) error {
 	return err
 }
 
-// let releases le as far as that needs no answer of the engine. last reports that the hold must be
-// ended at the engine, and finishRelease must follow.
+// let releases le as far as possible without an answer of the engine. If last is true, the hold
+// must be ended at the engine, and finishRelease must follow.
 func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	h := le.hold
 	h.expire() // after a pause its timer may not have run yet
@@ -215,9 +217,9 @@ func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	return last, err
 }
 
-// drop removes le from the hold. It returns the waiter of this process that takes over the hold,
-// or reports that le was the last lease and the hold must be ended at the engine, or keeps the
-// hold. Requires h.mu.
+// drop removes le from the hold. If that was its last lease, there are three outcomes: the hold is
+// kept, next takes it over, or last is true and the hold must be ended at the engine. Requires
+// h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
@@ -235,8 +237,8 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	return next, next == nil
 }
 
-// finishRelease applies the engine's answer to the release of the last lease, and returns it. If the
-// outcome is unknown, Release may be called again.
+// finishRelease applies the engine's answer to the release of the last lease, and returns it. After
+// an unknown outcome it allows another Release.
 func (le *Lease) finishRelease(err error) error {
 	le.hold.passTurn()
 	switch {

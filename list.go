@@ -30,11 +30,12 @@ type Page struct {
 	Next   string  // PageOptions.After for the next page; "": this is the last
 }
 
-// Page returns one page of the resources with holders or waiters. Every page but the last has
-// Limit States, or fewer if ctx ended or the engine failed during the call: continue at Next.
-// Pages are sorted by name if the engine can sort. Otherwise they are in the engine's order, and
-// a name may appear on several pages. A resource that is in use throughout appears on at least
-// one. There is no total count.
+// Page returns one page of the resources with holders or waiters. Every page but the last has Limit
+// States. If ctx ends or the engine fails after the call has made progress, the page has what was
+// read until then, and the error is nil: continue at Next. Pages are sorted by name if the engine
+// can sort. Otherwise they are in the engine's order, and a name may appear on several pages. A
+// resource that is in use throughout appears on at least one, but for exceptions that the engine's
+// page lists. There is no total count.
 //
 // If the data of some resources is damaged, an error that matches [driver.ErrCorrupt] names
 // them, and the page has all others. After any other error the page is empty, and the call may

@@ -14,12 +14,12 @@ type localQueue struct {
 	mu     sync.Mutex
 	turns  map[string]*turn // guarded by mu; by resource, while somebody has the turn
 	spare  *turn            // guarded by mu; the last unused one, to be reused
-	closed bool             // guarded by mu; nothing is kept any more
+	closed bool             // guarded by mu; nothing may be kept any more
 }
 
-// A turn is who may ask the engine for one resource, and who waits to.
+// A turn is the right to ask the engine for one resource, with the queue of those who wait for it.
 type turn struct {
-	hold    *hold // the exclusive lease that has the turn; nil while a contender has it
+	hold    *hold // the exclusive lease that has the turn; nil: a contender has it
 	kept    bool  // hold has no lease, and the next call may take it
 	refused bool  // the engine has refused a contender: others hold the resource
 	first   *turnWaiter
@@ -28,11 +28,11 @@ type turn struct {
 
 // A turnWaiter waits for the turn, or for a lease that is handed over to it.
 type turnWaiter struct {
-	turn            chan *hold // capacity 1; nil: the turn alone
+	turn            chan *hold // capacity 1; receives the hold that comes with the turn, or nil
 	ttl             time.Duration
 	who             *description
 	yields          bool
-	acceptsHandOver bool // a lease may be handed over to it
+	acceptsHandOver bool // it accepts a lease that is handed over
 	queued          bool // guarded by localQueue.mu
 	prev, next      *turnWaiter
 }
@@ -61,8 +61,9 @@ func (t *turn) remove(w *turnWaiter) {
 	w.queued, w.prev, w.next = false, nil, nil
 }
 
-// take takes the turn of a resource if nobody has it, with the hold that is kept, if one is.
-// Otherwise it returns the exclusive lease that has the turn, or nil while a contender has it.
+// take takes the turn of a resource if nobody has it or a kept hold has it, and returns the kept
+// hold, if any. Otherwise it returns the exclusive lease that has the turn, or nil if a contender
+// has it.
 func (q *localQueue) take(name string) (taken bool, by *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,9 +87,9 @@ func (q *localQueue) begin(name string) {
 	q.turns[name], q.spare = t, nil
 }
 
-// enter takes the turn and returns no waiter if nobody has it, with the hold that is kept, if one
-// is. Otherwise it queues a waiter like this one, and returns the exclusive lease that has the
-// turn, or nil while a contender has it.
+// enter takes the turn as take does, and then returns no waiter. If the turn is taken, enter queues
+// a waiter like this one. It returns that waiter and the exclusive lease that has the turn, or nil
+// if a contender has it.
 func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,15 +180,15 @@ func (q *localQueue) pass(name string) {
 	w.turn <- nil
 }
 
-// passIf passes the turn on if had is set.
+// passIf passes the turn on if had is true.
 func (q *localQueue) passIf(had bool, name string) {
 	if had {
 		q.pass(name)
 	}
 }
 
-// holder returns the exclusive lease that has the turn, or nil. taken reports whether the
-// resource is known to be held, by that lease or by others.
+// holder returns the exclusive lease that has the turn, or nil. taken reports whether the resource
+// is known to be held, by that lease or by others.
 func (q *localQueue) holder(name string) (h *hold, taken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,7 +207,7 @@ func (q *localQueue) refuse(name string) {
 	}
 }
 
-// keep lets an exclusive lease keep the turn that its contender has.
+// keep lets h, an exclusive lease, keep the turn that its contender has.
 func (q *localQueue) keep(name string, h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -231,8 +232,8 @@ func (q *localQueue) offer(name string, h *hold) bool {
 	return true
 }
 
-// reclaim takes back h, which then still has the turn. It reports false if h is not kept, or a
-// call has just taken it.
+// reclaim removes h, which is kept, from the queue. h still has the turn. It reports false if h is
+// not kept, or if a call has just taken it.
 func (q *localQueue) reclaim(name string, h *hold) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -244,7 +245,7 @@ func (q *localQueue) reclaim(name string, h *hold) bool {
 	return true
 }
 
-// close returns what is kept. Nothing will be any more.
+// close returns the kept holds. From then on, no hold can be kept.
 func (q *localQueue) close() (all []*hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -257,16 +258,17 @@ func (q *localQueue) close() (all []*hold) {
 	return all
 }
 
-// clearHolder leaves the turn with a waiter whose lease was lost during its hand-over.
+// clearHolder records that a waiter has the turn without a lease, because the lease was lost during
+// its hand-over.
 func (q *localQueue) clearHolder(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.turns[name].hold = nil
 }
 
-// next removes and returns the first waiter, if a lease with ttl may be handed over to it, which
-// yields or not. Its description must be fixed, unless that is nil. The caller must then pass the
-// lease, and with it the turn, by take.
+// next removes and returns the first waiter if it may take over a lease like this one. The waiter
+// needs the same ttl and, unless fixed is nil, the same description. It may need Yields only if
+// yields is true. The caller must then pass the lease, and with it the turn, by the waiter's take.
 func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -279,7 +281,7 @@ func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yi
 	return w
 }
 
-// take gives h to w, if there is a w.
+// take passes h to w. It does nothing if w is nil.
 func (w *turnWaiter) take(h *hold) {
 	if w != nil {
 		w.turn <- h

@@ -24,7 +24,7 @@ type Locker struct {
 	features  driver.Features
 	opts      Options
 	who       *description // the default description of holders
-	whoKeeps  *description // the same of holds that may be kept; nil: none may
+	whoKeeps  *description // the same with the kind of a lease that may be kept; nil: none may
 	keeper    keeper
 	deadlines deadlines
 	queue     localQueue
@@ -83,14 +83,15 @@ func isNil(d driver.Driver) bool {
 // Features returns what the engine promises.
 func (l *Locker) Features() driver.Features { return l.features }
 
-// Acquire waits for its turn and returns a live lease.
+// Acquire waits for its turn and returns a live lease. Without [Wait] it waits until ctx ends.
 //
-// If ctx ends first, the error wraps context.Cause(ctx). If Wait ends first, it is [ErrBusy].
-// But if the engine has never answered, it matches context.DeadlineExceeded, because nobody
-// knows whether name is busy. If the engine cannot be reached at first, Acquire fails. If it
-// goes away during the wait, Acquire tries again. [ErrDeadlock] means that ctx belongs to a
-// holder of name. [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] are returned before
-// any call to the engine.
+// If ctx ends first, the error wraps context.Cause(ctx). If Wait ends first, the error is
+// [ErrBusy]. It matches context.DeadlineExceeded instead if the engine has never answered, because
+// nobody knows then whether name is busy. If the engine does not answer the first request, Acquire
+// fails, within 5 seconds, with an error that matches no other of this package. If the engine goes
+// away during the wait, Acquire tries again. [ErrDeadlock] means that ctx belongs to a holder of
+// name. [ErrInvalidName], [ErrInvalidOption] and [ErrUnsupported] are returned before any call to
+// the engine.
 //
 // On error nothing is held and no place in a queue is left. If the engine could not be reached
 // for the clean-up, a lease that it may have granted expires after its TTL.
@@ -99,19 +100,20 @@ func (l *Locker) Acquire(ctx context.Context, name string, opts ...Option) (*Lea
 	return lease, wrap("acquire", name, err)
 }
 
-// TryAcquire is Acquire without waiting for other holders. If name is held, it returns [ErrBusy]
-// at once, as a [*BusyError] with the holder if the engine names it. It leaves no place in a
-// queue. If another process may merely keep the lease, it first waits for about two round trips,
-// see [Options.Keep].
+// TryAcquire is Acquire without waiting for other holders. If name is held, it returns [ErrBusy] at
+// once, as a [*BusyError] with the holder if the engine names it. It leaves no place in a queue. If
+// another process may have the lease only because of [Options.Keep], TryAcquire first waits for it,
+// for about two round trips.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, false, opts)
 	return lease, wrap("acquire", name, err)
 }
 
-// Do acquires name, calls fn with a context that ends when the lease or ctx does, and releases
-// the lease, even if fn panics. It returns the error of Acquire, or the joined errors of fn and of
-// the release. If the lease ended before fn did, the error matches [ErrLost], even if fn returned
-// nil: roll back. After any other error of the release its outcome is unknown.
+// Do acquires name, calls fn with a context that ends when the lease or ctx does, and releases the
+// lease, even if fn panics. It returns the error of Acquire, or the joined errors of fn and of the
+// release. If the lease ended before fn did, the error matches [ErrLost], even if fn returned nil:
+// roll back. After any other error of the release its outcome is unknown. To tell an error of fn
+// from one of the release, let fn return errors of your own.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Acquire(ctx, name, opts...)
 	if err != nil {
@@ -122,15 +124,15 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	})
 }
 
-// runHolding calls fn with a context that ends when held or ctx does, and releases held. as
-// turns that context, which end ends, into the one that fn gets.
+// runHolding calls fn with a context that ends when held or ctx does, and then releases held. as
+// converts that context, which end ends, to the one that fn gets.
 func runHolding(ctx context.Context, held interface {
 	Context() context.Context
 	Release(ctx context.Context) error
 }, fn func(ctx context.Context) error, as func(live context.Context, end context.CancelCauseFunc) context.Context) (err error) {
 	live, end := context.WithCancelCause(held.Context())
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	if ctx.Err() != nil { // AfterFunc is about to end it, but fn may check before
+	if ctx.Err() != nil { // AfterFunc will end it, but fn may check before that
 		end(context.Cause(ctx))
 	}
 	defer func() {
@@ -149,7 +151,7 @@ func runHolding(ctx context.Context, held interface {
 // seen it refuses the tokens of the other process.
 //
 // [ErrLost] means that the lease is over, [ErrUnsupported] that the engine ties leases to
-// processes ([driver.Features.Resumes]). After any other error the outcome is unknown.
+// processes: its [driver.Features] lack Resumes. After any other error the outcome is unknown.
 func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option) (*Lease, error) {
 	lease, err := l.resume(ctx, name, owner, opts)
 	return lease, wrap("resume", name, err)
@@ -169,10 +171,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	return stateOf(state), wrap("inspect", name, err)
 }
 
-// Evict ends the lease that owner holds on name by force. The reason is reported to the holder
-// if the engine can. The holder's context ends at its next renewal at the latest. Until then two
-// may believe that they hold name, and only the fencing token tells them apart: the next
-// holder's is larger. [ErrLost] means that owner does not hold name.
+// Evict forcibly ends the lease that owner holds on name. The reason is reported to the holder if
+// the engine can. The holder's context ends at its next renewal at the latest or, with [NoRenew],
+// at its deadline. Until then two holders may believe that they hold name, and only the fencing
+// token tells them apart: the next holder's is larger. [ErrLost] means that owner does not hold
+// name.
 func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 	if err := driver.CheckName(name); err != nil {
 		return wrap("evict", name, err)
@@ -191,8 +194,8 @@ func (l *Locker) Evict(ctx context.Context, name, owner, reason string) error {
 // there is room below it, not even those who queued before, and calls that are too heavy for it fail
 // with [ErrTooHeavy]. Exclusive calls ignore it. name is the name of one resource, never a pattern.
 //
-// [ErrUnsupported] means that the engine keeps no limits ([driver.Features.Limits]). After any other
-// error the outcome is unknown, and SetLimit may be called again.
+// [ErrUnsupported] means that the engine keeps no limits: its [driver.Features] lack Limits. After
+// any other error the outcome is unknown, and SetLimit may be called again.
 func (l *Locker) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := driver.CheckName(name); err != nil {
 		return wrap("limit", name, err)

@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// SetNote replaces the note that others see for this lease, for example with the progress or the
-// result of the work. All other [Details] stay. With [AtLeast] the last note stays until that
-// time is over, as the record of a finished job.
+// SetNote replaces the Text of the lease's [Details], for example by the progress or the result of
+// the work. All other fields stay. With [AtLeast] the last note stays until that time is over, as
+// the record of a finished job.
 //
 // SetNote returns nil if the engine shows the note, and [ErrLost] or [ErrReleased] if the lease
 // is over. It returns [ErrUnsupported] if the engine cannot change notes, and [ErrInvalidOption]
@@ -51,7 +51,7 @@ func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) 
 	return err
 }
 
-// tell has the engine show what is said. Requires h.calling.
+// tell writes a description to the engine. Requires h.calling.
 func (h *hold) tell(ctx context.Context, by time.Time, said *description) error {
 	call := h.newCall(ctx, by)
 	defer call.end()
@@ -62,7 +62,7 @@ func (h *hold) tell(ctx context.Context, by time.Time, said *description) error 
 	}
 	h.mu.Unlock()
 	switch {
-	case err != nil && ctx.Err() != nil: // the cause belongs to the caller and may match anything
+	case err != nil && ctx.Err() != nil: // compare with ctx.Err: the cause belongs to the caller and may match anything
 		return fmt.Errorf("%w: %v", ctx.Err(), err)
 	case errors.Is(err, ErrLost):
 		h.lose(err)
@@ -70,8 +70,9 @@ func (h *hold) tell(ctx context.Context, by time.Time, said *description) error 
 	return err
 }
 
-// endRenewal ends the call of a renewal that came to err. If the engine shows what a former lease said, it is told what
-// the present one says: beside the workers, or after a later renewal when they have enough of that.
+// endRenewal ends the call of a renewal that returned err. If the engine still shows the
+// description of a former lease, the current one is written first, outside of the workers. If too
+// many such calls are in flight, a later renewal does it.
 func (h *hold) endRenewal(err error) {
 	h.mu.Lock()
 	untold := h.untold && !h.over()
@@ -80,7 +81,7 @@ func (h *hold) endRenewal(err error) {
 	if err == nil && untold {
 		select {
 		case k.apart <- struct{}{}:
-			k.running.Go(func() { // under a worker, which close waits for
+			k.running.Go(func() { // counted beside a worker, so that close waits for it
 				h.tellAnew(k.renewing)
 				h.endCall()
 				<-k.apart
@@ -92,7 +93,7 @@ func (h *hold) endRenewal(err error) {
 	h.endCall()
 }
 
-// tellAnew requires h.calling.
+// tellAnew writes the description of the current lease to the engine. Requires h.calling.
 func (h *hold) tellAnew(ctx context.Context) {
 	now, as := h.locker.clock.Read()
 	h.mu.Lock()
@@ -101,7 +102,7 @@ func (h *hold) tellAnew(ctx context.Context) {
 	err := h.tell(ctx, as.Add(min(left/4, callBound)), who)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil || waiting.Final(err) || errors.Is(err, ErrDenied) { // else with the next renewal
-		h.untold = err == nil && !h.who.same(who) // it may have been handed over meanwhile
+	if err == nil || waiting.Final(err) || errors.Is(err, ErrDenied) { // after any other error, the next renewal tries again
+		h.untold = err == nil && !h.who.same(who) // the hold may have been handed over meanwhile
 	}
 }

@@ -11,26 +11,27 @@ import (
 // hours.
 const onceSlack = 10
 
-// OncePer is for a job that many servers start at about the same time, but that must run at most
-// once per period: the same line in ten crontabs, say. One caller is granted the lease.
-// All others get [ErrBusy] at once, until nine tenths of period after the grant, whether the job
-// succeeds, fails or is done in a second. The last tenth is for servers that start the job of
-// the next period a little early.
+// OncePer is for a job that many servers start at about the same time, but that must run only once
+// per period: the same line in ten crontabs, say. One caller is granted the lease. All others get
+// [ErrBusy] at once, until nine tenths of period after the grant, whether the job succeeds, fails
+// or is done in a second. The last tenth is for servers that start the job of the next period a
+// little early, so that two grants may be nine tenths of period apart.
 //
 //	err := locks.Do(ctx, "daily-report", report, leasehold.OncePer(24*time.Hour))
 //	if errors.Is(err, leasehold.ErrBusy) {
 //		return nil // it runs, or did, elsewhere
 //	}
 //
-// The lease is not renewed. If its holder is killed, nobody else is granted the resource before
-// the lease ends. By default that is after the nine tenths, so that a job that has begun counts
-// as run. TTL sets a shorter limit, after which the job is over: if it was killed, another may
-// begin it again. The engine measures these durations, so clocks need not agree.
+// The lease is not renewed. If its holder is killed, nobody else is granted the resource before the
+// lease ends. By default that is after the nine tenths, so that a job that has begun counts as run.
+// TTL sets a shorter limit, after which the job is over: if it was killed, another caller may begin
+// it again. The engine measures these durations, so clocks need not agree.
 //
 // OncePer first requests a lease of [Options.TTL] and then lengthens it, unless the engine ties
-// leases to processes ([driver.Features.Resumes]). So a first request whose answer is lost
-// delays others for Options.TTL at most. They are delayed for the whole time only if the answer
-// to the second request is lost and the clean-up fails as well.
+// leases to processes: its [driver.Features] lack Resumes. So if the answer to the first request is
+// lost, others are refused for Options.TTL at most. They are refused for the whole time only if the
+// answer to the second request is lost and the clean-up fails as well. Either way the job may not
+// run in this period unless somebody calls again.
 //
 // OncePer combines [AtLeast], TTL, [NoRenew] and Wait(0), and engines without AtLeast refuse it. It
 // refuses three options with [ErrInvalidOption]. AtLeast would set another length, [Shared] without

@@ -40,9 +40,9 @@ type Options struct {
 	//
 	// Other processes wait that much longer for their turn. If the engine loses the grant
 	// meanwhile, this process does not notice at once. Release returns nil, and the lease of the
-	// next goroutine may overlap with another process's, whose token is larger. To keep that
-	// short, the time counts from the engine's answer and is checked again when the next
-	// goroutine takes over. A hand-over moves no deadline, and the engine is asked soon after.
+	// next goroutine may overlap with another process's, whose token is larger. To keep that short,
+	// the time counts from the engine's answer and is checked again when the next goroutine takes
+	// over. A hand-over moves no deadline, and the lease is renewed soon after.
 	//
 	// Until then the engine shows the note and the details of the goroutine that had the lease
 	// before. On an engine that cannot change them, a lease is handed over only to the same note.
@@ -53,12 +53,12 @@ type Options struct {
 	// engine, with the next token. So it is cheap to lock the same name again and again.
 	//
 	// A lease can be kept, and taken by the next call, only within Keep of the engine's last
-	// confirmation. While the lease is used, the engine is asked twice in that time, in the
-	// background. A kept lease is given back if no call uses it, or if another process waits for
-	// it. That happens at once on engines with Recalls in their [driver.Features], else within
-	// Keep. Its grant is then not kept again. A TryAcquire of another process waits until the lease
-	// is given back, for about two round trips. If this process ends without Close, others wait for
-	// the rest of the TTL.
+	// confirmation. While the lease is used, it is renewed twice in that time, in the background. A
+	// kept lease is given back if no call uses it, or if another process waits for it. That happens
+	// at once on engines with Recalls in their [driver.Features], else within Keep. A grant that
+	// another process has waited for is not kept again. A TryAcquire of another process waits until
+	// the lease is given back, for about two round trips. If this process ends without Close,
+	// others wait for the rest of the TTL.
 	//
 	// If the engine loses the grant meanwhile, this process does not notice at once: see HandOver,
 	// which must not be negative. Leases with NoRenew, AtLeast, MaxHold, Yields or a Details.Kind
@@ -68,8 +68,8 @@ type Options struct {
 	Keep time.Duration
 	// RequireFencing makes New refuse a driver without fencing tokens.
 	RequireFencing bool
-	// Note is Details.Text: the text that others see for a holder or waiter. It is UTF-8 without
-	// NUL, of at most driver.MaxNote bytes. Empty means host, program and process id.
+	// Note sets Details.Text, the line of text that others see for a holder or waiter. It is UTF-8
+	// without NUL, of at most driver.MaxNote bytes. Empty means host, program and process id.
 	Note string
 	// Details are what others see for a holder or waiter. Zero values of Host, User, PID,
 	// Program and Started are filled in if there is room. The last two are filled in only if PID
@@ -80,6 +80,8 @@ type Options struct {
 	Trace Trace
 }
 
+// withDefaults returns the options with defaults for zero fields. It checks Drift, which needs no
+// engine.
 func (o *Options) withDefaults() (Options, error) {
 	var r Options
 	if o != nil {
@@ -117,10 +119,10 @@ func Shared() Option { return func(r *request) { r.mode = driver.Shared } }
 // Limit requests one of at most n shared leases, as a semaphore does, or leases whose weights
 // together are at most n; see [Weight]. It implies [Shared]. n must be from 1 to [driver.MaxWeight].
 //
-// All users of a semaphore should name the same n. If they do not, the smallest counts, among the
-// holders' limits and the caller's. Beside two holders without a limit, Limit(2) is refused.
-// Beside two holders of which one has Limit(2), a caller without a limit is refused. A smaller
-// limit ends no lease: it takes full effect when the earlier leases have ended.
+// All users of a semaphore should give the same n. If they do not, the smallest counts, among the
+// holders' limits and the caller's. Beside two holders without a limit, Limit(2) is refused. Beside
+// two holders of which one has Limit(2), a caller without a limit is refused. A smaller limit ends
+// no lease: it takes full effect when the earlier leases have ended.
 func Limit(n int) Option {
 	return func(r *request) {
 		if n < 1 || n > driver.MaxWeight {
@@ -153,11 +155,11 @@ func TTL(d time.Duration) Option {
 	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
 }
 
-// Wait limits how long a call waits for other holders. After that the call returns [ErrBusy], or
-// the error that [Locker.Acquire] documents for an engine that has not answered. The time counts
-// from the start of the call and includes the engine's answers. The call may return a little
-// later, after it has cleaned up at the engine. The context limits the call as well. A call with a
-// negative d returns [ErrInvalidOption].
+// Wait limits how long a call waits for other holders. Without it, only the context does. After d
+// the call returns [ErrBusy], or the error that [Locker.Acquire] documents for an engine that has
+// not answered. The time counts from the start of the call and includes the engine's answers. The
+// call may return a little later, after it has cleaned up at the engine. A call with a negative d
+// returns [ErrInvalidOption].
 //
 // Wait(0) asks once, like [Locker.TryAcquire]. The call is then limited by the TTL, by 5 seconds
 // and by the context. Wait limits the whole of [Locker.AcquireAll], and each campaign of
@@ -187,10 +189,10 @@ func MaxHold(d time.Duration) Option {
 // [ErrUnsupported].
 //
 // AtLeast applies only to a lease that is released. A lease that is lost ends with its TTL, even if
-// d is longer: its holder was killed, or [MaxHold] ended it. [OncePer] sets a TTL as long
-// as d. If the lease was held for longer than d, Release frees the resource at once. Others wait
-// for the rest of d as they wait for a holder, so a shorter [Wait] ends in [ErrBusy]. The lease
-// is not handed over inside the process.
+// d is longer, as when its holder is killed or [MaxHold] ends it. [OncePer] avoids this: its TTL is
+// as long as d. If the lease was held for longer than d, Release frees the resource at once. Others
+// wait for the rest of d as they wait for a holder, so a shorter [Wait] ends in [ErrBusy]. The
+// lease is not handed over inside the process.
 func AtLeast(d time.Duration) Option {
 	return func(r *request) { r.atLeast = r.positive("AtLeast", d) }
 }

@@ -9,9 +9,9 @@ package leasehold
 //	leaving  it is being released at the engine, or was
 //	lost     it ended without a release
 //
-// A hold that is leaving may have been released or not: Release reports which, and may be
-// repeated if the outcome is unknown. A hold that is lost is also released, by its last lease,
-// because the engine may still have it. This changes nothing for other clients.
+// A leaving hold may have been released or not. Release reports which, and may be repeated if the
+// outcome is unknown. The release of the last lease of a lost hold also calls the engine, because
+// the engine may still have the grant. That changes nothing for other clients.
 type phase uint8
 
 const (

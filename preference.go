@@ -10,8 +10,8 @@ import (
 
 // Preference sets the rank of a candidate in [Locker.Lead]. When a candidate of higher preference
 // waits, a leader with a Preference steps down: its context ends with the cause [ErrOutranked]. If
-// another candidate with a Preference is granted the lease meanwhile, it gives the lease up before
-// its callback begins. Only here is the order of the queue not kept. A new version that is being
+// a third candidate, with a Preference below that one's, is granted the lease first, it gives it up
+// before its callback begins. This overrides the order of the queue. A new version that is being
 // rolled out can use its build number, for example.
 //
 // n is at least -1,000,000,000 and at most 1,000,000,000. A candidate without Preference has 0; as a
@@ -31,7 +31,7 @@ func Preference(n int) Option {
 	}
 }
 
-// prefer has others see the preference.
+// prefer adds the preference to the details, where other candidates see it.
 func (r *request) prefer() {
 	if !r.leads {
 		r.fail("Preference(%d) is for Lead", *r.preference)
@@ -39,12 +39,12 @@ func (r *request) prefer() {
 	r.ownDetails().Preference = *r.preference
 }
 
-// lookBound limits how long a leader that was just elected waits to hear who waits. After that it
-// leads, and asks again.
+// lookBound limits how long a leader that was just elected asks who waits before its callback
+// begins. After that it leads, and asks again.
 const lookBound = time.Second
 
-// giveWay reports whether the leader that was just elected must give up. Otherwise it has the term
-// end once it must.
+// giveWay reports whether the leader that was just elected must step down at once. If not, it
+// starts watch.
 func (t *term) giveWay(ctx context.Context, end context.CancelCauseFunc) bool {
 	outranked, err := t.look(ctx, lookBound)
 	if outranked {
@@ -76,7 +76,7 @@ func (t *term) watch(ctx context.Context, err error, end context.CancelCauseFunc
 	}
 }
 
-// look reports whether a candidate of higher preference waits, here or elsewhere.
+// look reports whether a candidate of higher preference waits, in this process or another.
 func (t *term) look(ctx context.Context, bound time.Duration) (outranked bool, err error) {
 	if t.locker.queue.isOutranked(t.name, *t.preference) {
 		return true, nil

@@ -10,8 +10,9 @@ import (
 // leaseKey is the context key of the innermost lease.
 type leaseKey struct{}
 
-// FromContext returns the innermost lease that ctx belongs to: in a callback of Do, or derived
-// from [Lease.Context]. A function called inside Do gets its token this way.
+// FromContext returns the innermost lease that ctx belongs to. The context of a callback of Do or
+// Lead belongs to its lease, as does [Lease.Context], and so do contexts derived from them. A
+// function called inside Do gets its token this way.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	le, ok := ctx.Value(leaseKey{}).(*Lease)
 	return le, ok
@@ -26,9 +27,9 @@ func (l *Locker) heldBy(ctx context.Context, name string) *Lease {
 	return le
 }
 
-// nest handles a call whose context belongs to a holder of the resource: it returns a nested
-// lease of the same hold, or ErrDeadlock. It returns neither if there is no such holder or its
-// lease is over. Acquiring it again is then an ordinary wait.
+// nest handles a call whose context belongs to a holder of the resource. It returns a nested lease
+// of the same hold, or ErrDeadlock. If the context belongs to no holder, or its lease is over, nest
+// returns neither, and the call waits as any other.
 func (a *acquisition) nest() (*Lease, error) {
 	outer := a.locker.heldBy(a.ctx, a.name)
 	if outer == nil {

@@ -13,15 +13,15 @@ import (
 // renewals are the state of a hold's renewals.
 type renewals struct {
 	never  bool          // NoRenew
-	ttl    time.Duration // the TTL to ask for; guarded by calling and by mu: one suffices to read
-	failed bool          // guarded by calling; whether the last one in a batch failed
-	cancel func()        // guarded by mu; cancels the renewal or note in flight
+	ttl    time.Duration // the TTL to request; guarded by calling and by mu: one suffices to read
+	failed bool          // guarded by calling; the last renewal in a batch failed
+	cancel func()        // guarded by mu; cancels the renewal or the note in flight
 	traced *Lease        // guarded by calling; the lease that the renewal in flight is traced for, or nil
 	entry  entry         // guarded by keeper.mu
 }
 
-// callForRenewal begins a call to the claim. If Extend or SetNote has a call in flight, it
-// reports false and postpones the renewal a little, so that no worker waits.
+// callForRenewal begins a call to the claim. If a call of Extend or SetNote is in flight, it
+// reports false and postpones the renewal a little. No worker has to wait.
 func (h *hold) callForRenewal(now boottime.Instant) bool {
 	if h.calling.TryBegin() {
 		h.callIsOurs(true)
@@ -63,7 +63,7 @@ func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	return h.finishRenewal(ctx, sent, h.locker.clock.Now(), ttl, grant, err)
 }
 
-// newCall returns a context for a call, which stopRenewals cancels. Requires h.calling.
+// newCall returns a context for a call to the claim. stopRenewals cancels it. Requires h.calling.
 func (h *hold) newCall(ctx context.Context, deadline time.Time) *bound {
 	call := newBound(ctx, deadline)
 	h.mu.Lock()
@@ -78,7 +78,7 @@ func (h *hold) newCall(ctx context.Context, deadline time.Time) *bound {
 // startRenewal returns how long a renewal for ttl may take, or why it must not begin.
 func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound time.Duration, err error) {
 	h.mu.Lock()
-	if !h.over() && sent >= h.deadline.at { // the timer has not fired yet
+	if !h.over() && sent >= h.deadline.at { // the deadline has passed, but its timer has not fired yet
 		h.mu.Unlock()
 		h.expire()
 		h.mu.Lock()
@@ -87,11 +87,11 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 	if h.over() {
 		return 0, h.endError()
 	}
-	// The engine may apply a shorter TTL although its answer gets lost.
+	// The engine may apply a shorter TTL even if its answer is lost.
 	if d := h.locker.deadlineOf(sent, ttl); d < h.deadline.at {
 		h.setDeadline(d, sent)
 	}
-	// Half of what is left: a call that hangs leaves time for another.
+	// Half of what is left: if this call hangs, there is time for another.
 	bound = min(h.deadline.at.Sub(sent)/2, callBound)
 	if h.keep != nil {
 		if h.keep.asked = h.grant.handOvers; h.keep.asked != h.keep.known && h.keep.able {
@@ -104,7 +104,7 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 // finishRenewal applies the engine's answer to a call made with ctx.
 func (h *hold) finishRenewal(ctx context.Context, sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant, err error) error {
 	ended := err != nil && ctx.Err() != nil
-	if ended { // the cause belongs to the caller and may match anything
+	if ended { // compare with ctx.Err: the cause belongs to the caller and may match anything
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
 	}
 	h.mu.Lock()
@@ -124,7 +124,7 @@ func (h *hold) finishRenewal(ctx context.Context, sent, answered boottime.Instan
 func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant) error {
 	h.renewals.cancel = nil
 	switch {
-	case h.over(): // the deadline passed, or Release began, before the answer came
+	case h.over(): // the deadline passed, or Release began, before the answer arrived
 		return h.endError()
 	case grant.Fence != h.grant.fence:
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
@@ -137,11 +137,11 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 	return nil
 }
 
-// renewSoonest is the length of short sections, which end without a renewal.
+// renewSoonest is the most that shortSection returns.
 const renewSoonest = 20 * time.Millisecond
 
-// plan schedules the next renewal, soon if the last one failed with err. Of two concurrent plans
-// the later one stands, and knows the current deadline.
+// plan schedules the next renewal, soon if the last one failed with err. If two plans are made
+// concurrently, the later one stands, because it knows the current deadline.
 func (h *hold) plan(now boottime.Instant, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +162,7 @@ func (h *hold) plan(now boottime.Instant, err error) {
 	h.locker.keeper.add(h, max(from, soonest), max(to, soonest))
 }
 
-// shortSection returns the length of a section that needs no renewal. Requires h.mu.
+// shortSection returns how long a section may take without a renewal. Requires h.mu.
 func (h *hold) shortSection(now boottime.Instant) time.Duration {
 	return min(h.deadline.at.Sub(now)/8, renewSoonest)
 }
@@ -173,12 +173,13 @@ func (h *hold) renewalTime() (from, to boottime.Instant) {
 	return dueAfter(h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)-h.deadline.span), h.deadline.span/3)
 }
 
-// dueAfter returns the time pause after last, and how much earlier a group may be due.
+// dueAfter returns when a renewal is due a pause after last: at to, or as early as from, so that it
+// can share a group.
 func dueAfter(last boottime.Instant, pause time.Duration) (from, to boottime.Instant) {
 	return last.Add(pause - pause/10), last.Add(pause)
 }
 
-// retryIn returns a pause that leaves time for several more tries.
+// retryIn returns a pause that leaves enough of left for several more attempts.
 func retryIn(left time.Duration) time.Duration {
 	return max(left/8, time.Millisecond)
 }

@@ -25,11 +25,11 @@ type request struct {
 	yields     bool
 	leads      bool             // a campaign of Lead
 	keeps      bool             // the lease may be kept
-	preference *int             // nil: without
-	each       []ownOptions     // by For
+	preference *int             // nil: without Preference
+	each       []ownOptions     // the options that For gave to names
 	together   bool             // the call is part of AcquireAll
-	said       *details.Details // details of the call; nil: use those of Options
-	who        *description     // from Options, then from the call
+	said       *details.Details // details of the call; nil: those of Options apply
+	who        *description     // the description by Options, replaced by one of the call
 	err        error
 }
 
@@ -41,6 +41,7 @@ func (r *request) positive(option string, d time.Duration) time.Duration {
 	return d
 }
 
+// fail records an ErrInvalidOption, unless there is an error already.
 func (r *request) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
@@ -89,9 +90,10 @@ func (r *request) apply(opts []Option) {
 	}
 }
 
-// firstTTL returns the TTL of the first request to the engine. If its answer is lost, the lease
-// left behind lasts no longer than that. So a job that was never begun does not count as run in
-// its period. Leases that an engine ties to processes end with them, and keep their TTL.
+// firstTTL returns the TTL of the first request to the engine. If its answer is lost, the grant
+// that is left behind lasts no longer. So with OncePer, a job that was never begun does not count
+// as run for the whole period. Leases that an engine ties to processes end with them, and get their
+// full TTL at once.
 func (r *request) firstTTL(l *Locker) time.Duration {
 	if r.oncePer == 0 || !l.features.Resumes {
 		return r.ttl
@@ -100,7 +102,7 @@ func (r *request) firstTTL(l *Locker) time.Duration {
 	return min(ttl, r.ttl)
 }
 
-// maxTTL is ten years: longer is a mistake, and far below the range of engines' integers.
+// maxTTL is ten years: longer is a mistake, and still far below the range of engines' integers.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
 // checkTTL returns ttl rounded up to what the engine can serve.

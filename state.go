@@ -18,18 +18,18 @@ type State struct {
 	Waiters  []Waiter // in order of the queue
 }
 
-// A Holder describes one live lease. Durations are measured by the engine's clock. Token belongs
-// to the grant: the token of a lease that was handed over is up to 1,023 larger. The zero Holder
-// means nobody.
+// A Holder describes one live lease. Durations are measured by the engine's clock. Token belongs to
+// the grant. Leases that were handed over inside the holder's process have tokens up to 1,023
+// larger, still below the next grant's. The zero Holder means nobody.
 type Holder struct {
 	Owner  Owner         // empty: the lease was released, and AtLeast keeps the resource
 	Mode   driver.Mode   // exclusive or shared
 	Limit  int           // the requested limit; 0: none
 	Weight int           // how much of the limit it uses, at least 1; 0 for an exclusive holder
-	Token  uint64        // token of the grant, comparable with Lease.Token; 0: unknown
+	Token  uint64        // token of the grant; 0: unknown
 	Held   time.Duration // time since the grant; 0: unknown
 	Left   time.Duration // time until it expires unless renewed; 0: unknown
-	TTL    time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
+	TTL    time.Duration // TTL of its grant or last renewal, made TTL - Left ago; 0: unknown
 	Note   string        // for people: Details().Text, or else host and program
 
 	note string // as the engine keeps it, with details
@@ -72,7 +72,7 @@ func (w Waiter) GoString() string { return "leasehold.Waiter" + w.String() }
 // LogValue implements slog.LogValuer.
 func (w Waiter) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// later returns h as it is known when d has passed.
+// later returns h as it is after d has passed.
 func (h Holder) later(d time.Duration) Holder {
 	aged := driver.Holder{Held: h.Held, Left: h.Left, TTL: h.TTL}.Later(d)
 	h.Held, h.Left, h.TTL = aged.Held, aged.Left, aged.TTL

@@ -10,22 +10,24 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A Trace is called with the events of a Locker. Each wait for a lease, each hold and each
-// renewal begins with one Event and ends with exactly one more, whatever its outcome. ctx has the
-// values of the context that the lease was requested with, so that spans find their parents.
-// During a wait it is that context itself; in a hold or a renewal it never ends.
+// A Trace is called with the events of a Locker. Each wait for a lease, each hold, renewal and keep
+// begins with one Event and ends with exactly one more, whatever its outcome. ctx has the values of
+// the context that the lease was requested with, so that spans find their parents. During a wait it
+// is that context itself; after the wait it never ends.
 //
 // A Trace runs with Locker mutexes held: it must not block, panic, or call the Locker or its
 // leases. It runs on the goroutine that caused the event, which may be one that calls Err of a
 // lease's context. It may run concurrently for different events. The events of one lease are in
-// order: wait begun, wait ended, hold begun, hold ended, however soon the lease is lost. Events
-// of different leases have no order. No event contains an owner or a password.
+// order: wait begun, wait ended, hold begun, hold ended, however soon the lease is lost. Events of
+// different leases have no order. No event prints an owner or a password; the Owner in a
+// [*BusyError] shows its value only by Reveal.
 //
 // A call that is refused for its name, its options or a closed Locker has no events. Nor has a
 // lease that nobody gets, such as one handed over to a waiter that has just given up.
 type Trace func(ctx context.Context, e Event)
 
-// An Event is the beginning or the end of a wait, a hold or a renewal, or a step in between.
+// An Event is the beginning or the end of a wait, a hold, a renewal or a keep, or a step in
+// between. See [Kind].
 type Event struct {
 	// ID identifies a wait in this process, from its beginning to its end, and what follows from
 	// it. A hold has the ID of its wait. A renewal has the ID of its hold, which has one renewal
@@ -41,15 +43,16 @@ type Event struct {
 	Engine string      // driver.Features.Engine
 	Token  uint64      // token of the lease; 0 if a wait failed, or without fencing
 
-	// Local reports that StepQueued is in the queue inside the process, and the engine was not
+	// Local is true for a StepQueued in the queue inside the process, where the engine was not
 	// asked.
 	Local bool
 	// Took is the time since the beginning. It is 0 at the beginning.
 	Took time.Duration
-	// Left is set at the end of a renewal: the time until the deadline when the answer came or
-	// the call was given up. For a successful renewal that is its slack.
+	// Left is set at the end of a renewal: how much time was left until the previous deadline when
+	// the answer came or the call was given up.
 	Left time.Duration
-	// TTL is set at the end of a renewal: the length of the lease that Left is a part of.
+	// TTL is set at the end of a renewal: the length of the lease until then, of which Left was
+	// left.
 	TTL time.Duration
 	// Err is the reason for a retry, or for the outcome. For a wait it is the error of the call,
 	// for a renewal its error. For a hold it is the cause of the lease's context, or the error
@@ -78,11 +81,11 @@ const (
 // String returns the kind as a word for logs and labels.
 func (k Kind) String() string { return word([]string{"wait", "hold", "renewal", "keep"}, int(k)) }
 
-// A Step is what happened in a wait, a hold or a renewal.
+// A Step is what happened in a wait, a hold, a renewal or a keep.
 type Step uint8
 
 const (
-	StepBegun Step = iota // a wait, a hold or a renewal has begun
+	StepBegun Step = iota // a wait, a hold, a renewal or a keep has begun
 
 	// StepQueued: a wait continues, in the queue inside the process, at the engine, or first in
 	// one and then in the other. It comes again after StepRetrying.
@@ -116,8 +119,8 @@ const (
 	StepLost
 	// StepEvicted: a hold or a keep has ended because somebody evicted it, and the engine said so.
 	StepEvicted
-	// StepUnknown: a hold or a keep has ended by a release whose outcome is unknown. Further
-	// attempts have no events.
+	// StepUnknown: a hold or a keep has ended by a release whose outcome is unknown. Later calls of
+	// Release have no events.
 	StepUnknown
 	StepGivenBack // a keep has ended: the engine has the lease back
 

@@ -12,11 +12,11 @@ func Yields() Option { return func(r *request) { r.yields = true } }
 // again behind those who wait. Without [Yields] the channel is nil, and never closes.
 //
 // The channel closes once. It stays open for a call that does not wait, such as TryAcquire. The
-// exception is a TryAcquire of another process that queues briefly because the lease may merely be
-// kept, see [Options.Keep]. The channel may be closed from the beginning, and the call that waits
-// may have given up meanwhile. The lease stays held, whether its holder looks at the channel or
-// not. Engines with Recalls in their [driver.Features] report a waiter of another process promptly,
-// all others with the next renewal.
+// exception is a TryAcquire of another process that queues briefly because of [Options.Keep]. The
+// channel may be closed from the beginning, and the call that waits may have given up meanwhile.
+// The lease stays held, whether its holder looks at the channel or not. Engines with Recalls in
+// their [driver.Features] report a waiter of another process promptly, all others with the next
+// renewal.
 func (le *Lease) Wanted() <-chan struct{} {
 	if le.wanted == nil {
 		return nil
@@ -24,14 +24,14 @@ func (le *Lease) Wanted() <-chan struct{} {
 	return le.wanted.closes
 }
 
-// wanted is what a lease with Yields learns of those who wait.
+// wanted is the state of Lease.Wanted.
 type wanted struct {
 	closes   chan struct{}
 	isClosed bool          // guarded by hold.mu
-	recalls  chan struct{} // capacity 1; has an element after each call of recall; nil: without Preference
+	recalls  chan struct{} // capacity 1; receives an element at each recall; nil: without Preference
 }
 
-// recall is the driver's Request.Wanted: another owner waits for the resource.
+// recall records that another owner waits for the resource. The driver calls it, as Request.Wanted.
 func (h *hold) recall() {
 	h.mu.Lock()
 	gone := false
@@ -47,8 +47,8 @@ func (h *hold) recall() {
 	}
 }
 
-// recallLocally records that a call of this process waits for the turn of h, if it still does: h
-// may have been handed over to it.
+// recallLocally closes Wanted if a call of this process waits for the turn of h. It checks again,
+// because h may have been handed over to that call.
 func (h *hold) recallLocally() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,7 @@ func (h *hold) want() {
 	}
 }
 
-// want closes Wanted, once, and adds to recalls. Requires hold.mu.
+// want closes Wanted, once, and sends to recalls. Requires hold.mu.
 func (le *Lease) want() {
 	w := le.wanted
 	if w == nil {

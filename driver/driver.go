@@ -202,7 +202,7 @@ type Holder struct {
 	Fence  uint64        // fence of the grant; 0: unknown, as with foreign clients
 	Held   time.Duration // time since the grant; 0: unknown
 	Left   time.Duration // time until it expires unless renewed; 0: unknown
-	TTL    time.Duration // length of its grant or last renewal, which was TTL - Left ago; 0: unknown
+	TTL    time.Duration // TTL of its grant or last renewal, made TTL - Left ago; 0: unknown
 	Note   string        // from its Request, or from a later Claim.Note
 }
 

@@ -34,7 +34,7 @@ const (
 	AboutVersion     = "version"     // version of the server
 	AboutServer      = "server"      // whether one of several servers responds
 	AboutPersistence = "persistence" // what a restart or crash of the server loses
-	AboutEviction    = "eviction"    // whether the server evicts keys when it is full
+	AboutEviction    = "eviction"    // whether the server drops keys when it is full
 	AboutReplicas    = "replicas"    // what a failover loses
 	AboutQuorum      = "quorum"      // how many servers may fail
 	AboutIsolation   = "isolation"   // isolation of transactions

@@ -27,7 +27,7 @@ type State struct {
 	Evicted []Eviction
 }
 
-// An Eviction is of a lease that was ended by force.
+// An Eviction describes a lease that was evicted.
 type Eviction struct {
 	Owner  Owner  // who had the lease
 	Fence  uint64 // of the lease
@@ -45,18 +45,18 @@ type Operator interface {
 	// after is "" for the first page, or a next that an earlier call with the same prefix
 	// returned, in any process. Any other value is an error.
 	//
-	// A page is sorted by name, in byte order. So is the sequence of pages if the engine can
-	// sort. Otherwise pages are in the engine's order, and a name may appear on several. A
-	// resource that is in use throughout appears at least once; one that comes or goes meanwhile
-	// may be missing.
+	// A page is sorted by name, in byte order. So is the sequence of pages if the engine can sort.
+	// Otherwise pages are in the engine's order, and a name may appear on several. A resource that
+	// is in use throughout appears at least once, but for exceptions that the driver documents; one
+	// that comes or goes meanwhile may be missing.
 	//
 	// Damaged data does not hide other resources: the error is [ErrCorrupt] and names what is
 	// damaged, and states and next are valid. After any other error they are empty, and the call
 	// may be repeated.
 	List(ctx context.Context, prefix, after string, limit int) (states []State, next string, err error)
-	// Evict ends another's lease by force and raises the fence. ErrLost means that owner did not
-	// hold it. The reason is reported to the holder if the engine can. An empty owner ends one
-	// hold that lingers, which Inspect shows with an empty owner.
+	// Evict forcibly ends the lease of owner and raises the fence. ErrLost means that owner did not
+	// hold it. The reason is reported to the holder if the engine can. An empty owner ends one hold
+	// that lingers, which Inspect shows with an empty owner.
 	Evict(ctx context.Context, resource, owner, reason string) error
 	// RaiseFence raises the fence of a resource, so that later grants are above it. It accepts
 	// the tokens that [CheckRaise] accepts. It returns ErrUnsupported without Features.Raises.

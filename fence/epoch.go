@@ -9,6 +9,7 @@ package fence
 // programs must give the leases of the new engine its epoch; those that forget are refused.
 func InEpoch(l Lease, epoch uint32) Lease { return inEpoch{l, epoch} }
 
+// inEpoch is a Lease with an epoch.
 type inEpoch struct {
 	Lease
 	epoch uint32

@@ -1,8 +1,8 @@
 // Package fence guards writes with fencing tokens, on the side of the resource.
 //
-// A lease cannot stop a process that was paused between its check and its write: when it
-// continues, another may hold the lease. So the resource that is written to records the greatest
-// token it has seen and refuses smaller ones, atomically with the write.
+// A lease cannot stop a process that was paused between its check and its write: when it continues,
+// another process may hold the lease. So the resource that is written to records the greatest token
+// it has seen and refuses smaller ones, atomically with the write.
 package fence
 
 import (
@@ -26,6 +26,7 @@ type Lease interface {
 // LeaseOf returns a Lease of these parts, for a program that got them from the holder's process.
 func LeaseOf(name string, token uint64, owner string) Lease { return lease{name, owner, token} }
 
+// lease is the Lease that LeaseOf returns.
 type lease struct {
 	name, owner string
 	token       uint64
@@ -35,14 +36,15 @@ func (l lease) Name() string  { return l.name }
 func (l lease) Token() uint64 { return l.token }
 func (l lease) Owner() string { return l.owner }
 
-// A mark is what a guard keeps of the last lease that it admitted, and compares.
+// A mark is what a guard compares: what it keeps of the last lease that it admitted.
 type mark struct {
 	epoch int64
 	token uint64
 	owner string
 }
 
-// markOf refuses token 0, which leases carry on engines without fencing: it guards nothing.
+// markOf returns the mark of a lease. It refuses token 0, which leases have on engines without
+// fencing.
 func markOf(l Lease) (mark, error) {
 	if l.Token() == 0 {
 		return mark{}, fmt.Errorf("%w: token 0 is no fencing token", ErrStale)
@@ -50,7 +52,7 @@ func markOf(l Lease) (mark, error) {
 	return mark{epochOf(l), l.Token(), l.Owner()}, nil
 }
 
-// admits reports whether a write with next may follow one with m.
+// admits reports whether a write under next may follow one under m.
 func (m mark) admits(next mark) bool {
 	if c := cmp.Or(cmp.Compare(next.epoch, m.epoch), cmp.Compare(next.token, m.token)); c != 0 {
 		return c > 0

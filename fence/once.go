@@ -108,7 +108,7 @@ func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) er
 	if err := o.guard.Check(ctx, tx, lease); err != nil {
 		return err
 	}
-	marked, err := o.mark(ctx, tx, key, int64(lease.Token())) // Check refuses what does not fit
+	marked, err := o.mark(ctx, tx, key, int64(lease.Token())) // the token fits: Check refuses others
 	switch {
 	case err != nil:
 		return fmt.Errorf("leasehold: mark %q: %w", key, err)
@@ -118,13 +118,14 @@ func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) er
 	return nil
 }
 
-// mark waits for another transaction that marks key, and sees what came of it.
+// mark inserts key and reports whether it was not there before. It waits for another transaction
+// that has inserted key, until that ends.
 func (o *Once) mark(ctx context.Context, tx *sql.Tx, key string, token int64) (bool, error) {
 	res, err := tx.ExecContext(ctx, o.insert(), key, token)
 	if err != nil {
 		return false, err
 	}
-	if o.guard.dialect == MySQL { // as for Check
+	if o.guard.dialect == MySQL { // see upsert
 		n, err := res.LastInsertId()
 		return n == token, err
 	}

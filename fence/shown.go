@@ -7,13 +7,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/discreet"
 )
 
-// Format implements fmt.Formatter: there are owners inside.
+// Format implements fmt.Formatter, and hides the owners inside.
 func (*Memory) Format(f fmt.State, _ rune) { discreet.Format(f, "fencing memory") }
 
 // LogValue implements slog.LogValuer.
 func (*Memory) LogValue() slog.Value { return slog.StringValue("fencing memory") }
 
-// Format implements fmt.Formatter: there are owners inside.
+// Format implements fmt.Formatter, and hides the owner.
 func (l lease) Format(f fmt.State, _ rune) {
 	discreet.Format(f, fmt.Sprintf("{Name:%q Token:%d}", l.name, l.token))
 }

@@ -39,7 +39,7 @@ func isTable(name string) bool {
 	return identifier.Plain(schema, longest) && (!dotted || identifier.Plain(table, longest))
 }
 
-// longest is what PostgreSQL keeps of an identifier.
+// longest is the number of bytes that PostgreSQL keeps of an identifier.
 const longest = 63
 
 // NewSQL returns a guard that keeps the tokens it has seen in table; "": [DefaultTable]. It does
@@ -58,8 +58,8 @@ func NewSQL(dialect Dialect, table string) (*SQL, error) {
 	return &SQL{dialect: dialect, table: table}, nil
 }
 
-// columns are the columns of the table. Names must be compared byte by byte, which MySQL does not do
-// for text.
+// columns are the columns of the table. Names must be compared byte by byte, which MySQL does not
+// do with text.
 var columns = map[Dialect]string{
 	SQLite:   `resource TEXT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL DEFAULT 0`,
 	Postgres: `resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, owner text COLLATE "C" NOT NULL, epoch bigint NOT NULL DEFAULT 0`,
@@ -77,7 +77,7 @@ func (g *SQL) Migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// parameter is how the dialect writes the first one.
+// parameter returns the first parameter of a query in the dialect.
 func (g *SQL) parameter() string {
 	if g.dialect == Postgres {
 		return "$1"
@@ -106,8 +106,8 @@ func (g *SQL) Check(ctx context.Context, tx *sql.Tx, lease Lease) error {
 	return nil
 }
 
-// admit decides and records in one statement. It takes the write lock of the row, or in SQLite of
-// the file, so that of two transactions the second sees the first one's commit.
+// admit decides and records in one statement. The statement takes the write lock of the row, or in
+// SQLite of the file. So of two transactions, the second sees what the first has committed.
 func (g *SQL) admit(ctx context.Context, tx *sql.Tx, resource string, m mark) (bool, error) {
 	sum := sha256.Sum256([]byte(m.owner))
 	res, err := tx.ExecContext(ctx, g.upsert(), resource, int64(m.token), hex.EncodeToString(sum[:16]), m.epoch)
@@ -126,8 +126,8 @@ func (g *SQL) upsert() string {
 	values := `(?, ?, ?, ?)`
 	switch g.dialect {
 	case MySQL:
-		// Assigned from left to right. The row count depends on the client's settings,
-		// LAST_INSERT_ID does not: the token, or 0.
+		// MySQL assigns from left to right. The row count depends on the client's settings, but
+		// LAST_INSERT_ID does not: it is the token if the lease was admitted, else 0.
 		const later = `(epoch < VALUES(epoch) OR epoch = VALUES(epoch) AND token < VALUES(token))`
 		return `INSERT INTO ` + g.table + ` (resource, token, owner, epoch) VALUES (?, LAST_INSERT_ID(?), ?, ?)
 			ON DUPLICATE KEY UPDATE owner = IF(` + later + `, VALUES(owner), owner),

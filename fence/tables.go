@@ -10,13 +10,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/sqlite"
 )
 
-// createTable creates a table unless it exists. look is a query for at most one row that finds this
-// out. Any number of processes may call createTable at once. A database may fail a CREATE TABLE IF
-// NOT EXISTS because another process is creating the same table. So after a failure it counts
-// whether the table exists.
+// createTable creates a table unless it exists. look is a query for at most one row, which fails if
+// the table is missing or has other columns.
 //
-// Because of look, a user without the right to create tables does not need it, and a table with
-// other columns is refused.
+// Any number of processes may call createTable at once. A database may fail a CREATE TABLE IF NOT
+// EXISTS because another process is creating the same table. So after a failure only look decides.
+// Because look comes first, too, a user needs no right to create a table that exists.
 func createTable(ctx context.Context, db *sql.DB, look, create string) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		missing := lookUp(ctx, db, look)
@@ -32,7 +31,7 @@ func createTable(ctx context.Context, db *sql.DB, look, create string) error {
 		if !sqlite.IsBusy(missing) && !sqlite.IsBusy(err) {
 			return err
 		}
-		select { // another process writes to the file
+		select { // another process writes to the SQLite file
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -40,7 +39,7 @@ func createTable(ctx context.Context, db *sql.DB, look, create string) error {
 	}
 }
 
-// lookUp returns nil if the query, for an empty name, can be run.
+// lookUp returns nil if the query can be run, for an empty name.
 func lookUp(ctx context.Context, db *sql.DB, query string) error {
 	var none any
 	err := db.QueryRowContext(ctx, query, "").Scan(&none)

@@ -16,13 +16,13 @@ var barredCases = []Case{
 	{Name: "BarredLingererIsRefused", Needs: NeedBars | NeedLingers, Run: barredLingererIsRefused},
 }
 
-// barFor is longer than a case lasts.
+// barFor is longer than any case takes.
 const barFor = time.Minute
 
-// bar has the end of the claim keep its owner out.
+// bar makes the release of the claim bar its owner.
 func (c *contender) bar() { c.end.Bar = barFor }
 
-// staysOut fails unless a claim of the same owner is refused, while others have the resource.
+// staysOut fails unless a new claim of the same owner is refused while others hold the resource.
 func (c *contender) staysOut(d driver.Driver, why string) {
 	c.t.Helper()
 	if _, err := contend(c.t, d, c.req).try(); !errors.Is(err, driver.ErrBarred) && !errors.Is(err, driver.ErrBusy) {
@@ -30,7 +30,7 @@ func (c *contender) staysOut(d driver.Driver, why string) {
 	}
 }
 
-// isBarred fails unless a claim of the same owner, in another process, is refused.
+// isBarred fails unless a new claim of the same owner, in another process, is refused.
 func (c *contender) isBarred(d driver.Driver, why string) {
 	c.t.Helper()
 	if _, err := contend(c.t, d, c.req).try(); !errors.Is(err, driver.ErrBarred) {
@@ -38,7 +38,8 @@ func (c *contender) isBarred(d driver.Driver, why string) {
 	}
 }
 
-// barredOwnerIsRefused: what comes late of an owner that was given up takes nothing, whatever the owner had.
+// barredOwnerIsRefused: after an owner was barred, a late Try of it is granted nothing, whatever
+// the owner had.
 func barredOwnerIsRefused(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	holder := holding(t, d1, request(newName(t)))
@@ -63,20 +64,21 @@ func barredOwnerIsRefused(t testing.TB, h Harness) {
 func barredElsewhereIsRefused(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	resumed := holding(t, d1, request(newName(t)))
-	other := contend(t, d2, resumed.req) // which knows nothing of the grant
+	other := contend(t, d2, resumed.req) // it does not know of the grant
 	other.bar()
 	other.released()
 	other.isBarred(d1, "another process has released it")
 }
 
-// barredOwnerLeavesNoPlace: it is granted nothing later, either.
+// barredOwnerLeavesNoPlace: a barred owner has no place in the queue, so it is not granted later
+// either.
 func barredOwnerLeavesNoPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
 	holder, waiter := holding(t, d1, request(name)), contend(t, d1, queued(request(name)))
 	waiter.busy("it is held")
 	waiter.bar()
-	_ = waiter.release() // it had a place, if the engine keeps places
+	_ = waiter.release() // it had a place if the engine has queues
 	waiter.staysOut(d2, "it has left the queue, and somebody holds")
 	holder.released()
 	waiter.isBarred(d2, "nobody holds, and it has left")

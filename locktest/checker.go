@@ -108,7 +108,7 @@ func (h *History) Check() error {
 	return errors.Join(errs[:min(len(errs), maxViolations)]...)
 }
 
-// overlaps goes through beliefs, sorted by From, with those that have not ended yet.
+// overlaps sweeps over beliefs, sorted by From, with those that have not ended yet.
 func overlaps(beliefs []Belief) (errs []error) {
 	var live []Belief
 	for _, b := range beliefs {
@@ -116,7 +116,7 @@ func overlaps(beliefs []Belief) (errs []error) {
 			break
 		}
 		if !b.Until.After(b.From) {
-			continue // over before Acquire had returned: nobody could act on it
+			continue // it ended before Acquire returned, so nobody could act on it
 		}
 		live = slices.DeleteFunc(live, func(l Belief) bool { return !l.Until.After(b.From) })
 		limit, used := b.Limit, b.weight()
@@ -139,8 +139,8 @@ func overlaps(beliefs []Belief) (errs []error) {
 }
 
 // stale finds tokens that are not above the tokens of beliefs that had ended before theirs began.
-// Beliefs that overlap, which shared ones may, were granted in an order nobody saw. So were beliefs
-// whose Acquires overlap.
+// It does not compare beliefs that overlap, as shared ones may, or whose Acquires overlap. The
+// order of their grants is unknown.
 func stale(beliefs []Belief) (errs []error) {
 	beliefs = slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.called().Compare(b.called()) })
 	byEnd := slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.Until.Compare(b.Until) })
@@ -159,10 +159,10 @@ func stale(beliefs []Belief) (errs []error) {
 	return errs
 }
 
-// weight is how much of a limit b uses.
+// weight returns how much of a limit b uses.
 func (b Belief) weight() int { return b.Mode.Uses(b.Weight) }
 
-// called is from when on b may have been granted, at the earliest.
+// called returns the earliest instant at which b may have been granted.
 func (b Belief) called() time.Time {
 	if b.Called.IsZero() {
 		return b.From

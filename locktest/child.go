@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// childEnv makes a test binary a child process of the suite; its value is the address.
+// childEnv is the environment variable that makes a test binary a child process of the suite. Its
+// value is the address.
 const childEnv = "LEASEHOLD_LOCKTEST_CHILD"
 
 // Main is for the TestMain of a Harness with an Address. Call it before anything else is set up.
@@ -26,7 +27,7 @@ const childEnv = "LEASEHOLD_LOCKTEST_CHILD"
 func Main(m *testing.M, open func(address string) (driver.Driver, error)) {
 	address, isChild := os.LookupEnv(childEnv)
 	if !isChild {
-		m.Run() // TestMain exits with its code
+		m.Run() // TestMain exits with the code of Run
 		return
 	}
 	if err := serve(address, open, os.Stdin, os.Stdout); err != nil {
@@ -36,7 +37,7 @@ func Main(m *testing.M, open func(address string) (driver.Driver, error)) {
 	os.Exit(0)
 }
 
-// A command is one line that a child reads.
+// A command is one line of a child's input.
 type command struct {
 	Do      string        `json:"do"` // acquire, release or loop
 	Name    string        `json:"name"`
@@ -47,7 +48,7 @@ type command struct {
 	Hold    time.Duration `json:"hold"`    // of loop: the longest hold
 }
 
-// An event is one line that a child writes. Instants are of the machine's wall clock.
+// An event is one line of a child's output. Instants are by the machine's wall clock.
 type event struct {
 	Event    string    `json:"event"` // ready, granted, renewed, ended, believed, released, done or failed
 	Belief   Belief    `json:"belief"`
@@ -57,7 +58,7 @@ type event struct {
 	Error    string    `json:"error"`
 }
 
-// childState is the inside of a child process.
+// childState is the state of a child process.
 type childState struct {
 	locker *leasehold.Locker
 
@@ -66,7 +67,7 @@ type childState struct {
 	lease *leasehold.Lease // guarded by mu; of acquire
 }
 
-// serve obeys the commands of in until it ends, then closes what it has opened.
+// serve executes the commands of in until it ends, and then closes everything.
 func serve(address string, open func(string) (driver.Driver, error), in io.Reader, out io.Writer) (err error) {
 	d, err := open(address)
 	if err != nil {
@@ -101,7 +102,7 @@ func (c *childState) tell(e event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.At = time.Now()
-	_ = c.out.Encode(e) // without its parent a child has nobody to tell
+	_ = c.out.Encode(e) // if the parent has died, nobody reads this
 }
 
 func (c *childState) do(cmd command) error {
@@ -117,7 +118,7 @@ func (c *childState) do(cmd command) error {
 	return fmt.Errorf("no such command: %q", cmd.Do)
 }
 
-// acquire holds a lease and acts on it until it ends.
+// acquire holds a lease and acts under it until it ends.
 func (c *childState) acquire(cmd command) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -134,11 +135,11 @@ func (c *childState) acquire(cmd command) error {
 	return nil
 }
 
-// act does what a careful holder does: it looks whether its context has ended, then acts.
+// act behaves like a careful holder: it checks the context, then acts.
 func (c *childState) act(lease *leasehold.Lease) {
 	late := 0
 	for {
-		asked := time.Now() // a pause after this line shows as a deadline that had not passed
+		asked := time.Now() // if we pause after this line, the deadline counts as not passed yet
 		if lease.Context().Err() != nil {
 			break
 		}
@@ -170,7 +171,7 @@ func (c *childState) release() error {
 	return nil
 }
 
-// loop acquires and releases over and over, telling what it believes before and after.
+// loop acquires and releases again and again. It reports each belief at its beginning and its end.
 func (c *childState) loop(cmd command) {
 	var workers sync.WaitGroup
 	for range cmd.Workers {
@@ -200,9 +201,9 @@ func (c *childState) turn(cmd command) error {
 	time.Sleep(rand.N(cmd.Hold))
 	b.Until = earlier(time.Now(), lease.Deadline())
 	if lease.Context().Err() != nil {
-		b.Until = b.From // it ended somewhere in between: claim nothing
+		b.Until = b.From // the end is unknown, so claim nothing
 	}
-	c.tell(event{Event: "believed", Belief: b}) // before the Release: one that is killed after it believes nothing
+	c.tell(event{Event: "believed", Belief: b}) // before the Release: a child that is killed after it believes nothing
 	return lease.Release(context.Background())
 }
 

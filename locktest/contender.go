@@ -16,21 +16,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/abandon"
 )
 
-// longTTL outlives every case: its lease ends by Release or not at all.
+// longTTL is longer than any case takes, so a lease with it ends only by Release.
 const longTTL = 30 * time.Second
 
-// callLimit bounds each call to an engine. A driver must return when its context ends;
-// callers wait no longer than Margin for that.
+// callLimit bounds each call to an engine. A driver must return when its context ends, or at most
+// Margin later.
 const callLimit = 5 * Margin
 
-// shortTTL is for a lease that is to expire. A busy machine may do nothing in it.
+// shortTTL returns the TTL of a lease that is to expire. On a busy machine nothing else may happen
+// before it does.
 func shortTTL(d driver.Driver) time.Duration {
 	f := d.Features()
 	return roundUp(max(f.MinTTL, 500*time.Millisecond), f.Step)
 }
 
-// renewableTTL leaves a renewal, due after a third of it, time to be late on a busy
-// machine; so it is for whatever must outlive a few calls.
+// renewableTTL returns the TTL of a lease that must survive some calls. Its renewal, due after a
+// third, may be late on a busy machine.
 func renewableTTL(d driver.Driver) time.Duration {
 	f := d.Features()
 	return roundUp(max(f.MinTTL, 3*time.Second), f.Step)
@@ -51,22 +52,22 @@ func randomHex(bytes int) string {
 
 func newOwner() string { return randomHex(20) }
 
-// newName returns a resource that no other case and no other run uses.
+// newName returns the name of a resource that no other case and no other run uses.
 func newName(t testing.TB) string { return path.Base(t.Name()) + "-" + randomHex(6) }
 
-// request describes an exclusive claim by a new owner that a case can let go of.
+// request describes an exclusive claim by a new owner. Its TTL is long, so a case releases it.
 func request(name string) driver.Request {
 	return driver.Request{Resource: name, Owner: newOwner(), TTL: longTTL, Note: "locktest"}
 }
 
-// shared describes a claim to one of limit shared leases.
+// shared describes a claim to one of at most limit shared leases.
 func shared(name string, limit int) driver.Request {
 	req := request(name)
 	req.Mode, req.Limit = driver.Shared, limit
 	return req
 }
 
-// queued makes a request keep a place in the queue.
+// queued returns req with a place in the queue.
 func queued(req driver.Request) driver.Request {
 	req.Queue = true
 	return req
@@ -77,7 +78,7 @@ func lasting(req driver.Request, ttl time.Duration) driver.Request {
 	return req
 }
 
-// open is one more process's view of the engine, until t ends.
+// open connects to the engine as another process, until t ends.
 func open(t testing.TB, h Harness) driver.Driver {
 	t.Helper()
 	d := h.Open(t)
@@ -93,7 +94,7 @@ func closeAfter(t testing.TB, d driver.Driver) {
 	})
 }
 
-// locker is a Locker of one more process, until t ends.
+// locker returns a Locker of another process, until t ends.
 func locker(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Locker {
 	t.Helper()
 	if opts.TTL == 0 {
@@ -111,30 +112,30 @@ func locker(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Lo
 	return l
 }
 
-// bounded is a context for one call.
+// bounded returns a context for one call.
 func bounded(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// A contender is one owner's claim in the hands of a case.
+// A contender is one owner's claim, as a case uses it.
 type contender struct {
 	t     testing.TB
 	d     driver.Driver
 	req   driver.Request
 	claim driver.Claim
-	end   driver.End   // what its release leaves behind
-	asked time.Time    // its last Try, as long as it waits
-	late  bool         // it has asked so late that it may have lost its place
-	line  []*contender // those that wait with it, in their order; nil: nobody cares
+	end   driver.End   // how its release ends the claim
+	asked time.Time    // when its last Try was sent, while it waits
+	late  bool         // its Try was so late that it may have lost its place
+	line  []*contender // the waiters beside it, in order; nil: their order does not matter
 }
 
-// placeKept is within what a waiter must ask again, to be sure of its place.
+// placeKept is the longest time between two calls in which a waiter certainly keeps its place.
 const placeKept = 2 * time.Second
 
-// inTime skips the case when the machine was so busy that waiters may have lost their places,
-// so that nothing follows from the order in which they were served.
+// inTime skips the case if the machine was so busy that waiters may have lost their places. The
+// order in which they were served then proves nothing.
 func (c *contender) inTime() {
 	c.t.Helper()
 	skipUnless(c.t, punctual(c.line))
@@ -147,15 +148,14 @@ func skipUnless(t testing.TB, inTime bool) {
 	}
 }
 
-// punctual reports whether all of line that wait have asked in time.
+// punctual reports whether all waiters in line have called in time.
 func punctual(line []*contender) bool {
 	return !slices.ContainsFunc(line, func(c *contender) bool {
 		return c.late || !c.asked.IsZero() && time.Since(c.asked) > placeKept
 	})
 }
 
-// contend makes a claim. When t ends it is released, so that an engine which many runs
-// share is left clean.
+// contend makes a claim. It releases the claim when t ends, because many runs share an engine.
 func contend(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	t.Helper()
 	claim, err := d.Claim(req)
@@ -165,12 +165,12 @@ func contend(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = claim.Release(ctx, driver.End{}) // most have been released, and some links are cut for good
+		_ = claim.Release(ctx, driver.End{}) // most have been released, and some links stay cut
 	})
 	return &contender{t: t, d: d, req: req, claim: claim}
 }
 
-// holding makes a claim that is granted, as its resource is free.
+// holding makes a claim on a free resource, which must be granted.
 func holding(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	t.Helper()
 	c := contend(t, d, req)
@@ -178,18 +178,18 @@ func holding(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	return c
 }
 
-// answer makes one call and fails the case when the driver does not return in time.
+// answer makes one call. It fails the case if the driver does not return in time.
 func (c *contender) answer(what string, call func(ctx context.Context) error) error {
 	c.t.Helper()
 	return within(c.t, what, callLimit, call)
 }
 
-// errElsewhere is what contexts end with: an answer to something else, as in a group of goroutines
-// that the refusal of one ends.
+// errElsewhere is the cause with which contexts of the suite end. It looks like an answer, but to
+// another call, as in an errgroup that one refusal ends.
 var errElsewhere = fmt.Errorf("elsewhere: %w, %w", driver.ErrBusy, driver.Evicted("elsewhere"))
 
-// within makes one call with a context of the given length, and fails t when the call
-// does not return soon after that has ended.
+// within makes one call with a context that lasts for limit. It fails t if the call does not return
+// soon after that.
 func within(t testing.TB, what string, limit time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, errElsewhere)
@@ -217,14 +217,14 @@ func (c *contender) try() (g driver.Grant, err error) {
 	return g, nil
 }
 
-// tryOnce is a bare Try.
+// tryOnce makes one Try with ctx.
 func (c *contender) tryOnce(ctx context.Context) error {
 	_, err := c.claim.Try(ctx)
 	return err
 }
 
-// granted tries once and must be granted; who waits already soon, as its server may hear later than another's
-// of what has become free.
+// granted makes a Try that must be granted. A waiter may repeat it for a short time, because its
+// server may learn later than another that the resource is free.
 func (c *contender) granted(why string) driver.Grant {
 	c.t.Helper()
 	waits := !c.asked.IsZero() && c.req.Queue
@@ -239,7 +239,7 @@ func (c *contender) granted(why string) driver.Grant {
 	return g
 }
 
-// busy tries once and must be refused.
+// busy makes a Try that must be refused.
 func (c *contender) busy(why string) *driver.Busy {
 	c.t.Helper()
 	g, err := c.try()
@@ -254,11 +254,11 @@ func (c *contender) busy(why string) *driver.Busy {
 	return busy
 }
 
-// wins tries until it is granted, soon after it may be, and returns the instants before
-// and after the call that was.
+// wins calls Try until it is granted, within limit. It returns the instants before and after the
+// successful call.
 func (c *contender) wins(limit time.Duration, why string) (g driver.Grant, before, after time.Time) {
 	c.t.Helper()
-	inTime := punctual(c.line) // the others do not ask meanwhile
+	inTime := punctual(c.line) // the others do not call meanwhile
 	for end := time.Now().Add(limit); ; time.Sleep(tryEvery) {
 		before = time.Now()
 		g, err := c.try()
@@ -268,21 +268,21 @@ func (c *contender) wins(limit time.Duration, why string) (g driver.Grant, befor
 			return g, before, after
 		case !errors.Is(err, driver.ErrBusy):
 			c.t.Fatalf("Try: %v; want a grant: %s", err, why)
-		case before.After(end): // however long the call itself took
+		case before.After(end): // not after: the call itself may take long
 			skipUnless(c.t, inTime)
 			c.t.Fatalf("still busy after %v: %s", limit, why)
 		}
 	}
 }
 
-// pollEvery is how often a case looks for what must happen soon, tryEvery how often it
-// asks an engine, which other cases use too.
+// pollEvery is the pause between two checks for something that must happen soon. tryEvery is the
+// one between two calls to an engine, which other cases use too.
 const (
 	pollEvery = 5 * time.Millisecond
 	tryEvery  = 20 * time.Millisecond
 )
 
-// renew asks for ttl, or for what the claim began with where the engine serves no other
+// renew renews for ttl, or for the TTL of the request if the engine allows no other
 // (Harness.FixedTTL).
 func (c *contender) renew(ttl time.Duration) (g driver.Grant, err error) {
 	c.t.Helper()
@@ -293,7 +293,7 @@ func (c *contender) renew(ttl time.Duration) (g driver.Grant, err error) {
 	return g, err
 }
 
-// renewed must still hold.
+// renewed renews the claim, which must still hold.
 func (c *contender) renewed(ttl time.Duration) driver.Grant {
 	c.t.Helper()
 	g, err := c.renew(ttl)
@@ -306,7 +306,7 @@ func (c *contender) renewed(ttl time.Duration) driver.Grant {
 	return g
 }
 
-// sameGrant fails t unless is, the grant of a repeated call, is the grant that was.
+// sameGrant fails t unless is, the grant of a repeated call, equals the grant was.
 func sameGrant(t testing.TB, was, is driver.Grant, what string) {
 	t.Helper()
 	if is.Fence != was.Fence {
@@ -314,7 +314,7 @@ func sameGrant(t testing.TB, was, is driver.Grant, what string) {
 	}
 }
 
-// lost must not hold any more, and a renewal must not change that.
+// lost checks that the claim no longer holds. A renewal must not change that.
 func (c *contender) lost(why string) {
 	c.t.Helper()
 	if g, err := c.renew(c.req.TTL); !errors.Is(err, driver.ErrLost) {
@@ -328,10 +328,10 @@ func (c *contender) release() error {
 	return c.answer("Release", c.releaseOnce)
 }
 
-// releaseOnce gives up what the claim has, for as long as ctx lasts.
+// releaseOnce makes one Release with ctx.
 func (c *contender) releaseOnce(ctx context.Context) error { return c.claim.Release(ctx, c.end) }
 
-// released must have held until now.
+// released releases the claim, which must hold.
 func (c *contender) released() {
 	c.t.Helper()
 	if err := c.release(); err != nil {
@@ -339,7 +339,7 @@ func (c *contender) released() {
 	}
 }
 
-// nothingToRelease fails unless a release returns ErrLost.
+// nothingToRelease fails unless a Release returns ErrLost.
 func (c *contender) nothingToRelease(why string) {
 	c.t.Helper()
 	if err := c.release(); !errors.Is(err, driver.ErrLost) {
@@ -347,7 +347,7 @@ func (c *contender) nothingToRelease(why string) {
 	}
 }
 
-// leaves gives up a place in a queue, if the engine has queues.
+// leaves gives up the place in the queue, if the engine has queues.
 func (c *contender) leaves() {
 	c.t.Helper()
 	if err := c.release(); err != nil && !errors.Is(err, driver.ErrLost) {
@@ -355,8 +355,8 @@ func (c *contender) leaves() {
 	}
 }
 
-// atBest is the least time that something took in up to five tries; it is not tried again once
-// that is enough. A busy machine is slow now and then, an engine that is slow always.
+// atBest returns the least time in up to five runs. It stops as soon as a run is quick enough. A
+// busy machine is slow now and then, a slow engine always is.
 func atBest(enough time.Duration, timed func() time.Duration) (least time.Duration) {
 	least = timed()
 	for tries := 1; least > enough && tries < 5; tries++ {
@@ -365,7 +365,7 @@ func atBest(enough time.Duration, timed func() time.Duration) (least time.Durati
 	return least
 }
 
-// eventually fails t unless ok becomes true in time.
+// eventually fails t unless ok returns true within limit.
 func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !ok(); time.Sleep(pollEvery) {
@@ -375,7 +375,7 @@ func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 	}
 }
 
-// queuedUp waits until a waiter has told that it waits. One whose first call failed never
+// queuedUp waits until a waiter has reported that it waits. A waiter whose first call failed never
 // does.
 func queuedUp(t testing.TB, waiting <-chan struct{}) {
 	t.Helper()
@@ -386,7 +386,7 @@ func queuedUp(t testing.TB, waiting <-chan struct{}) {
 	}
 }
 
-// acquire must be granted in time.
+// acquire acquires name, which must be granted in time.
 func acquire(t testing.TB, l *leasehold.Locker, name string, opts ...leasehold.Option) *leasehold.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
@@ -398,7 +398,7 @@ func acquire(t testing.TB, l *leasehold.Locker, name string, opts ...leasehold.O
 	return lease
 }
 
-// acquiring begins an Acquire.
+// acquiring starts an Acquire.
 func acquiring(ctx context.Context, l *leasehold.Locker, name string) <-chan acquired {
 	got := make(chan acquired, 1)
 	go func() {
@@ -408,13 +408,13 @@ func acquiring(ctx context.Context, l *leasehold.Locker, name string) <-chan acq
 	return got
 }
 
-// acquired is what came of an Acquire.
+// acquired is the result of an Acquire.
 type acquired struct {
 	lease *leasehold.Lease
 	err   error
 }
 
-// release gives the lease up, if there is one, and returns what went wrong from the beginning.
+// release releases the lease, if there is one. It returns the first error, from Acquire on.
 func (a acquired) release() error {
 	if a.err != nil {
 		return a.err
@@ -422,7 +422,7 @@ func (a acquired) release() error {
 	return a.lease.Release(context.Background())
 }
 
-// release must find the lease held.
+// release releases the lease, which must be held.
 func release(t testing.TB, lease *leasehold.Lease) {
 	t.Helper()
 	if err := lease.Release(bounded(t)); err != nil {
@@ -430,7 +430,7 @@ func release(t testing.TB, lease *leasehold.Lease) {
 	}
 }
 
-// mustBeBusy makes one attempt that must be refused.
+// mustBeBusy tries once and must be refused.
 func mustBeBusy(t testing.TB, l *leasehold.Locker, name, why string) {
 	t.Helper()
 	lease, err := l.TryAcquire(bounded(t), name)
@@ -439,7 +439,7 @@ func mustBeBusy(t testing.TB, l *leasehold.Locker, name, why string) {
 	}
 }
 
-// mustBeFree makes one attempt that must be granted, and gives the lease back.
+// mustBeFree tries once and must be granted. It releases the lease again.
 func mustBeFree(t testing.TB, l *leasehold.Locker, name, why string) {
 	t.Helper()
 	lease, err := l.TryAcquire(bounded(t), name)
@@ -456,7 +456,7 @@ func describe(lease *leasehold.Lease) string {
 	return fmt.Sprintf("lease with token %d", lease.Token())
 }
 
-// atOnce runs n goroutines from one starting signal and fails t with their errors.
+// atOnce starts n goroutines at the same time, and fails t with their errors.
 func atOnce(t testing.TB, n int, run func(i int) error) {
 	t.Helper()
 	start, errs := make(chan struct{}), make(chan error, n)

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// exclusiveCases hold for an exclusive lease and for the only one of a Limit of 1.
+// exclusiveCases are properties of an exclusive lease, and of the only lease under a Limit of 1.
 var exclusiveCases = append(
 	mutexCases("", 0, request),
 	mutexCases("LimitOne", NeedShared, func(name string) driver.Request { return shared(name, 1) })...,
@@ -27,7 +27,7 @@ func mutexCases(prefix string, need Need, ask func(name string) driver.Request) 
 	}
 }
 
-// oneHolder: a second owner is refused, in the same process and in another.
+// oneHolder: a second owner is refused, in the same process and in another one.
 func oneHolder(t testing.TB, h Harness, ask func(string) driver.Request) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -67,7 +67,7 @@ func tryNeverWaits(t testing.TB, h Harness, ask func(string) driver.Request) {
 	}
 }
 
-// tryIsRepeatable: whose reply was lost asks again and has what it had.
+// tryIsRepeatable: if the answer to a Try was lost, the next Try returns the same grant.
 func tryIsRepeatable(t testing.TB, h Harness, ask func(string) driver.Request) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -83,8 +83,8 @@ func tryIsRepeatable(t testing.TB, h Harness, ask func(string) driver.Request) {
 	holder.nothingToRelease("it was released")
 }
 
-// ownersAreComparedWhole: an owner that is the beginning of another, or differs in case,
-// is somebody else.
+// ownersAreComparedWhole: an owner that is the beginning of another, or differs in case, is another
+// owner.
 func ownersAreComparedWhole(t testing.TB, h Harness, ask func(string) driver.Request) {
 	d := open(t, h)
 	name := newName(t)
@@ -102,7 +102,7 @@ func ownersAreComparedWhole(t testing.TB, h Harness, ask func(string) driver.Req
 	}
 }
 
-// oneOfManyWins: of 20 that try at once from several processes, one is granted.
+// oneOfManyWins: if 20 claims of several processes try at once, one is granted.
 func oneOfManyWins(t testing.TB, h Harness, ask func(string) driver.Request) {
 	const rounds, contenders = 5, 20
 	drivers := []driver.Driver{open(t, h), open(t, h), open(t, h), open(t, h)}
@@ -116,7 +116,7 @@ func oneOfManyWins(t testing.TB, h Harness, ask func(string) driver.Request) {
 		atOnce(t, contenders, func(i int) error {
 			ctx := bounded(t)
 			err := all[i].tryOnce(ctx)
-			for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // unknown: the same claim asks again
+			for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // unknown: the same claim tries again
 				err = all[i].tryOnce(ctx)
 			}
 			if err == nil {

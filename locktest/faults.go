@@ -27,7 +27,8 @@ var faultCases = []Case{
 	{Name: "FenceGrowsAfterFlush", Needs: NeedFlushState | NeedFencing, Alone: true, Run: fenceGrowsAfterFlush},
 }
 
-// replyLostOnTry: the claim asks again, or releases: it is held once, or not at all.
+// replyLostOnTry: the answer to a Try is lost. After the next Try the claim holds once, and after a
+// Release not at all.
 func replyLostOnTry(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
@@ -52,8 +53,8 @@ func replyLostOnTry(t testing.TB, h Harness) {
 	other.granted("Release ends what may have been granted")
 }
 
-// replyLostOnAcquire: the caller gets a lease or an error of unknown outcome, and with
-// an error nothing stays held for longer than the TTL.
+// replyLostOnAcquire: the caller gets a lease, or an error with an unknown outcome. After the error
+// nothing stays held for longer than the TTL.
 func replyLostOnAcquire(t testing.TB, h Harness) {
 	for what, fault := range map[string]Fault{"request lost": LoseRequest, "reply lost": LoseReply, "reply hangs": HangReply} {
 		link := openFaulty(t, h)
@@ -78,7 +79,7 @@ func replyLostOnAcquire(t testing.TB, h Harness) {
 		}
 	}
 
-	// Nor does the clean-up get through: the TTL must do.
+	// If the clean-up fails too, the grant must expire.
 	link := openFaulty(t, h)
 	ttl := renewableTTL(link)
 	name := newName(t)
@@ -90,8 +91,7 @@ func replyLostOnAcquire(t testing.TB, h Harness) {
 	mustFollow(t, h, name, ttl)
 }
 
-// replyLostWhileWaiting: a waiter that was granted without hearing of it must not wait
-// for itself.
+// replyLostWhileWaiting: a waiter that was granted, but got no answer, must not wait for itself.
 func replyLostWhileWaiting(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
@@ -103,18 +103,18 @@ func replyLostWhileWaiting(t testing.TB, h Harness) {
 		defer close(released)
 		queuedUp(t, waiting)
 		link.Next(OpTry, LoseReply, LoseReply)
-		_ = holder.claim.Release(context.Background(), driver.End{}) // its failure shows as a waiter that is not granted
+		_ = holder.claim.Release(context.Background(), driver.End{}) // if it fails, the waiter is not granted, which the case reports
 	}()
 	start := time.Now()
 	release(t, acquire(t, l, name, leasehold.Wait(3*followWithin)))
-	<-released // calls on one claim do not overlap
+	<-released // because calls on one claim do not overlap
 	if took := time.Since(start); took > 2*followWithin {
 		t.Errorf("granted %v after it was released", took)
 	}
 	mustBeFree(t, locker(t, open(t, h), leasehold.Options{}), name, "it was released")
 }
 
-// replyLostOnRenew: the engine has renewed: that is harmless, and the next one counts.
+// replyLostOnRenew: a renewal whose answer was lost does no harm, and the next one counts.
 func replyLostOnRenew(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	c := contend(t, link, request(newName(t)))
@@ -129,8 +129,8 @@ func replyLostOnRenew(t testing.TB, h Harness) {
 	c.released()
 }
 
-// replyLostOnRelease: Release tells that it does not know, or finds out; the resource is
-// free at once.
+// replyLostOnRelease: after a lost answer, Release reports an unknown outcome or finds it out. The
+// resource is free at once.
 func replyLostOnRelease(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	other := locker(t, open(t, h), leasehold.Options{})
@@ -151,8 +151,8 @@ func replyLostOnRelease(t testing.TB, h Harness) {
 	mustBeFree(t, other, name, "it was released at the second request")
 }
 
-// causeOfAContextIsNoAnswer: calls whose context has ended, by the refusal of something else, or its loss, say nothing
-// of the claim, which has what it had.
+// causeOfAContextIsNoAnswer: the context of a call ends, and its cause is the refusal or the loss
+// of something else. The error then says nothing about the claim, which keeps what it had.
 func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -165,7 +165,7 @@ func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 			t.Errorf("%s with a context that had ended: %v; want an error of unknown outcome", what, err)
 		}
 	}
-	for range 2 { // the second finds what the first has left behind
+	for range 2 { // the second one meets what the first has left
 		holder, waiter := contend(t, d, request(name)), contend(t, d, queued(request(name)))
 		unknown("Try", holder.tryOnce)
 		g := holder.granted("the resource is free, or held by itself")
@@ -173,12 +173,12 @@ func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 		unknown("Renew", func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, holder.req.TTL); return err })
 		sameGrant(t, g, holder.renewed(longTTL), "its renewal")
 		waiter.busy("it is held")
-		if d.Features().Fair { // else there is no place, and a driver may know that
+		if d.Features().Fair { // otherwise there is no place, which a driver may know
 			unknown("Release of a place", waiter.releaseOnce)
 		}
 		waiter.leaves()
 		unknown("Release", holder.releaseOnce)
-		if err := holder.release(); err != nil && !errors.Is(err, driver.ErrLost) { // ErrLost: the first has released it
+		if err := holder.release(); err != nil && !errors.Is(err, driver.ErrLost) { // ErrLost: the first call has released it
 			t.Fatalf("Release: %v", err)
 		}
 		other.wins(Margin, "the holder and the waiter have left")
@@ -186,8 +186,8 @@ func causeOfAContextIsNoAnswer(t testing.TB, h Harness) {
 	}
 }
 
-// waiterOutlivesACutLink: its link is cut for a while. It waits on, keeps or regains a
-// place, and is granted.
+// waiterOutlivesACutLink: a waiter's link is cut for a while. The waiter continues, keeps or
+// regains a place, and is granted.
 func waiterOutlivesACutLink(t testing.TB, h Harness) {
 	d, sever := severable(t, h)
 	name := newName(t)
@@ -219,8 +219,8 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 	mustBeFree(t, holder, name, "it was released")
 }
 
-// waiterDoesNotSpin: while the engine is away each call fails at once. A waiter comes
-// back soon, but does not hammer it.
+// waiterDoesNotSpin: while the engine is away, each call fails at once. A waiter calls again soon,
+// but not in a tight loop.
 func waiterDoesNotSpin(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
@@ -231,7 +231,7 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 	queuedUp(t, waiting)
 	eventually(t, callLimit, "a Try", func() bool { return link.Calls(OpTry) > 0 })
 	link.Always(OpTry, LoseRequest)
-	holder.released() // wakes the waiter, where the engine does, into an engine that is away
+	holder.released() // if the engine has wake-ups, the waiter now calls an engine that is away
 	before := link.Calls(OpTry)
 	time.Sleep(aWhile)
 	if n := link.Calls(OpTry) - before; n > 50 {
@@ -243,14 +243,14 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 	}
 }
 
-// callsEndWithTheirContext: the engine does not answer, and no call waits for longer
-// than its caller allows.
+// callsEndWithTheirContext: while the engine does not answer, no call takes longer than its context
+// allows.
 func callsEndWithTheirContext(t testing.TB, h Harness) {
 	d := open(t, h)
 	holder, c := holding(t, d, request(newName(t))), contend(t, d, request(newName(t)))
 	type call struct {
 		what    string
-		changes bool // else some engines still answer
+		changes bool // false: some engines still answer
 		do      func(context.Context) error
 	}
 	calls := []call{
@@ -265,7 +265,7 @@ func callsEndWithTheirContext(t testing.TB, h Harness) {
 				return op.Evict(ctx, holder.req.Resource, newOwner(), "")
 			}})
 	}
-	// Last: a driver may refuse to renew what its caller has begun to release.
+	// Last, because a driver may refuse to renew after a Release has begun.
 	calls = append(calls, call{"Release", true, holder.releaseOnce})
 	resume := sync.OnceFunc(h.Pause(t))
 	defer resume()
@@ -285,8 +285,8 @@ func callsEndWithTheirContext(t testing.TB, h Harness) {
 	}
 }
 
-// holderEndsWhileTheEngineIsPaused: by its deadline, as nobody can renew it; and all
-// goes on when the engine is back.
+// holderEndsWhileTheEngineIsPaused: a holder that cannot renew ends by its deadline. Everything
+// works when the engine is back.
 func holderEndsWhileTheEngineIsPaused(t testing.TB, h Harness) {
 	d := open(t, h)
 	l, other := locker(t, d, leasehold.Options{TTL: renewableTTL(d)}), locker(t, open(t, h), leasehold.Options{})
@@ -300,8 +300,8 @@ func holderEndsWhileTheEngineIsPaused(t testing.TB, h Harness) {
 	release(t, acquire(t, l, name))
 }
 
-// restartKeepsLeases: the engine restarts with its state: holders hold, waiters come
-// back, fences grow.
+// restartKeepsLeases: if the engine restarts with its state, holders still hold, waiters wait, and
+// fences grow.
 func restartKeepsLeases(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -336,13 +336,13 @@ func restartKeepsLeases(t testing.TB, h Harness) {
 	}
 }
 
-// flushEndsLeases: the engine has lost its state. The holder learns of it, at the latest by its
-// next renewal, and nothing revives its lease.
+// flushEndsLeases: the engine has lost its state. The holder learns of that by its next renewal at
+// the latest, and nothing revives its lease.
 func flushEndsLeases(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)
 	if !h.NoLossNotice {
-		ttl = longTTL // a notice does not wait for a renewal
+		ttl = longTTL // a notice comes before any renewal
 	}
 	name := newName(t)
 	other := locker(t, open(t, h), leasehold.Options{})
@@ -362,7 +362,8 @@ func flushEndsLeases(t testing.TB, h Harness) {
 	release(t, acquire(t, other, name))
 }
 
-// fenceGrowsAfterFlush, or the engine says that it cannot promise that.
+// fenceGrowsAfterFlush: fences grow after a flush, or the engine refuses with an error because it
+// cannot promise that.
 func fenceGrowsAfterFlush(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -371,13 +372,13 @@ func fenceGrowsAfterFlush(t testing.TB, h Harness) {
 		c := contend(t, d, request(name))
 		g, err := c.try()
 		if err != nil && !errors.Is(err, driver.ErrBusy) && !errors.Is(err, driver.ErrLost) && fence.last > 0 {
-			return // refused with an error that says why
+			return // it refused with an error that says why
 		}
 		if err != nil {
 			t.Fatalf("Try: %v", err)
 		}
 		fence.to(g.Fence, "a flush")
-		if i%5 == 4 { // whose last fence may be ahead of a clock that is coarse
+		if i%5 == 4 { // after several grants the last fence may be ahead of a coarse clock
 			h.FlushState(t)
 			continue
 		}

@@ -40,7 +40,7 @@ func LoseRequest(context.Context, func() error) error { return ErrInjected }
 
 // LoseReply fails after the engine has served the call.
 func LoseReply(_ context.Context, apply func() error) error {
-	_ = apply() // the answer is what gets lost
+	_ = apply() // the answer is lost
 	return ErrInjected
 }
 
@@ -52,7 +52,7 @@ func HangRequest(ctx context.Context, _ func() error) error {
 
 // HangReply lets the engine serve the call and returns when the caller's context ends.
 func HangReply(ctx context.Context, apply func() error) error {
-	_ = apply() // the answer is what gets lost
+	_ = apply() // the answer is lost
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -79,7 +79,7 @@ type Faulty struct {
 	mu       sync.Mutex
 	faults   [ops][]Fault  // guarded by mu; for the next calls, in order
 	standing [ops]Fault    // guarded by mu; for all calls after those
-	calls    [ops]int      // guarded by mu
+	calls    [ops]int      // guarded by mu; number of calls so far
 	noWakes  bool          // guarded by mu
 	severed  chan struct{} // guarded by mu; closed by heal; nil: the link is up
 
@@ -140,14 +140,14 @@ func (f *Faulty) Sever() (heal func()) {
 	})
 }
 
-// cut is closed when the link works again; nil: it works.
+// cut returns a channel that closes when the link works again, or nil if it works.
 func (f *Faulty) cut() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.severed
 }
 
-// pass carries one call over the link.
+// pass sends one call over the link.
 func (f *Faulty) pass(ctx context.Context, op Op, apply func() error) error {
 	if fault := f.fault(op); fault != nil {
 		return fault(ctx, apply)
@@ -191,7 +191,7 @@ func (f *Faulty) Claim(req driver.Request) (driver.Claim, error) {
 	return &faultyClaim{f: f, inner: inner}, nil
 }
 
-// passLost calls lost, when the link works again.
+// passLost calls lost as soon as the link works.
 func (f *Faulty) passLost(lost func(error), cause error) {
 	cut := f.cut()
 	if cut == nil {
@@ -207,11 +207,11 @@ func (f *Faulty) passLost(lost func(error), cause error) {
 	}()
 }
 
-// faultyClaim is a claim behind the link. Its calls do not overlap.
+// A faultyClaim is a claim behind the link. Its calls do not overlap.
 type faultyClaim struct {
 	f        *Faulty
 	inner    driver.Claim
-	stopWake func() // ends the goroutine that passes the present Wake on
+	stopWake func() // ends the goroutine that passes the current Wake on
 }
 
 func (c *faultyClaim) Try(ctx context.Context) (g driver.Grant, err error) {
@@ -225,7 +225,7 @@ func (c *faultyClaim) Try(ctx context.Context) (g driver.Grant, err error) {
 	return granted(g, err)
 }
 
-// granted keeps a grant that the link has lost from the caller.
+// granted removes a grant from an answer that the link has lost.
 func granted(g driver.Grant, err error) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
@@ -251,7 +251,7 @@ func (c *faultyClaim) Note(ctx context.Context, note string) error {
 	return c.f.pass(ctx, OpNote, func() error { return c.inner.Note(ctx, note) })
 }
 
-// passWake returns a channel that closes after wake does, and not while the link is cut.
+// passWake returns a channel that closes after wake does, but not while the link is cut.
 func (c *faultyClaim) passWake(wake <-chan struct{}) <-chan struct{} {
 	stop, out := make(chan struct{}), make(chan struct{})
 	c.stopWake = func() { close(stop) }
@@ -288,7 +288,7 @@ func (c *faultyClaim) endWake() {
 	}
 }
 
-// operate carries a call to the [driver.Operator] behind the link.
+// operate sends a call to the [driver.Operator] behind the link.
 func (f *Faulty) operate(ctx context.Context, op Op, apply func(inner driver.Operator) error) error {
 	inner, ok := f.inner.(driver.Operator)
 	if !ok {
@@ -297,13 +297,13 @@ func (f *Faulty) operate(ctx context.Context, op Op, apply func(inner driver.Ope
 	return f.pass(ctx, op, func() error { return apply(inner) })
 }
 
-// Inspect asks the [driver.Operator] behind the link.
+// Inspect passes the call to the [driver.Operator] behind the link.
 func (f *Faulty) Inspect(ctx context.Context, resource string) (st driver.State, err error) {
 	err = f.operate(ctx, OpInspect, func(inner driver.Operator) (err error) { st, err = inner.Inspect(ctx, resource); return err })
 	return st, err
 }
 
-// List asks the [driver.Operator] behind the link.
+// List passes the call to the [driver.Operator] behind the link.
 func (f *Faulty) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
 	err = f.operate(ctx, OpInspect, func(inner driver.Operator) (err error) {
 		states, next, err = inner.List(ctx, prefix, after, limit)
@@ -312,17 +312,17 @@ func (f *Faulty) List(ctx context.Context, prefix, after string, limit int) (sta
 	return states, next, err
 }
 
-// Evict asks the [driver.Operator] behind the link.
+// Evict passes the call to the [driver.Operator] behind the link.
 func (f *Faulty) Evict(ctx context.Context, resource, owner, reason string) error {
 	return f.operate(ctx, OpEvict, func(inner driver.Operator) error { return inner.Evict(ctx, resource, owner, reason) })
 }
 
-// RaiseFence asks the [driver.Operator] behind the link.
+// RaiseFence passes the call to the [driver.Operator] behind the link.
 func (f *Faulty) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	return f.operate(ctx, OpRaiseFence, func(inner driver.Operator) error { return inner.RaiseFence(ctx, resource, fence) })
 }
 
-// SetLimit asks the [driver.Operator] behind the link.
+// SetLimit passes the call to the [driver.Operator] behind the link.
 func (f *Faulty) SetLimit(ctx context.Context, resource string, limit int) error {
 	return f.operate(ctx, OpSetLimit, func(inner driver.Operator) error { return inner.SetLimit(ctx, resource, limit) })
 }

@@ -25,7 +25,7 @@ var fencingCases = []Case{
 	{Name: "TokensAreOneScale", Needs: NeedFencing | NeedOperator, Run: tokensAreOneScale},
 }
 
-// rises checks that fences of one resource grow.
+// rises checks that the fences of one resource grow.
 type rises struct {
 	t    testing.TB
 	last uint64
@@ -39,7 +39,7 @@ func (r *rises) to(fence uint64, after string) {
 	r.last = max(fence, r.last)
 }
 
-// fenceGrows over owners and processes, one right after the other.
+// fenceGrows: fences grow from grant to grant, across owners and processes.
 func fenceGrows(t testing.TB, h Harness) {
 	drivers := []driver.Driver{open(t, h), open(t, h)}
 	name := newName(t)
@@ -49,7 +49,7 @@ func fenceGrows(t testing.TB, h Harness) {
 		fence.to(c.granted("it was released").Fence, "Release")
 		c.released()
 	}
-	// An owner that comes back is a new grant.
+	// A returning owner gets a new grant.
 	c := contend(t, drivers[0], request(name))
 	for range 3 {
 		fence.to(c.granted("it was released").Fence, "Release by the same owner")
@@ -66,7 +66,7 @@ func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
 	fence.to(g.Fence, "nothing")
 	g2, _, _ := second.wins(h.over(g.TTL)+Margin, "the lease is over")
 	fence.to(g2.Fence, "expiry")
-	// A holder that was paused and comes back cannot mint a larger one while another holds it.
+	// A holder that was paused gets no larger fence while another holds the resource.
 	first.lost("it expired and somebody else holds it")
 	first.busy("it expired and somebody else holds it")
 	time.Sleep(g2.TTL + 50*time.Millisecond)
@@ -85,7 +85,7 @@ func fenceGrowsAfterEviction(t testing.TB, h Harness) {
 	}
 }
 
-// fenceIsTheGrants: one grant has one fence, whatever else happens to the resource.
+// fenceIsTheGrants: a grant keeps its fence, whatever else happens to the resource.
 func fenceIsTheGrants(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -105,8 +105,8 @@ func fenceIsTheGrants(t testing.TB, h Harness) {
 	fence.to(g2.Fence, "waiting for it")
 }
 
-// fenceLeavesRoomForHandOvers: a lease's token is the fence and what is below the next. Guards
-// keep it in a BIGINT.
+// fenceLeavesRoomForHandOvers: tokens of a grant lie between its fence and the next one, and fit in
+// a BIGINT, in which guards store them.
 func fenceLeavesRoomForHandOvers(t testing.TB, h Harness) {
 	const room = math.MaxInt64 - 1<<60
 	d, name := open(t, h), newName(t)
@@ -146,8 +146,8 @@ func raisedFenceStays(t testing.TB, h Harness) {
 	c.released()
 }
 
-// raisedFenceLeavesRoom: what leaves none for later fences is refused, and changes nothing. Guards keep tokens in
-// a BIGINT.
+// raisedFenceLeavesRoom: a fence that leaves no room for later ones is refused, and changes
+// nothing. Guards store tokens in a BIGINT.
 func raisedFenceLeavesRoom(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -168,7 +168,7 @@ func raisedFenceLeavesRoom(t testing.TB, h Harness) {
 	}
 }
 
-// raisedFenceSparesTheHolder: its grant keeps the fence that it was given.
+// raisedFenceSparesTheHolder: the holder's grant keeps its fence.
 func raisedFenceSparesTheHolder(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -185,8 +185,8 @@ func raisedFenceSparesTheHolder(t testing.TB, h Harness) {
 	next.released()
 }
 
-// nestedHoldsShareTheToken: a holder that acquires again with its lease's context has
-// the same grant, which ends with the last of them.
+// nestedHoldsShareTheToken: a holder acquires again with its lease's context. Both leases have the
+// same grant, which ends with the last of them.
 func nestedHoldsShareTheToken(t testing.TB, h Harness) {
 	l, other := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
@@ -210,8 +210,8 @@ func nestedHoldsShareTheToken(t testing.TB, h Harness) {
 	mustBeFree(t, other, name, "both leases were released")
 }
 
-// tokensGrow, as users see them: over hand-overs in a process and grants to another. An
-// engine without fencing has none, and says so when RequireFencing asks.
+// tokensGrow: tokens grow across hand-overs in a process and grants to another. An engine without
+// fencing has no tokens, and New refuses it if RequireFencing is set.
 func tokensGrow(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -251,8 +251,8 @@ func tokensGrow(t testing.TB, h Harness) {
 	}
 }
 
-// tokensAreOneScale: what a lease says of itself, what others are shown, and what a guard has
-// seen can be compared.
+// tokensAreOneScale: tokens of leases, fences that others are shown, and values that a guard has
+// stored can be compared.
 func tokensAreOneScale(t testing.TB, h Harness) {
 	d := open(t, h)
 	l, other, name := locker(t, d, leasehold.Options{}), locker(t, open(t, h), leasehold.Options{}), newName(t)
@@ -272,7 +272,7 @@ func tokensAreOneScale(t testing.TB, h Harness) {
 	if !d.Features().Raises {
 		return
 	}
-	seen := lease.Token() + 5*driver.FenceStep + 3 // of a guard, by a lease that was handed over
+	seen := lease.Token() + 5*driver.FenceStep + 3 // as stored by a guard, from a lease that was handed over
 	if err := operator(d).RaiseFence(bounded(t), name, seen); err != nil {
 		t.Fatalf("RaiseFence to a token: %v", err)
 	}

@@ -11,27 +11,28 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// forgottenCases are about connections that a firewall has forgotten.
+// forgottenCases are about connections that a firewall no longer knows.
 var forgottenCases = []Case{
 	{Name: "ForgottenConnectionsCostNoLease", Needs: NeedForget, Alone: true, Run: forgottenConnectionsCostNoLease},
 	{Name: "ForgottenConnectionsDelayNoRelease", Needs: NeedForget, Alone: true, Run: forgottenConnectionsDelayNoRelease},
 }
 
-// pooled is how many calls are made at once: a pool then has so many connections, each of which is forgotten.
+// pooled is the number of concurrent calls. A pool then has as many connections, and all are
+// forgotten.
 const pooled = 4
 
-// attemptOf is for how long the core waits for the first renewal of a lease with the default TTL of 10 s; the
-// second one it makes must succeed.
+// attemptOf is how long the core waits for the first renewal of a lease with the default TTL of 10
+// s. The second renewal must succeed.
 const attemptOf = 3300 * time.Millisecond
 
-// releaseOf is for how long the core waits for a release.
+// releaseOf is how long the core waits for a release.
 const releaseOf = 5 * time.Second
 
-// pauseBetween is how long it pauses before.
+// pauseBetween is the pause of the core before the second renewal.
 const pauseBetween = 800 * time.Millisecond
 
-// forgottenConnectionsCostNoLease: what has no answer over one connection goes over another, made since, by the
-// second attempt.
+// forgottenConnectionsCostNoLease: if a call gets no answer over one connection, the second attempt
+// uses a new one.
 func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 	d := open(t, h)
 	base := newName(t)
@@ -69,10 +70,10 @@ func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 		return err
 	})
 	h.Forget(t, d)
-	twice("Try", (*contender).tryOnce) // of who holds: it restarts the lease
+	twice("Try", (*contender).tryOnce) // for a holder, Try restarts the lease
 	h.Forget(t, d)
 	err := within(t, "Release", attemptOf, all[0].releaseOnce)
-	if err != nil && !errors.Is(err, driver.ErrLost) { // which is unknown, and may be asked for again
+	if err != nil && !errors.Is(err, driver.ErrLost) { // the outcome is unknown, so it may be called again
 		if err = within(t, "Release", attemptOf, all[0].releaseOnce); errors.Is(err, driver.ErrLost) {
 			err = nil // the first attempt has released it
 		}
@@ -82,8 +83,9 @@ func forgottenConnectionsCostNoLease(t testing.TB, h Harness) {
 	}
 }
 
-// forgottenConnectionsDelayNoRelease: a release that vanished is made again over another connection, in the time of
-// one call. Else those who wait would wait for the TTL, as a holder that ends makes no other.
+// forgottenConnectionsDelayNoRelease: a release that vanished is repeated over another connection,
+// within the time of one call. The holder makes no other call. So without the repetition waiters
+// would wait for the TTL.
 func forgottenConnectionsDelayNoRelease(t testing.TB, h Harness) {
 	d := open(t, h)
 	base := newName(t)
@@ -92,7 +94,7 @@ func forgottenConnectionsDelayNoRelease(t testing.TB, h Harness) {
 		all = append(all, holding(t, d, request(fmt.Sprint(base, "-", i))))
 	}
 	for _, c := range all {
-		c.renewed(longTTL) // pools test connections that were idle
+		c.renewed(longTTL) // because pools test connections that were idle
 	}
 	h.Forget(t, d)
 	var calls sync.WaitGroup

@@ -13,23 +13,26 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// hangCases are about one resource whose server, slot or row does not answer, and the others.
+// hangCases are about one resource whose server, slot or row does not answer, and about other
+// resources meanwhile.
 var hangCases = []Case{
 	{Name: "BatchIsRenewedBesideOneThatHangs", Needs: NeedHang | NeedBatchRenewer, Alone: true, Run: batchIsRenewedBesideOneThatHangs},
 	{Name: "OneThatHangsCostsOthersNoTime", Needs: NeedHang, Alone: true, Run: oneThatHangsCostsOthersNoTime},
 }
 
-// besideOne is how many leases there are beside the one that hangs.
+// besideOne is the number of leases beside the one that hangs.
 const besideOne = 24
 
-// hang is h.Hang, and whether another name is served meanwhile.
+// hang calls h.Hang. It also returns a function that reports whether another name is served
+// meanwhile.
 func hang(t testing.TB, h Harness, name string) (served func(other string) bool, resume func()) {
 	with, resume := h.Hang(t, name)
 	return func(other string) bool { return other != name && (with == nil || !with(other)) }, sync.OnceFunc(resume)
 }
 
-// batchIsRenewedBesideOneThatHangs: RenewAll ends with its context, and has renewed all that
-// answered, and told so long before; of the one that hangs it knows nothing.
+// batchIsRenewedBesideOneThatHangs: RenewAll ends with its context. It has renewed all claims that
+// could be served, and has reported that long before. The outcome for the one that hangs is
+// unknown.
 func batchIsRenewedBesideOneThatHangs(t testing.TB, h Harness) {
 	d := open(t, h)
 	var all []driver.Renewal
@@ -63,8 +66,9 @@ func batchIsRenewedBesideOneThatHangs(t testing.TB, h Harness) {
 	}
 }
 
-// oneThatHangsCostsOthersNoTime: one lease of a process hangs. The process renews its other leases
-// as another process does, or a small part of their TTL later, until long after that one has ended.
+// oneThatHangsCostsOthersNoTime: one lease of a process hangs. Until long after its end, the
+// process renews its other leases as early as another process does, or later by a small part of
+// their TTL.
 func oneThatHangsCostsOthersNoTime(t testing.TB, h Harness) {
 	base := newName(t)
 	ttl := 2 * renewableTTL(open(t, h))
@@ -87,11 +91,11 @@ func oneThatHangsCostsOthersNoTime(t testing.TB, h Harness) {
 	}
 }
 
-// A renewer is a process with leases, and what was left of each when it was renewed.
+// A renewer is a process with leases. It records how much time was left at each renewal.
 type renewer struct {
 	leases []*leasehold.Lease
 	mu     sync.Mutex
-	slack  map[string]time.Duration // guarded by mu; the least, by name
+	slack  map[string]time.Duration // guarded by mu; the least time left, by name
 }
 
 func renewing(t testing.TB, h Harness, name string, ttl time.Duration) *renewer {
@@ -116,7 +120,7 @@ func (r *renewer) renewed(e leasehold.Event) {
 	}
 }
 
-// least is the least of those that were served.
+// least returns the least time left among the names that are served.
 func (r *renewer) least(served func(name string) bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +130,7 @@ func (r *renewer) least(served func(name string) bool) time.Duration {
 		switch {
 		case !served(lease.Name()):
 		case !ok:
-			return 0 // never renewed
+			return 0 // it was never renewed
 		case least == 0 || slack < least:
 			least = slack
 		}

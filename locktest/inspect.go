@@ -46,7 +46,8 @@ func featuresAreConstant(t testing.TB, h Harness) {
 	}
 }
 
-// lackingIsUnsupported: what Features do not declare is refused, not served weaker.
+// lackingIsUnsupported: a feature that Features do not declare is refused. It is not replaced by a
+// weaker one.
 func lackingIsUnsupported(t testing.TB, h Harness) {
 	d := open(t, h)
 	f := d.Features()
@@ -108,7 +109,7 @@ func lackingIsUnsupported(t testing.TB, h Harness) {
 	contend(t, d, request(name)).granted("nothing that was refused holds it")
 }
 
-// evict ends the lease of an owner, who has it.
+// evict ends the lease that owner has.
 func evict(t testing.TB, d driver.Driver, name, owner string) {
 	t.Helper()
 	if err := operator(d).Evict(bounded(t), name, owner, "it's \"conformance\""); err != nil {
@@ -116,7 +117,7 @@ func evict(t testing.TB, d driver.Driver, name, owner string) {
 	}
 }
 
-// evictsNobody tries to end the lease of an owner, who has none.
+// evictsNobody evicts an owner that has no lease, which must fail.
 func evictsNobody(t testing.TB, d driver.Driver, name, owner, why string) {
 	t.Helper()
 	if err := operator(d).Evict(bounded(t), name, owner, "conformance"); !errors.Is(err, driver.ErrLost) {
@@ -124,7 +125,7 @@ func evictsNobody(t testing.TB, d driver.Driver, name, owner, why string) {
 	}
 }
 
-// operator is d for a case that needs one; see NeedOperator and NeedRaises.
+// operator returns d as an Operator, for a case with NeedOperator or NeedRaises.
 func operator(d driver.Driver) driver.Operator { return d.(driver.Operator) }
 
 func inspect(t testing.TB, d driver.Driver, name string) driver.State {
@@ -139,7 +140,7 @@ func inspect(t testing.TB, d driver.Driver, name string) driver.State {
 	return st
 }
 
-// inspectFree checks that nobody holds name or waits for it.
+// inspectFree checks that name has no holder and no waiter.
 func inspectFree(t testing.TB, d driver.Driver, name string) {
 	t.Helper()
 	st := inspect(t, d, name)
@@ -148,13 +149,13 @@ func inspectFree(t testing.TB, d driver.Driver, name string) {
 	}
 }
 
-// isSoonFree waits until a lease that is over is not shown any more.
+// isSoonFree waits until a lease that has ended is no longer shown.
 func isSoonFree(t testing.TB, d driver.Driver, name string) {
 	t.Helper()
 	eventually(t, Margin, "an expired lease is not shown", func() bool { return len(inspect(t, d, name).Holders) == 0 })
 }
 
-// shows is what is shown of an owner.
+// shows returns what Inspect shows of an owner.
 func (h Harness) shows(owner string) string {
 	if h.ShownOwner == nil {
 		return owner
@@ -162,7 +163,7 @@ func (h Harness) shows(owner string) string {
 	return h.ShownOwner(owner)
 }
 
-// isHolder checks what is shown of one that was granted before g, or thereabouts.
+// isHolder checks what is shown of a holder that was granted g, at about the given time.
 func isHolder(t testing.TB, h Harness, shown driver.Holder, c *contender, g driver.Grant, granted time.Time) {
 	t.Helper()
 	if shown.Owner.Reveal() != h.shows(c.req.Owner) || shown.Mode != c.req.Mode || shown.Note != c.req.Note || shown.Fence != g.Fence && !(h.NoHolderFence && shown.Fence == 0) {
@@ -181,8 +182,8 @@ func isHolder(t testing.TB, h Harness, shown driver.Holder, c *contender, g driv
 	isTTL(t, shown, g.TTL)
 }
 
-// isTTL checks what is shown of the lease's length, which was last set to want. An engine that counts in seconds may
-// have rounded it up.
+// isTTL checks the shown TTL of a lease, which was last set to want. An engine that counts in
+// seconds may have rounded it up.
 func isTTL(t testing.TB, shown driver.Holder, want time.Duration) {
 	t.Helper()
 	if shown.TTL != 0 && (shown.TTL < want-want/50 || shown.TTL > want+time.Second || shown.TTL < shown.Left) {
@@ -231,7 +232,7 @@ func inspectShowsHolders(t testing.TB, h Harness) {
 		isHolder(t, h, busy.Holder, holder, g, start)
 	}
 	time.Sleep(time.Until(granted.Add(g.TTL)))
-	isSoonFree(t, d2, name) // expired, though nobody has cleared it away
+	isSoonFree(t, d2, name) // it has expired, but nobody has removed it
 	other := contend(t, d2, request(name))
 	other.granted("the lease is over")
 	other.released()
@@ -245,7 +246,7 @@ func inspectShowsSharers(t testing.TB, h Harness) {
 	var grants []driver.Grant
 	start := time.Now()
 	for i := range 3 {
-		c := contend(t, d, shared(name, 7-i)) // 5 is the limit that counts, and not what each asked for
+		c := contend(t, d, shared(name, 7-i)) // the limit of 5 counts, but each is shown with its own
 		grants = append(grants, c.granted("a slot is free"))
 		sharers = append(sharers, c)
 	}
@@ -253,7 +254,7 @@ func inspectShowsSharers(t testing.TB, h Harness) {
 	if len(st.Holders) != len(sharers) {
 		t.Fatalf("%d holders, want %d", len(st.Holders), len(sharers))
 	}
-	for i, shown := range st.Holders { // by fence, so in the order of their grants
+	for i, shown := range st.Holders { // sorted by fence, and so in the order of their grants
 		isHolder(t, h, shown, sharers[i], grants[i], start)
 		if want := sharers[i].req.Limit; shown.Limit != want {
 			t.Errorf("shown with a limit of %d, but it asked for %d", shown.Limit, want)
@@ -267,7 +268,7 @@ func inspectShowsWaitersInOrder(t testing.TB, h Harness) {
 	holding(t, d, request(name))
 	start := time.Now()
 	queue := line(t, h, name, 4)
-	contend(t, d, request(name)).busy("it is held") // without Queue: no place
+	contend(t, d, request(name)).busy("it is held") // without Queue it has no place
 	queue[2].busy("to ask again changes no order")
 	st := inspect(t, d, name)
 	if len(st.Holders) != 1 || len(st.Waiters) != len(queue) {
@@ -304,14 +305,14 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	evict(t, d2, name, holder.req.Owner)
 	if inspector, ok := d.(driver.Operator); ok {
 		st, err := inspector.Inspect(bounded(t), name)
-		// An engine with a queue may show the next one, whose turn it is.
+		// An engine with a queue may already show the next holder.
 		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner.Reveal() != h.shows(waiter.req.Owner) }) {
 			t.Errorf("Inspect after Evict: %d holders, %v", len(st.Holders), err)
 		}
 		if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
 			t.Errorf("last fence %d after the eviction of the holder with %d: it was not raised", st.Fence, g.Fence)
 		}
-		for _, e := range st.Evicted { // an engine may tell nothing
+		for _, e := range st.Evicted { // an engine may report no evictions
 			if e.Owner.Reveal() != h.shows(holder.req.Owner) || e.Fence != g.Fence || !strings.Contains(e.Reason, "conformance") {
 				t.Errorf("Inspect after Evict tells of the eviction of %v with fence %d for %q; want %v, %d", e.Owner, e.Fence, e.Reason, driver.OwnerOf(holder.req.Owner), g.Fence)
 			}
@@ -337,8 +338,7 @@ func evictSparesOtherSharers(t testing.TB, h Harness) {
 	contend(t, d, shared(name, 2)).busy("both slots are taken")
 }
 
-// lingerHoldsForOthers: after Linger the resource is held by nobody, for as long as was
-// asked for.
+// evictEndsWhatLingers: an eviction with an empty owner ends a hold that lingers.
 func evictEndsWhatLingers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	requests := []driver.Request{request(newName(t))}
@@ -357,7 +357,7 @@ func evictEndsWhatLingers(t testing.TB, h Harness) {
 			t.Errorf("shown during Linger: %d holders; want one without an owner", len(st.Holders))
 		}
 		evictsNobody(t, d2, req.Resource, holder.req.Owner, "its lease lingers without an owner")
-		evict(t, d2, req.Resource, "") // what lingers
+		evict(t, d2, req.Resource, "") // the hold that lingers
 		inspectFree(t, d, req.Resource)
 		next := request(req.Resource)
 		if g2 := contend(t, d, next).granted("what lingered was ended"); g.Fence != 0 && g2.Fence <= g.Fence {
@@ -407,14 +407,14 @@ func (c *contender) linger(d time.Duration) error {
 	return c.answer("Linger", c.lingerOnce(d))
 }
 
-// lingerOnce leaves an ownerless hold for d.
+// lingerOnce returns a call that leaves a hold without an owner for d.
 func (c *contender) lingerOnce(d time.Duration) func(ctx context.Context) error {
 	how := c.end
 	how.Linger = d
 	return func(ctx context.Context) error { return c.claim.Release(ctx, how) }
 }
 
-// atLeast: released early, the resource stays held; released late, it is free at once.
+// atLeast: after an early Release the resource stays held. After a late one it is free at once.
 func atLeast(t testing.TB, h Harness) {
 	d := open(t, h)
 	least := renewableTTL(d)
@@ -430,7 +430,7 @@ func atLeast(t testing.TB, h Harness) {
 	mustBeFree(t, other, name+"-late", "it was held for long enough")
 }
 
-// heldForAtLeast tells how long a resource that is released at once is held.
+// heldForAtLeast returns how long a resource stays held after an immediate Release.
 func heldForAtLeast(t testing.TB, l, other *leasehold.Locker, least time.Duration) time.Duration {
 	t.Helper()
 	name := newName(t)
@@ -441,7 +441,7 @@ func heldForAtLeast(t testing.TB, l, other *leasehold.Locker, least time.Duratio
 		t.Fatalf("TryAcquire after %v: %s, %v; want ErrBusy: it is held for longer than its holder needed", took, describe(early), err)
 	}
 	if early != nil {
-		release(t, early) // so late that it was free
+		release(t, early) // it was late, so the resource was free
 	}
 	lease := acquire(t, l, name)
 	took := time.Since(start)
@@ -452,7 +452,7 @@ func heldForAtLeast(t testing.TB, l, other *leasehold.Locker, least time.Duratio
 	return took
 }
 
-// atLeastBeforeTheQueue: who waits already when the holder releases early waits on.
+// atLeastBeforeTheQueue: after an early Release, waiters continue to wait.
 func atLeastBeforeTheQueue(t testing.TB, h Harness) {
 	d := open(t, h)
 	least := renewableTTL(d)

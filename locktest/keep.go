@@ -22,7 +22,8 @@ func keeper(t testing.TB, h Harness, d time.Duration) *leasehold.Locker {
 	return locker(t, open(t, h), leasehold.Options{Keep: d})
 }
 
-// recallable is a long window, unless the holder hears of others only when it confirms.
+// recallable returns a long window. If the engine cannot recall, the window is short, because the
+// holder learns of others only when it confirms the lease.
 func recallable(t testing.TB, h Harness) time.Duration {
 	if open(t, h).Features().Recalls {
 		return longTTL
@@ -30,7 +31,7 @@ func recallable(t testing.TB, h Harness) time.Duration {
 	return Margin / 8
 }
 
-// keptLeaseHasTheNextToken, up to the last of its grant.
+// keptLeaseHasTheNextToken: a kept lease has the next token, up to the last token of its grant.
 func keptLeaseHasTheNextToken(t testing.TB, h Harness) {
 	l := keeper(t, h, longTTL/3)
 	name := newName(t)
@@ -46,7 +47,7 @@ func keptLeaseHasTheNextToken(t testing.TB, h Harness) {
 	}
 }
 
-// keptLeaseIsRecalled long before the window ends, by a call that waits elsewhere.
+// keptLeaseIsRecalled: a waiter of another process gets a kept lease long before the window ends.
 func keptLeaseIsRecalled(t testing.TB, h Harness) {
 	l, others := keeper(t, h, recallable(t, h)), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
@@ -60,7 +61,7 @@ func keptLeaseIsRecalled(t testing.TB, h Harness) {
 	}
 }
 
-// keptLeaseIsGivenBack when nobody uses it, without a recall.
+// keptLeaseIsGivenBack: a kept lease is given back if it is not used, even without a recall.
 func keptLeaseIsGivenBack(t testing.TB, h Harness) {
 	l, others := keeper(t, h, aWhile), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
@@ -70,7 +71,7 @@ func keptLeaseIsGivenBack(t testing.TB, h Harness) {
 	})
 }
 
-// held reports whether others hold name, by a call that recalls nobody.
+// held reports whether another process holds name. It asks without a recall.
 func held(t testing.TB, l *leasehold.Locker, name string) bool {
 	t.Helper()
 	state, err := l.Inspect(bounded(t), name)
@@ -80,7 +81,8 @@ func held(t testing.TB, l *leasehold.Locker, name string) bool {
 	return len(state.Holders) > 0
 }
 
-// keptLeaseIsConfirmed as long as it is used. A busy machine may miss the window now and then.
+// keptLeaseIsConfirmed: a kept lease is confirmed as long as it is used. A busy machine may
+// sometimes miss the window.
 func keptLeaseIsConfirmed(t testing.TB, h Harness) {
 	const window = aWhile / 2
 	l := keeper(t, h, window)
@@ -97,7 +99,7 @@ func keptLeaseIsConfirmed(t testing.TB, h Harness) {
 	})
 }
 
-// tryElsewhereEndsKeeping but for what is in use.
+// tryElsewhereEndsKeeping: a TryAcquire of another process gets a kept lease, unless it is in use.
 func tryElsewhereEndsKeeping(t testing.TB, h Harness) {
 	l, others := keeper(t, h, recallable(t, h)), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
@@ -115,7 +117,8 @@ func tryElsewhereEndsKeeping(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// knownOwnerIsNotKept: another process may resume the lease.
+// knownOwnerIsNotKept: a lease whose owner was read is not kept, because another process may resume
+// it.
 func knownOwnerIsNotKept(t testing.TB, h Harness) {
 	l, others := keeper(t, h, longTTL), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
@@ -127,7 +130,7 @@ func knownOwnerIsNotKept(t testing.TB, h Harness) {
 	}
 }
 
-// closeGivesBackWhatIsKept, and nothing else.
+// closeGivesBackWhatIsKept: Close gives back kept leases, but no others.
 func closeGivesBackWhatIsKept(t testing.TB, h Harness) {
 	l, others := keeper(t, h, longTTL), locker(t, open(t, h), leasehold.Options{})
 	kept, used := newName(t), newName(t)

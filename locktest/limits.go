@@ -21,7 +21,7 @@ var limitCases = []Case{
 	{Name: "LimitAfterRestart", Needs: NeedLimits | NeedRestart, Alone: true, Run: limitAfterRestart},
 }
 
-// setLimit sets an operator's limit, which the case removes at its end.
+// setLimit sets an operator's limit until t ends.
 func setLimit(t testing.TB, d driver.Driver, name string, limit int) {
 	t.Helper()
 	if err := d.(driver.Operator).SetLimit(bounded(t), name, limit); err != nil {
@@ -29,7 +29,7 @@ func setLimit(t testing.TB, d driver.Driver, name string, limit int) {
 	}
 }
 
-// limited is a name with an operator's limit, which is removed at the end.
+// limited returns a new name with an operator's limit, until t ends.
 func limited(t testing.TB, h Harness, limit int) (name string, operator driver.Driver) {
 	t.Helper()
 	name, operator = newName(t), open(t, h)
@@ -38,7 +38,8 @@ func limited(t testing.TB, h Harness, limit int) (name string, operator driver.D
 	return name, operator
 }
 
-// limitOfAnOperatorCounts for those who ask for none, and for a higher one, but not for a lower.
+// limitOfAnOperatorCounts: an operator's limit applies to calls without a limit or with a higher
+// one. A lower one takes precedence.
 func limitOfAnOperatorCounts(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 2)
 	d1, d2 := open(t, h), open(t, h)
@@ -53,7 +54,7 @@ func limitOfAnOperatorCounts(t testing.TB, h Harness) {
 	third.granted("there is no limit any more")
 }
 
-// raisedLimitAdmitsThoseWhoWait without anybody's release.
+// raisedLimitAdmitsThoseWhoWait: a higher limit admits waiters without any release.
 func raisedLimitAdmitsThoseWhoWait(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 1)
 	d1, d2 := open(t, h), open(t, h)
@@ -71,7 +72,7 @@ func raisedLimitAdmitsThoseWhoWait(t testing.TB, h Harness) {
 	holder.renewed(longTTL)
 }
 
-// loweredLimitEndsNobody, and admits nobody until there is room.
+// loweredLimitEndsNobody: a lower limit ends no lease, and admits nobody until there is room.
 func loweredLimitEndsNobody(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 3)
 	d1, d2 := open(t, h), open(t, h)
@@ -92,8 +93,8 @@ func loweredLimitEndsNobody(t testing.TB, h Harness) {
 	next.granted("nobody holds it")
 }
 
-// loweredLimitHoldsForThoseWhoWait: who queued under the former limit is not let in by an end
-// that would have made room then.
+// loweredLimitHoldsForThoseWhoWait: waiters that queued under the former limit are not admitted by
+// a release that would have made room under it.
 func loweredLimitHoldsForThoseWhoWait(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 3)
 	d1, d2 := open(t, h), open(t, h)
@@ -107,20 +108,20 @@ func loweredLimitHoldsForThoseWhoWait(t testing.TB, h Harness) {
 	all[0].released()
 	for range 4 {
 		waiter.busy("two of two are used")
-		time.Sleep(aWhile / 8) // for a grant that should not come
+		time.Sleep(aWhile / 8) // for a grant that must not come
 	}
 	all[1].released()
 	waiter.wins(Margin, "one of two is used")
 	all[2].renewed(longTTL)
 }
 
-// limitOutlivesItsUsers: nothing that cleans up after them removes it.
+// limitOutlivesItsUsers: a limit stays when its resource is cleaned up.
 func limitOutlivesItsUsers(t testing.TB, h Harness) {
 	name, _ := limited(t, h, 1)
 	d1, d2 := open(t, h), open(t, h)
 	ttl := renewableTTL(d1)
 	holding(t, d1, shared(name, 0)).released()
-	g := holding(t, d1, lasting(shared(name, 0), ttl)) // is never released
+	g := holding(t, d1, lasting(shared(name, 0), ttl)) // it is never released
 	_ = g
 	next := contend(t, d2, queued(shared(name, 0)))
 	next.wins(h.over(ttl)+followWithin, "the other was not renewed")
@@ -132,7 +133,7 @@ func limitOutlivesItsUsers(t testing.TB, h Harness) {
 	contend(t, d1, shared(name, 0)).busy("one of one is used")
 }
 
-// limitLeavesExclusiveClaimsAlone.
+// limitLeavesExclusiveClaimsAlone: exclusive claims ignore a limit.
 func limitLeavesExclusiveClaimsAlone(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 1)
 	d1, d2 := open(t, h), open(t, h)
@@ -146,7 +147,8 @@ func limitLeavesExclusiveClaimsAlone(t testing.TB, h Harness) {
 	waiter.wins(Margin, "it was released")
 }
 
-// limitMakesTooHeavy those who ask, and those who wait already; who waits behind goes on.
+// limitMakesTooHeavy: a limit refuses heavier claims, new and waiting ones. Waiters behind them
+// continue.
 func limitMakesTooHeavy(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 3)
 	d1, d2 := open(t, h), open(t, h)
@@ -177,7 +179,8 @@ func limitMakesTooHeavy(t testing.TB, h Harness) {
 	holder.renewed(longTTL)
 }
 
-// inspectShowsTheLimit, also while nobody uses it; and then it is in no list.
+// inspectShowsTheLimit: Inspect shows the limit even of a resource that nobody uses. Lists omit
+// such a resource.
 func inspectShowsTheLimit(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 3)
 	if st := inspect(t, operator, name); st.Limit != 3 || len(st.Holders) > 0 {
@@ -205,7 +208,7 @@ func inspectShowsTheLimit(t testing.TB, h Harness) {
 	}
 }
 
-// limitAfterRestart: an engine that keeps leases keeps limits.
+// limitAfterRestart: an engine that keeps leases over a restart keeps limits too.
 func limitAfterRestart(t testing.TB, h Harness) {
 	name, operator := limited(t, h, 1)
 	h.Restart(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// openFaulty is one more process's view of the engine, over a link that can fail.
+// openFaulty connects to the engine as another process, over a link that can fail.
 func openFaulty(t testing.TB, h Harness) *Faulty {
 	t.Helper()
 	f := NewFaulty(h.Open(t))
@@ -19,7 +19,7 @@ func openFaulty(t testing.TB, h Harness) *Faulty {
 	return f
 }
 
-// severable opens a driver whose link can be cut: by the harness, or else by a Faulty.
+// severable opens a driver whose link can be cut, by the harness or by a Faulty.
 func severable(t testing.TB, h Harness) (d driver.Driver, sever func() (heal func())) {
 	t.Helper()
 	if h.Sever == nil {
@@ -30,8 +30,8 @@ func severable(t testing.TB, h Harness) (d driver.Driver, sever func() (heal fun
 	return d, func() func() { return sync.OnceFunc(h.Sever(t, d)) }
 }
 
-// ended waits until the context of lease has ended, no later than by, and returns when
-// it was seen to.
+// ended waits until the context of lease has ended, which must be by the given time. It returns
+// when it noticed the end.
 func ended(t testing.TB, lease *leasehold.Lease, by time.Time) time.Time {
 	t.Helper()
 	select {

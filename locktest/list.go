@@ -18,13 +18,13 @@ var listCases = []Case{
 	{Name: "ListMissesNobodyWhileOthersCome", Needs: NeedOperator, Run: listMissesNobodyWhileOthersCome},
 }
 
-// onePage is how many names a case asks for that wants them on one page.
+// onePage is a limit that is large enough for all names of a case.
 const onePage = 1000
 
-// mostPages is more than any list of a case has, empty ones included.
+// mostPages is more than the number of pages of any list in a case, including empty ones.
 const mostPages = 10_000
 
-// page reads one page, and checks it as such.
+// page reads one page and checks it.
 func page(t testing.TB, d driver.Driver, prefix, after string, limit int) (names []string, next string) {
 	t.Helper()
 	states, next, err := operator(d).List(bounded(t), prefix, after, limit)
@@ -49,7 +49,7 @@ func page(t testing.TB, d driver.Driver, prefix, after string, limit int) (names
 	return names, next
 }
 
-// rest reads the pages behind a cursor, each by the next of drivers, and returns the names that they have.
+// rest reads the pages after a cursor, with the drivers in turn. It returns their names.
 func rest(t testing.TB, drivers []driver.Driver, prefix, after string, limit int) (names []string) {
 	t.Helper()
 	for i := range mostPages {
@@ -64,7 +64,7 @@ func rest(t testing.TB, drivers []driver.Driver, prefix, after string, limit int
 	return nil
 }
 
-// holdAll holds n names that begin with prefix, and returns them and their holders in order.
+// holdAll holds n names that begin with prefix. It returns them and their holders, sorted.
 func holdAll(t testing.TB, d driver.Driver, prefix string, n int) (names []string, held []*contender) {
 	for i := range n {
 		names = append(names, fmt.Sprintf("%s%02d", prefix, i))
@@ -73,8 +73,8 @@ func holdAll(t testing.TB, d driver.Driver, prefix string, n int) (names []strin
 	return names, held
 }
 
-// listIsSortedAndLiteral: a prefix is no pattern, names come back as they went in, and
-// what is free is not listed.
+// listIsSortedAndLiteral: a prefix is not a pattern, names are returned unchanged, and free
+// resources are not listed.
 func listIsSortedAndLiteral(t testing.TB, h Harness) {
 	d := open(t, h)
 	base := newName(t) + "/"
@@ -112,8 +112,8 @@ func listIsSortedAndLiteral(t testing.TB, h Harness) {
 	}
 }
 
-// listHasPages: whatever their length, all pages together show each name, and each may be read by another
-// process than the one before.
+// listHasPages: with any length of pages, the pages together show each name. Each page may be read
+// by another process.
 func listHasPages(t testing.TB, h Harness) {
 	drivers := []driver.Driver{open(t, h), open(t, h)}
 	prefix := newName(t) + "/"
@@ -128,8 +128,8 @@ func listHasPages(t testing.TB, h Harness) {
 	}
 }
 
-// listGoesOnBehindWhatHasGone: a cursor is a place, and no number of names: when those before it have gone,
-// all others still come.
+// listGoesOnBehindWhatHasGone: a cursor is a position, not a count. If names before it have gone,
+// all others still follow.
 func listGoesOnBehindWhatHasGone(t testing.TB, h Harness) {
 	d := open(t, h)
 	prefix := newName(t) + "/"
@@ -160,7 +160,8 @@ func listGoesOnBehindWhatHasGone(t testing.TB, h Harness) {
 	}
 }
 
-// listMissesNobodyWhileOthersCome: what is held throughout is shown, whatever comes and goes beside it.
+// listMissesNobodyWhileOthersCome: a name that is held throughout is listed, while other names come
+// and go.
 func listMissesNobodyWhileOthersCome(t testing.TB, h Harness) {
 	d, other := open(t, h), open(t, h)
 	prefix := newName(t) + "/"
@@ -181,7 +182,7 @@ func listMissesNobodyWhileOthersCome(t testing.TB, h Harness) {
 				t.Errorf("Claim: %v", err)
 				return
 			}
-			_, _ = c.Try(bounded(t)) // as it may be
+			_, _ = c.Try(bounded(t)) // any outcome is fine
 			_ = c.Release(bounded(t), driver.End{})
 		}
 	})

@@ -131,8 +131,8 @@ func RunBubbled(t *testing.T, harness func() Harness) {
 	})
 }
 
-// run runs what is offered as subtests, several at once but for those that must be alone. Before each case it asks whether
-// more could run.
+// run runs the cases whose needs are offered as subtests. Several run at once, except those that
+// must run alone. Before each case it asks several how many may run.
 func run(t *testing.T, offered Need, several func() int, runCase func(*testing.T, Case)) {
 	one := func(c Case) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -172,11 +172,11 @@ func run(t *testing.T, offered Need, several func() int, runCase func(*testing.T
 		}
 	}
 	if text := skipped(offered); text != "" {
-		fmt.Printf("%s: %s\n", t.Name(), text) // not logged: a test that passes does not show its log
+		fmt.Printf("%s: %s\n", t.Name(), text) // not t.Log: a test that passes does not show its log
 	}
 }
 
-// skipped says how many cases an engine that offers this cannot run, and what they need.
+// skipped returns how many cases an engine that offers this cannot run, and what they need.
 func skipped(offered Need) string {
 	var n int
 	var want Need
@@ -191,11 +191,12 @@ func skipped(offered Need) string {
 	return fmt.Sprintf("%d of %d cases skipped, for want of %v", n, len(Cases()), want)
 }
 
-// togetherOn returns what tells how many cases may run at once. They mostly wait for leases to
-// expire, so it does not follow the number of processors as -parallel does. But a case that loads
-// the engine delays the others. So there are fewer if a call takes more than a millisecond. There
-// is one while the machine is so busy that leases would end during the calls of a case: it is
-// measured again, as a machine that builds programs is busy only for a while.
+// togetherOn returns a function that returns how many cases may run at once. Cases mostly wait for
+// leases to expire, so the number does not follow the number of processors as -parallel does. But a
+// case that loads the engine delays the others, so it is lower if a call takes more than a
+// millisecond. It is one while the machine is so busy that leases would end during the calls of a
+// case. The function measures again after some seconds, because a machine that builds programs is
+// busy only for a while.
 func togetherOn(t testing.TB, h Harness) func() int {
 	const calls, slow, busy, many, few, again = 20, time.Millisecond, 20 * time.Millisecond, 8, 4, 5 * time.Second
 	c := contend(t, open(t, h), request(newName(t)))
@@ -207,7 +208,7 @@ func togetherOn(t testing.TB, h Harness) func() int {
 		}
 		for range calls / 2 {
 			if _, err := c.try(); err != nil || c.release() != nil {
-				return n // which is for the cases to tell
+				return n // the cases report such errors
 			}
 		}
 		measured = time.Now()

@@ -42,7 +42,7 @@ func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
 	done = history.Believe(successor)
 	heal()
 	ended(t, lease, lease.Deadline())
-	time.Sleep(ttl / 2) // whatever was held back by the cut arrives, and must harm nobody
+	time.Sleep(ttl / 2) // whatever the cut has held back arrives now, and must do no harm
 	if err := lease.Release(bounded(t)); !errors.Is(err, leasehold.ErrLost) {
 		t.Errorf("Release of a lost lease: %v; want ErrLost", err)
 	}
@@ -57,13 +57,13 @@ func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
 	}
 }
 
-// deadlineCountsFromBeforeTheCall: the answers to Try and Renew come late. What is left
-// is counted from when the calls were sent, less the drift.
+// deadlineCountsFromBeforeTheCall: the answers to Try and Renew come late. The deadline counts from
+// when the calls were sent, less the drift.
 func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
 	const drift = 0.01
 	link := openFaulty(t, h)
 	late := renewableTTL(link) / 5
-	ttl := 15 * late // Extend may take half of what is left
+	ttl := 15 * late // because Extend may take half of the time that is left
 	l := locker(t, link, leasehold.Options{TTL: ttl, Drift: drift})
 	var mu sync.Mutex
 	var sent time.Time // when the last call reached the link
@@ -93,8 +93,8 @@ func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// evictionEndsTheContext: at once where the engine tells the holder, else at the next
-// renewal.
+// evictionEndsTheContext: an eviction ends the holder's context. It does so at once if the engine
+// notifies the holder, otherwise at the next renewal.
 func evictionEndsTheContext(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)
@@ -141,7 +141,7 @@ func (n *notices) all() []error {
 	return n.causes
 }
 
-// lostIsCalledOnce, with a cause, on the eviction of the holder, and not of others.
+// lostIsCalledOnce: Lost is called once, with a cause, for the evicted holder, and not for others.
 func lostIsCalledOnce(t testing.TB, h Harness) {
 	d, operator := open(t, h), open(t, h)
 	var evicted, other, waiting notices
@@ -149,7 +149,7 @@ func lostIsCalledOnce(t testing.TB, h Harness) {
 	waits := queued(request(req.Resource))
 	req.Lost, spared.Lost, waits.Lost = evicted.lost, other.lost, waiting.lost
 	holder, bystander, waiter := holding(t, d, req), contend(t, d, spared), contend(t, d, waits)
-	holder.granted("held by itself is not busy") // a repeated Try arms nothing twice
+	holder.granted("held by itself is not busy") // a repeated Try must not arm Lost twice
 	holder.renewed(longTTL)
 	bystander.granted("the resource is free")
 	waiter.busy("it is held")
@@ -158,7 +158,7 @@ func lostIsCalledOnce(t testing.TB, h Harness) {
 	holder.lost("it was evicted")
 	holder.nothingToRelease("it was evicted")
 	waiter.wins(Margin, "the holder was evicted")
-	time.Sleep(100 * time.Millisecond) // for calls that should not come
+	time.Sleep(100 * time.Millisecond) // for calls that must not come
 	if causes := evicted.all(); len(causes) != 1 || !errors.Is(causes[0], driver.ErrLost) {
 		t.Errorf("Lost was called with %v; want once, with a cause that wraps ErrLost", causes)
 	}
@@ -167,7 +167,8 @@ func lostIsCalledOnce(t testing.TB, h Harness) {
 	}
 }
 
-// lostIsNotCalledOnRelease, nor after it, whatever becomes of the resource.
+// lostIsNotCalledOnRelease: Lost is not called during or after a Release, whatever happens to the
+// resource.
 func lostIsNotCalledOnRelease(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	var released, left notices
@@ -184,7 +185,7 @@ func lostIsNotCalledOnRelease(t testing.TB, h Harness) {
 	} else {
 		successor.released()
 	}
-	time.Sleep(200 * time.Millisecond) // for calls that should not come
+	time.Sleep(200 * time.Millisecond) // for calls that must not come
 	if causes := append(released.all(), left.all()...); len(causes) > 0 {
 		t.Errorf("Lost was called with %v after Release", causes)
 	}

@@ -14,7 +14,7 @@ var nameCases = []Case{
 	{Name: "NamesAreDistinct", Alone: true, Run: namesAreDistinct},
 }
 
-// invalidNames are refused by every engine alike.
+// invalidNames must be refused by every engine.
 var invalidNames = map[string]string{
 	"empty":           "",
 	"NUL":             "a\x00b",
@@ -48,13 +48,14 @@ func refusesInvalidNames(t testing.TB, h Harness) {
 	}
 }
 
-// trickyNames returns names that a careless engine confuses with each other, with a
-// part of its own, or with a place outside its prefix.
+// trickyNames returns names that a careless engine may confuse: with each other, with its own keys,
+// or with places outside of its prefix.
 func trickyNames(base string) []string {
 	const limit = 512
 	long := func(end string) string { return base + strings.Repeat("x", limit-len(base)-len(end)) + end }
 	names := []string{
-		// Taken as they stand. An engine that keeps names in a tree would escape from it.
+		// Engines must take these literally. An engine that keeps names in a tree could escape from
+		// its folder.
 		".", "..", "/", "//", " ", "  ", "*", "%", "_", "{}", "{", "}", "../zookeeper", "/zookeeper", "\\", "'", `"`, "$", "é", "e\u0301",
 		"Ω", "\u2126", "\ufeff", "\u200b", "null", "true", "0", "00", "-1",
 		long("a"), long("b"), long("é"), strings.Repeat("é", limit/2), strings.Repeat("😀", limit/4),
@@ -64,7 +65,7 @@ func trickyNames(base string) []string {
 		"{a}b", "{b}a", "{}a", "a{b}", "a b", "a  b", "a ", " a", "a+b", "a&b=c", "a#b", "a;b", "a,b", "a|b", "a~", "a\u00a0",
 		"a'b", `a"b`, "a''b", "a'; DROP TABLE x; --", "a$1", "a%2Fb", "a%2fb", "a%252Fb", "a%00b", "a\\x00b", "a\\u0000b",
 		"é", "e\u0301", "É", "E\u0301", "ß", "ss", "SS", "ſs", "ı", "i", "I", "İ", "ﬁ", "fi", "日本", "\U0001F600",
-		// Names that engines may give to the companions of a resource.
+		// Engines may use such names for data beside a resource.
 		":fence", ":queue", ":wake", ":shared", ":token", ".fence", "/fence", "/queue", "/holders", "/waiters", "/lock", "/_c_", "-lock-", "__lock__",
 		"/lock-0000000000", "-fence", "_fence", "_queue", "a:", "a:fence", "{a}:fence", "{a}", "path", "path/x", "path/x/y",
 	} {
@@ -73,8 +74,8 @@ func trickyNames(base string) []string {
 	return names
 }
 
-// namesAreDistinct: all tricky names are held at once, by different owners, and each of
-// them is then refused to a second one; giving one up frees no other.
+// namesAreDistinct: different owners hold all tricky names at once. A second owner of each is
+// refused, and releasing one frees no other.
 func namesAreDistinct(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	names := trickyNames(newName(t) + "/")

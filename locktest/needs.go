@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A Need is a set of requirements of a case.
+// A Need is a set of requirements for a case.
 type Need uint32
 
 // What a case may need: declared by the driver's Features, provided by its optional interfaces,
@@ -40,7 +40,7 @@ const (
 	NeedForget
 )
 
-// needNames is in the order of the bits.
+// needNames are in the order of the bits.
 var needNames = []string{
 	"Features.Fencing", "Features.Shared", "Features.Fair", "Features.Wakes", "Features.Resumes",
 	"Features.Lingers", "Features.Bars", "Features.Notes", "Features.Raises", "Features.Tells",
@@ -52,7 +52,7 @@ var needNames = []string{
 	"Harness.Hang", "a driver.BatchRenewer", "a driver.BatchTrier", "Harness.Forget",
 }
 
-// String lists what n contains, for the message of a skip.
+// String lists the requirements in n, for the message of a skip.
 func (n Need) String() string {
 	var names []string
 	for bit, name := range needNames {
@@ -63,7 +63,7 @@ func (n Need) String() string {
 	return strings.Join(names, " and ")
 }
 
-// offers is what the engine declares and the harness can do.
+// offers returns what the driver declares and the harness can do.
 func offers(t testing.TB, h Harness) Need {
 	d := open(t, h)
 	f := d.Features()

@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// noteIsReplaced: a holder changes its own note and nothing else; nobody else can.
+// noteIsReplaced: a holder can replace its own note and changes nothing else. Nobody else can
+// replace it.
 func noteIsReplaced(t testing.TB, h Harness) {
 	d := open(t, h)
 	reqs := []driver.Request{request(newName(t))}
@@ -50,7 +51,7 @@ func noteIsReplaced(t testing.TB, h Harness) {
 	})
 }
 
-// refusesBadNotes: what some engine could not keep is refused before any is asked.
+// refusesBadNotes: a note that some engine could not keep is refused before any engine is called.
 func refusesBadNotes(t testing.TB, h Harness) {
 	link := NewFaulty(open(t, h))
 	l := locker(t, link, leasehold.Options{})
@@ -72,7 +73,7 @@ func refusesBadNotes(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// longNoteIsKept: a note may be as long as it may be, and of any characters.
+// longNoteIsKept: a note may have the maximum length, and any characters.
 func longNoteIsKept(t testing.TB, h Harness) {
 	d := open(t, h)
 	long := strings.Repeat("\"\\<é\n\x01\U0001f512", driver.MaxNote)[:driver.MaxNote]
@@ -102,7 +103,7 @@ func (c *contender) noted(text string) {
 	}
 }
 
-// wantNote checks that the resource has one holder, with that note.
+// wantNote checks that the resource has one holder with that note.
 func wantNote(t testing.TB, d driver.Driver, name, note string) {
 	t.Helper()
 	st := inspect(t, d, name)

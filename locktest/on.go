@@ -16,7 +16,7 @@ func On(step leasehold.Step, do func(e leasehold.Event)) leasehold.Trace {
 	}
 }
 
-// queues is a Trace that sends for whoever begins to wait.
+// queues returns a Trace that sends for each caller that begins to wait.
 func queues(to chan<- struct{}) leasehold.Trace {
 	return On(leasehold.StepQueued, func(leasehold.Event) { to <- struct{}{} })
 }

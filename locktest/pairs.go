@@ -14,10 +14,11 @@ import (
 type Pairs struct {
 	mu     sync.Mutex
 	open   map[pair]leasehold.Event // guarded by mu
-	ended  map[pair]leasehold.Event // guarded by mu; but renewals, of which a hold has many
+	ended  map[pair]leasehold.Event // guarded by mu; without renewals, of which a hold has many
 	broken []error                  // guarded by mu
 }
 
+// A pair identifies a wait, a hold, a renewal or a keep.
 type pair struct {
 	kind leasehold.Kind
 	id   uint64
@@ -51,7 +52,8 @@ func (p *Pairs) Trace(_ context.Context, e leasehold.Event) {
 	}
 }
 
-// begins notes a begin. A hold must begin after its wait has ended with a lease. Requires p.mu.
+// begins records a beginning. A hold must begin after its wait has ended with a lease. Requires
+// p.mu.
 func (p *Pairs) begins(e leasehold.Event, key pair) {
 	if hold := p.ended[pair{leasehold.KindHold, e.ID}]; e.Kind == leasehold.KindKeep && hold.Step != leasehold.StepReleased {
 		p.breaks("%+v begins after %+v", e, hold)
@@ -62,7 +64,7 @@ func (p *Pairs) begins(e leasehold.Event, key pair) {
 	p.open[key] = e
 }
 
-// ends notes an end. Requires p.mu.
+// ends records an end. Requires p.mu.
 func (p *Pairs) ends(e leasehold.Event, key pair) {
 	delete(p.open, key)
 	if e.Kind != leasehold.KindRenewal {

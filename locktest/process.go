@@ -32,23 +32,24 @@ type child struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	stderr *bytes.Buffer // to be read when gone is closed
-	gone   chan struct{} // closed when the process has ended and all it told is here
+	stderr *bytes.Buffer // readable when gone is closed
+	gone   chan struct{} // closed when the process has ended, and all its output is in told
 
 	mu   sync.Mutex
 	told []event // guarded by mu
-	seen int     // how many of told were returned by next
+	seen int     // number of events that next has passed
 }
 
-// startChild runs the test binary again, as a child of the suite, and waits until it
-// has opened the engine.
+// startChild runs the test binary again as a child of the suite. It waits until the child has
+// opened the engine.
 func startChild(t testing.TB, h Harness) *child {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatalf("the test binary: %v", err)
 	}
-	// Without Main the child would run all tests, this one too; so it runs none.
+	// -test.run=^$ is for a binary without Main: otherwise the child would run all tests, including
+	// this one.
 	c := &child{t: t, cmd: exec.Command(binary, "-test.run=^$"), stderr: new(bytes.Buffer), gone: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+h.Address)
 	c.cmd.Stderr = c.stderr
@@ -69,7 +70,7 @@ func startChild(t testing.TB, h Harness) *child {
 	return c
 }
 
-// read keeps what the child tells, and waits for its end.
+// read collects the output of the child, and waits for its end.
 func (c *child) read(out io.Reader) {
 	defer close(c.gone)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -83,14 +84,14 @@ func (c *child) read(out io.Reader) {
 	_ = c.cmd.Wait() // most children are killed
 }
 
-// all returns what the child has told so far.
+// all returns all events of the child so far.
 func (c *child) all() []event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.told)
 }
 
-// next returns the next event of a kind; others but failures are passed over.
+// next returns the next event of a kind. It passes over others, except failures.
 func (c *child) next(kind string, limit time.Duration) event {
 	c.t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(pollEvery) {
@@ -129,15 +130,15 @@ func (c *child) do(cmd command) {
 	}
 }
 
-// kill ends the child as kill -9 does, and returns the instant before.
+// kill ends the child as kill -9 does. It returns the instant before.
 func (c *child) kill() (at time.Time) {
 	at = time.Now()
-	_ = c.cmd.Process.Kill() // it may have ended
+	_ = c.cmd.Process.Kill() // it may have ended already
 	<-c.gone
 	return at
 }
 
-// lastDeadline is what the child believed in last.
+// lastDeadline returns the last deadline that the child believed in.
 func (c *child) lastDeadline() (deadline time.Time) {
 	for _, e := range c.all() {
 		if e.Event == "granted" || e.Event == "renewed" {
@@ -147,7 +148,8 @@ func (c *child) lastDeadline() (deadline time.Time) {
 	return deadline
 }
 
-// killedHolderFreesWithinTheTTL, and not before the deadline that the holder believed in.
+// killedHolderFreesWithinTheTTL: after a holder was killed, the resource is free within the TTL,
+// but not before the deadline that the holder believed in.
 func killedHolderFreesWithinTheTTL(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)
@@ -174,9 +176,9 @@ func killedHolderFreesWithinTheTTL(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// stoppedHolderEndsWhenItResumes: the holder is stopped for longer than its TTL and
-// somebody else is granted. When it goes on its context ends at once, and what it might
-// have sent before it looked is refused by its token.
+// stoppedHolderEndsWhenItResumes: a holder is stopped for longer than its TTL, and another process
+// is granted. When the holder resumes, its context ends at once. A write that it sends before it
+// notices is refused by its token.
 func stoppedHolderEndsWhenItResumes(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)
@@ -241,7 +243,7 @@ func processThatReleasedFreesAtOnce(t testing.TB, h Harness) {
 	mustBeFree(t, l, name, "the child process has ended")
 }
 
-// everyProcessIsServed: 100 callers in four processes, one after the other.
+// everyProcessIsServed: 100 callers in four processes are served, one at a time.
 func everyProcessIsServed(t testing.TB, h Harness) {
 	const processes, callers = 4, 25
 	name := newName(t)
@@ -268,8 +270,8 @@ func everyProcessIsServed(t testing.TB, h Harness) {
 	}
 }
 
-// stormOfKills: processes fight for one name, and now and then one is killed and
-// replaced. Nobody ever overlaps, tokens grow, and it goes on.
+// stormOfKills: processes compete for one name. Sometimes one is killed and replaced. Holders never
+// overlap, tokens grow, and callers are still served.
 func stormOfKills(t testing.TB, h Harness) {
 	const processes, kills = 5, 4
 	name := newName(t)
@@ -291,7 +293,7 @@ func stormOfKills(t testing.TB, h Harness) {
 			t.Errorf("a child: %v", err)
 		}
 	}
-	// Of a killed process there is a lease, and a waiter who may be next: both have to end.
+	// A killed process may leave a lease and a waiter that is next. Both have to end.
 	limit := 2 * (h.over(ttl) + followWithin)
 	for range kills {
 		time.Sleep(ttl / 4)
@@ -308,7 +310,7 @@ func stormOfKills(t testing.TB, h Harness) {
 	}
 }
 
-// nextHolder waits until one of children is granted and returns which.
+// nextHolder waits until one of the children is granted, and returns its index.
 func nextHolder(t testing.TB, children []*child, limit time.Duration) (holder int) {
 	t.Helper()
 	begin := time.Now()
@@ -321,7 +323,7 @@ func nextHolder(t testing.TB, children []*child, limit time.Duration) (holder in
 	return holder
 }
 
-// addTold adds the beliefs of a child that was killed: the last ones ended with it.
+// addTold adds the beliefs of a child that was killed. The last ones ended when it was.
 func addTold(history *History, told []event, killed time.Time) error {
 	var errs []error
 	live := make(map[string]event)
@@ -334,7 +336,7 @@ func addTold(history *History, told []event, killed time.Time) error {
 			delete(live, key)
 			history.Add(e.Belief)
 		case "failed":
-			// A storm may cost somebody its lease, but nothing else.
+			// a storm may cost a lease, but nothing else
 			if !strings.Contains(e.Error, leasehold.ErrLost.Error()) {
 				errs = append(errs, errors.New(e.Error))
 			}

@@ -23,10 +23,10 @@ func PauseProcess(t testing.TB, p *os.Process) (resume func()) {
 	return func() { _ = p.Signal(syscall.SIGCONT) } // it may have been killed
 }
 
-// stands reports whether every thread is stopped, or has ended; without /proc it cannot tell.
-// Source of the letter: proc(5), stat.
+// stands reports whether every thread of a process is stopped or has ended. Without /proc it
+// returns true. proc(5) describes the state letter.
 func stands(pid int) bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is a good one
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is valid
 	return !slices.ContainsFunc(threads, func(path string) bool {
 		text, err := os.ReadFile(path)
 		state := strings.LastIndex(string(text), ") ")

@@ -29,7 +29,7 @@ func (w *wanted) in(req driver.Request) driver.Request {
 	return req
 }
 
-// is fails the case unless holder is told that others wait, by a renewal if need be.
+// is fails the case unless holder is notified that others wait, at the latest by a renewal.
 func (w *wanted) is(t testing.TB, holder *contender, why string) {
 	t.Helper()
 	recalls := holder.d.Features().Recalls
@@ -50,7 +50,7 @@ func (w *wanted) isNot(t testing.TB, why string) {
 	}
 }
 
-// holderIsWanted: by the first who queues, and again by the next.
+// holderIsWanted: a holder is notified of the first waiter that queues, and again of the next.
 func holderIsWanted(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	var told wanted
@@ -63,7 +63,7 @@ func holderIsWanted(t testing.TB, h Harness) {
 	holder.released()
 }
 
-// wantedByThoseWhoWaitAlready: who is granted a resource while others wait behind it.
+// wantedByThoseWhoWaitAlready: a new holder is notified if others wait behind it.
 func wantedByThoseWhoWaitAlready(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -84,7 +84,8 @@ func wantedByThoseWhoWaitAlready(t testing.TB, h Harness) {
 	next.released()
 }
 
-// oneCallUntilARenewal is enough for WantedOnce: at the grant, or by whoever queues after it.
+// oneCallUntilARenewal: with WantedOnce one call is enough, at the grant or when another queues
+// after it.
 func oneCallUntilARenewal(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -117,14 +118,14 @@ func oneCallUntilARenewal(t testing.TB, h Harness) {
 	next.released()
 }
 
-// renewalTellsOfOthers, each time: a notice may have been lost.
+// renewalTellsOfOthers: each renewal notifies again, because a notice may have been lost.
 func renewalTellsOfOthers(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	var told wanted
 	holder := holding(t, d1, told.in(request(newName(t))))
 	waiter := contend(t, d2, queued(request(holder.req.Resource)))
 	for range 3 {
-		waiter.busy("it is held") // keeps its place
+		waiter.busy("it is held") // to keep its place
 		told.is(t, holder, "a waiter has queued")
 		waiter.busy("it is held")
 		waitQuiet(&told)
@@ -134,14 +135,14 @@ func renewalTellsOfOthers(t testing.TB, h Harness) {
 	holder.released()
 }
 
-// waitQuiet waits until no calls have come for a while, and forgets those that have.
+// waitQuiet waits until no calls have come for a while, and resets the count.
 func waitQuiet(told *wanted) {
 	for told.calls.Swap(0) > 0 {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// batchTellsOfOthers as single renewals do.
+// batchTellsOfOthers: RenewAll notifies as single renewals do.
 func batchTellsOfOthers(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	batch := d1.(driver.BatchRenewer)
@@ -170,7 +171,7 @@ func batchTellsOfOthers(t testing.TB, h Harness) {
 	holders[0].released()
 }
 
-// sharersAreWanted, all of them, by a waiter who cannot join them.
+// sharersAreWanted: all sharers are notified of a waiter that cannot join them.
 func sharersAreWanted(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -183,7 +184,7 @@ func sharersAreWanted(t testing.TB, h Harness) {
 	told[1].is(t, other, "a writer has queued")
 }
 
-// resumedHolderIsWanted: by its renewals at the latest.
+// resumedHolderIsWanted: a resumed holder is notified by its renewals at the latest.
 func resumedHolderIsWanted(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	first := holding(t, d1, request(newName(t)))
@@ -196,8 +197,8 @@ func resumedHolderIsWanted(t testing.TB, h Harness) {
 	eventually(t, Margin, "Wanted called of a lease that was resumed", func() bool { return told.calls.Load() > 0 })
 }
 
-// notWantedWithoutAPlace: by one's own queueing, by a Try that passes by, by waiters for another
-// resource, or while one only waits.
+// notWantedWithoutAPlace: Wanted is not called for the claim's own place, a Try without a place, a
+// waiter for another resource, or while the claim only waits.
 func notWantedWithoutAPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name, elsewhere := newName(t), newName(t)
@@ -208,7 +209,7 @@ func notWantedWithoutAPlace(t testing.TB, h Harness) {
 	contend(t, d1, queued(request(elsewhere))).busy("it is held")
 	former.renewed(longTTL)
 	waiter := contend(t, d1, next.in(queued(request(name))))
-	time.Sleep(aWhile / 2) // for calls that should not come
+	time.Sleep(aWhile / 2) // for calls that must not come
 	first.isNot(t, "a Try passed by, and others wait for another resource")
 	waiter.busy("it is held")
 	behind := contend(t, d2, queued(request(name)))
@@ -218,7 +219,7 @@ func notWantedWithoutAPlace(t testing.TB, h Harness) {
 	behind.leaves()
 	former.released()
 	waiter.wins(Margin, "it was released")
-	waitQuiet(&next) // the one that left may still be told of
+	waitQuiet(&next) // a call for the waiter that left may still come
 	waiter.renewed(longTTL)
 	contend(t, d2, request(name)).busy("it is held")
 	time.Sleep(aWhile / 2)
@@ -227,7 +228,8 @@ func notWantedWithoutAPlace(t testing.TB, h Harness) {
 	other.released()
 }
 
-// notWantedAfterTheEnd of the lease, whoever waits for the next holder.
+// notWantedAfterTheEnd: Wanted is not called after the lease has ended, even if others wait for the
+// next holder.
 func notWantedAfterTheEnd(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -242,6 +244,6 @@ func notWantedAfterTheEnd(t testing.TB, h Harness) {
 	behind := contend(t, d1, queued(request(name)))
 	behind.busy("it is held")
 	waiter.renewed(longTTL)
-	time.Sleep(aWhile / 2) // for calls that should not come
+	time.Sleep(aWhile / 2) // for calls that must not come
 	told.isNot(t, "its lease was released")
 }

@@ -24,14 +24,14 @@ func releaseByOthersFreesNothing(t testing.TB, h Harness) {
 	name := newName(t)
 	contend(t, d1, request(name)).nothingToRelease("nobody holds it")
 	holder, stranger, other := holding(t, d1, request(name)), contend(t, d2, request(name)), contend(t, d2, request(name))
-	stranger.nothingToRelease("it never asked, and somebody else holds it") // a driver may keep its owner out from now on
+	stranger.nothingToRelease("it never asked, and somebody else holds it") // a driver may bar the stranger's owner from now on
 	other.busy("it is held")
 	other.nothingToRelease("it was refused, and somebody else holds it")
 	other.busy("nothing was released")
 	holder.renewed(longTTL)
 }
 
-// releaseAfterExpiry: too late is ErrLost, whether or not somebody took over.
+// releaseAfterExpiry: a late Release returns ErrLost, whether or not another owner was granted.
 func releaseAfterExpiry(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	ttl := shortTTL(d1)
@@ -70,8 +70,8 @@ func releaseTwice(t testing.TB, h Harness) {
 	release(t, successor)
 }
 
-// retriedReleaseSparesSuccessor: the answer to a Release was lost, somebody else was
-// granted, and the Release is made again.
+// retriedReleaseSparesSuccessor: the answer to a Release is lost, and another owner is granted. The
+// repeated Release does not end the successor's lease.
 func retriedReleaseSparesSuccessor(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	name := newName(t)
@@ -98,11 +98,11 @@ func releaseOnCancelledContext(t testing.TB, h Harness) {
 	mustBeFree(t, other, name, "it was released, on a cancelled context")
 }
 
-// releaseAfterLossReturnsSoon: the link is a black hole and the lease is over by its
-// deadline: Release says so and does not wait for the engine.
+// releaseAfterLossReturnsSoon: the link is a black hole, and the lease has ended by its deadline.
+// Release says so without waiting for the engine.
 func releaseAfterLossReturnsSoon(t testing.TB, h Harness) {
 	d, sever := severable(t, h)
-	const soon = 2 * time.Second // a call to the engine would last as long as the TTL
+	const soon = 2 * time.Second // a call to the engine would take as long as the TTL
 	lease := acquire(t, locker(t, d, leasehold.Options{TTL: max(2*soon, renewableTTL(d))}), newName(t))
 	heal := sever()
 	defer heal()
@@ -116,8 +116,8 @@ func releaseAfterLossReturnsSoon(t testing.TB, h Harness) {
 	}
 }
 
-// releaseDuringRenewalStays: Release comes while a renewal that the engine has applied,
-// or is about to, hangs: the resource is free then and stays so.
+// releaseDuringRenewalStays: a Release comes during a renewal that hangs, whether the engine has
+// applied it or not. The resource is then free, and stays so.
 func releaseDuringRenewalStays(t testing.TB, h Harness) {
 	for _, fault := range []Fault{HangReply, SlowReply(100 * time.Millisecond), HangRequest} {
 		link := openFaulty(t, h)
@@ -132,7 +132,7 @@ func releaseDuringRenewalStays(t testing.TB, h Harness) {
 		}
 		renewals := link.Calls(OpRenew)
 		successor := acquire(t, other, name)
-		time.Sleep(ttl / 2) // in which a renewal would have been due
+		time.Sleep(ttl / 2) // a renewal would be due in this time
 		if link.Calls(OpRenew) > renewals {
 			t.Error("renewed after Release")
 		}

@@ -28,8 +28,8 @@ var renewalCases = []Case{
 	{Name: "ResumeAfterHandOver", Needs: NeedResumes | NeedFencing, Run: resumeAfterHandOver},
 }
 
-// renewKeepsTheGrant: renewed for longer than its TTL, a lease is the same grant and
-// nobody else's.
+// renewKeepsTheGrant: a lease that is renewed for longer than its TTL keeps its grant, and nobody
+// else is granted.
 func renewKeepsTheGrant(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	ttl := renewableTTL(d)
@@ -44,7 +44,8 @@ func renewKeepsTheGrant(t testing.TB, h Harness) {
 	other.granted("it was released")
 }
 
-// renewAfterExpiryRevivesNothing, although nobody took the resource in between.
+// renewAfterExpiryRevivesNothing: a lease that has expired cannot be renewed, even if nobody took
+// the resource.
 func renewAfterExpiryRevivesNothing(t testing.TB, h Harness) {
 	d := open(t, h)
 	holder := contend(t, d, lasting(request(newName(t)), shortTTL(d)))
@@ -80,7 +81,8 @@ func renewWithoutHold(t testing.TB, h Harness) {
 	waiter.wins(Margin, "a renewal after Release holds nothing")
 }
 
-// renewalOutlivesTheTTL, also after the context that Acquire was given has ended.
+// renewalOutlivesTheTTL: renewals keep a lease for longer than its TTL, even after the context of
+// Acquire has ended.
 func renewalOutlivesTheTTL(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)
@@ -137,12 +139,12 @@ func renewalStopsAtLoss(t testing.TB, h Harness) {
 		t.Errorf("%d renewals tried before the deadline, while each failed at once", renewals)
 	}
 	time.Sleep(ttl / 2)
-	if n := link.Calls(OpRenew); n > renewals+1 { // one may have been on its way
+	if n := link.Calls(OpRenew); n > renewals+1 { // one may have been in flight
 		t.Errorf("%d renewals after the loss", n-renewals)
 	}
 }
 
-// maxHoldAndNoRenewEnd: such a lease ends although the engine would renew it.
+// maxHoldAndNoRenewEnd: leases with MaxHold or NoRenew end, although the engine would renew them.
 func maxHoldAndNoRenewEnd(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := renewableTTL(d)
@@ -161,10 +163,11 @@ func maxHoldAndNoRenewEnd(t testing.TB, h Harness) {
 	release(t, acquire(t, other, name, leasehold.Wait(h.over(ttl)+followWithin)))
 }
 
-// hungRenewalLeavesTimeForAnother: a renewal gets no answer, nor an error.
+// hungRenewalLeavesTimeForAnother: a renewal gets neither an answer nor an error. There is time for
+// another.
 func hungRenewalLeavesTimeForAnother(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
-	ttl := 2*renewableTTL(link) + 800*time.Millisecond // what is left after the second is an eighth of it
+	ttl := 2*renewableTTL(link) + 800*time.Millisecond // what is left after the second one is an eighth of it
 	link.Next(OpRenew, HangRequest, nil, HangReply)
 	lease := acquire(t, locker(t, link, leasehold.Options{TTL: ttl}), newName(t))
 	select {
@@ -178,8 +181,8 @@ func hungRenewalLeavesTimeForAnother(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// renewalWithoutReplyKeepsTheDeadline: the engine renews, but the holder does not hear
-// of it: it ends when it had to, and the resource is free a TTL after the last renewal.
+// renewalWithoutReplyKeepsTheDeadline: the engine renews, but the holder gets no answer. The holder
+// ends at its former deadline, and the resource is free a TTL after the last renewal.
 func renewalWithoutReplyKeepsTheDeadline(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	ttl := renewableTTL(link)
@@ -197,7 +200,7 @@ func renewalWithoutReplyKeepsTheDeadline(t testing.TB, h Harness) {
 	mustFollow(t, h, name, ttl)
 }
 
-// mustFollow checks that the resource is free within limit and a margin.
+// mustFollow checks that the resource is free within limit plus a margin.
 func mustFollow(t testing.TB, h Harness, name string, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -233,7 +236,7 @@ func extendMovesTheDeadline(t testing.TB, h Harness) {
 	}
 }
 
-// resume: another process knows the owner, and renews and releases the lease.
+// resume: another process that knows the owner renews and releases the lease.
 func resume(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -261,8 +264,8 @@ func resume(t testing.TB, h Harness) {
 	mustBeFree(t, l2, name, "it was released by whoever resumed it")
 }
 
-// anotherClaimOfTheOwner: an attempt for what its owner holds by another claim, such as a call that is repeated with
-// other wishes, finds that grant and ends nothing. So does a release by one that has asked for nothing.
+// anotherClaimOfTheOwner: a Try of an owner that holds by another claim finds that grant, even if
+// its request differs, and ends nothing. A Release by a claim that has never tried ends the grant.
 func anotherClaimOfTheOwner(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	first := contend(t, d, request(newName(t)))
@@ -278,8 +281,8 @@ func anotherClaimOfTheOwner(t testing.TB, h Harness) {
 	other.granted("it was released")
 }
 
-// resumeAfterHandOver: a process that resumes a lease cannot know how often it was handed over.
-// Guards that saw its last token must not refuse it.
+// resumeAfterHandOver: a process that resumes a lease does not know how often it was handed over.
+// Guards that saw its last token must not refuse the resumed one.
 func resumeAfterHandOver(t testing.TB, h Harness) {
 	queued := make(chan struct{}, 1)
 	l1 := locker(t, open(t, h), leasehold.Options{
@@ -310,7 +313,7 @@ func resumeAfterHandOver(t testing.TB, h Harness) {
 	release(t, last)
 }
 
-// resumed is lease in another process.
+// resumed resumes lease in another process.
 func resumed(t testing.TB, l *leasehold.Locker, lease *leasehold.Lease) *leasehold.Lease {
 	again, err := l.Resume(bounded(t), lease.Name(), lease.Owner())
 	if err != nil {

@@ -23,7 +23,7 @@ var resourceCases = []Case{
 	{Name: "ManyLeasesFewGoroutines", Alone: true, Run: manyLeasesFewGoroutines},
 }
 
-// nothingIsLeftAtTheEngine: what was used and given up shows nowhere.
+// nothingIsLeftAtTheEngine: resources that were used and released show no traces.
 func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 	d := open(t, h)
 	l, other := locker(t, d, leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
@@ -38,7 +38,7 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 		release(t, lease)
 	}
 	for _, l := range []*leasehold.Locker{l, other} {
-		if err := l.Close(); err != nil { // waits for the clean-ups of calls that gave up
+		if err := l.Close(); err != nil { // this waits for the clean-ups of calls that gave up
 			t.Errorf("Close: %v", err)
 		}
 	}
@@ -47,8 +47,8 @@ func nothingIsLeftAtTheEngine(t testing.TB, h Harness) {
 	}
 }
 
-// closeEndsWaiters: Close of a Locker ends its calls, refuses others, and leaves no
-// place behind.
+// closeEndsWaiters: Close of a Locker ends its waiting calls, refuses later ones, and leaves no
+// place.
 func closeEndsWaiters(t testing.TB, h Harness) {
 	name := newName(t)
 	holder := locker(t, open(t, h), leasehold.Options{})
@@ -83,8 +83,8 @@ func closeEndsWaiters(t testing.TB, h Harness) {
 	mustBeFree(t, holder, name, "it was released; waiters of a closed Locker have no place ahead")
 }
 
-// callsAfterCloseAreRefused: a claim of a driver that was closed asks the engine nothing, so
-// that it can neither have been granted nor released.
+// callsAfterCloseAreRefused: claims of a closed driver send nothing to the engine. So they cannot
+// be granted or released.
 func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	d, other := h.Open(t), open(t, h)
 	closeNow := sync.OnceValue(d.Close)
@@ -102,7 +102,7 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	}
 	ended := driver.ErrClosed
 	select {
-	case <-lost: // with the session
+	case <-lost: // closed with the session
 		ended = driver.ErrLost
 	default:
 	}
@@ -149,7 +149,7 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	if d.Features().Lingers {
 		refused("Linger", held.lingerOnce(ttl), ended)
 	}
-	for range 2 { // it may be repeated, and is no truer then
+	for range 2 { // a repetition has the same result
 		refused("Release of a holder", held.releaseOnce, ended)
 	}
 	refused("Try of a waiter", waiting.tryOnce)
@@ -158,10 +158,9 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	refused("Release of a claim that never tried", fresh.releaseOnce, driver.ErrLost)
 }
 
-// noGoroutineAfterClose: a driver that was used in every way and closed leaves no
-// goroutine of its own.
+// noGoroutineAfterClose: a driver that was used in every way, and then closed, leaves no goroutine.
 func noGoroutineAfterClose(t testing.TB, h Harness) {
-	useAndClose(t, h) // once before, for what a client starts once for ever
+	useAndClose(t, h) // once before, because a client may start some goroutines only once
 	before := runtime.NumGoroutine()
 	for range 3 {
 		useAndClose(t, h)
@@ -175,7 +174,7 @@ func noGoroutineAfterClose(t testing.TB, h Harness) {
 	}
 }
 
-// goroutines lists the stacks of all goroutines but the runner's.
+// goroutines lists the stacks of all goroutines except the test runner's.
 func goroutines() string {
 	buf := make([]byte, 1<<20)
 	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
@@ -188,8 +187,8 @@ func goroutines() string {
 	return strings.Join(kept, "\n\n")
 }
 
-// useAndClose opens two processes' views within a test of their own, so that the
-// harness closes its clients too.
+// useAndClose uses two drivers within a test of their own, so that the harness closes its clients
+// too.
 func useAndClose(t testing.TB, h Harness) {
 	scope := &scope{TB: t}
 	defer scope.end()
@@ -197,7 +196,7 @@ func useAndClose(t testing.TB, h Harness) {
 	name := newName(t)
 	l1, l2 := locker(scope, d1, leasehold.Options{}), locker(scope, d2, leasehold.Options{})
 	lease := acquire(scope, l1, name)
-	mustBeBusy(scope, l2, name, "it is held") // and it has connected then
+	mustBeBusy(scope, l2, name, "it is held") // so that l2 has connected
 	if _, err := l2.Acquire(bounded(scope), name, leasehold.Wait(aWhile)); !errors.Is(err, leasehold.ErrBusy) {
 		t.Errorf("Acquire of a held resource: %v", err)
 	}
@@ -206,7 +205,7 @@ func useAndClose(t testing.TB, h Harness) {
 	release(scope, lease)
 	waiter.wins(Margin, "it was released")
 	waiter.released()
-	// One process dies waiting, one holding.
+	// A process may die while it waits or holds.
 	orphan := contend(scope, d1, lasting(request(name), renewableTTL(d1)))
 	orphan.granted("it was released")
 	contend(scope, d2, queued(request(name))).busy("it is held")
@@ -217,13 +216,13 @@ func useAndClose(t testing.TB, h Harness) {
 	}
 }
 
-// A scope is a part of a test with clean-ups of its own.
+// A scope is a part of a test with its own clean-ups.
 type scope struct {
 	testing.TB
 	cleanups []func()
 }
 
-// Cleanup has f called when the scope ends.
+// Cleanup registers f to be called when the scope ends.
 func (s *scope) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
 
 func (s *scope) end() {
@@ -235,14 +234,15 @@ func (s *scope) end() {
 	}
 }
 
-// manyLeasesFewGoroutines: one loop renews them all.
+// manyLeasesFewGoroutines: the number of goroutines does not grow with the number of leases.
 func manyLeasesFewGoroutines(t testing.TB, h Harness) {
 	const leases = 200
-	allowed := 16*max(1, h.CallGoroutines) + 24 // the Locker's renewals in flight, and some more
-	const most = leases / 2                     // connections that are made for them have some for a moment
+	allowed := 16*max(1, h.CallGoroutines) + 24 // the Locker's renewals in flight, and a reserve
+	const most = leases / 2                     // new connections may have goroutines for a moment
 	link := openFaulty(t, h)
 	name := newName(t)
-	l := locker(t, link, leasehold.Options{TTL: 4 * renewableTTL(link)}) // each is a call: a busy disk takes seconds for them
+	// Each lease is a call, and a busy disk may take seconds for all of them.
+	l := locker(t, link, leasehold.Options{TTL: 4 * renewableTTL(link)})
 	before := runtime.NumGoroutine()
 	held := make([]*leasehold.Lease, leases)
 	for i := range held {

@@ -22,7 +22,7 @@ var severalCases = []Case{
 	{Name: "OncePerWithoutAnswerEndsSoon", Needs: NeedLingers | NeedResumes, Run: oncePerWithoutAnswer},
 }
 
-// allOrNothing: who does not get all of several resources gets none of them.
+// allOrNothing: a call that does not get all of several resources keeps none of them.
 func allOrNothing(t testing.TB, h Harness) {
 	l, other := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
 	base := newName(t)
@@ -41,7 +41,7 @@ func allOrNothing(t testing.TB, h Harness) {
 		lease := acquire(t, other, taken)
 		for _, wait := range []time.Duration{0, aWhile / 4} {
 			_, err := l.AcquireAll(bounded(t), names, leasehold.Wait(wait))
-			for errors.Is(err, context.DeadlineExceeded) && wait > 0 && wait < Margin { // no answer in it
+			for errors.Is(err, context.DeadlineExceeded) && wait > 0 && wait < Margin { // there was no answer within wait
 				wait *= 2
 				_, err = l.AcquireAll(bounded(t), names, leasehold.Wait(wait))
 			}
@@ -52,7 +52,7 @@ func allOrNothing(t testing.TB, h Harness) {
 				if name == taken {
 					continue
 				}
-				// The clean-up may go on for a while after the refusal.
+				// The clean-up may continue for a while after the refusal.
 				lease, err := other.Acquire(bounded(t), name, leasehold.Wait(Margin))
 				if err != nil {
 					t.Fatalf("Acquire of %s: %v; want a lease: not all were to be had", name, err)
@@ -64,8 +64,8 @@ func allOrNothing(t testing.TB, h Harness) {
 	}
 }
 
-// oppositeOrdersNeverDeadlock: whoever wants overlapping sets, in whatever order, gets
-// them, one at a time.
+// oppositeOrdersNeverDeadlock: callers that want overlapping sets, in any order, all get them, one
+// at a time.
 func oppositeOrdersNeverDeadlock(t testing.TB, h Harness) {
 	const contenders, rounds = 4, 3
 	base := newName(t)
@@ -99,14 +99,14 @@ func oppositeOrdersNeverDeadlock(t testing.TB, h Harness) {
 	})
 }
 
-// A leader tells of its terms.
+// A leader reports its terms.
 type leader struct {
 	locks *leasehold.Locker
-	began chan uint64 // tokens
+	began chan uint64 // the token of each term
 	stays time.Duration
 }
 
-// campaign starts a candidate that leads until t ends.
+// campaign starts a candidate that campaigns until t ends.
 func campaign(t testing.TB, h Harness, name string, stays, ttl time.Duration) *leader {
 	ctx, cancel := context.WithCancel(context.Background())
 	le := &leader{locker(t, open(t, h), leasehold.Options{TTL: ttl}), make(chan uint64, 10), stays}
@@ -129,7 +129,7 @@ func (le *leader) lead(ctx context.Context) error {
 	return nil
 }
 
-// next waits for the next term, whose token must be larger than last.
+// next waits for the next term, whose token must be greater than last.
 func (le *leader) next(t testing.TB, limit time.Duration, last uint64) (token uint64) {
 	t.Helper()
 	select {
@@ -143,8 +143,8 @@ func (le *leader) next(t testing.TB, limit time.Duration, last uint64) (token ui
 	return token
 }
 
-// nobodyElseLeadsBeforeTheReturn: a leader that resigned keeps the others out until its
-// callback has returned, and then one of them leads.
+// nobodyElseLeadsBeforeTheReturn: after a leader has resigned, nobody else leads until its callback
+// has returned. Then another one does.
 func nobodyElseLeadsBeforeTheReturn(t testing.TB, h Harness) {
 	name := newName(t)
 	first := campaign(t, h, name, aWhile, longTTL)
@@ -165,7 +165,7 @@ func nobodyElseLeadsBeforeTheReturn(t testing.TB, h Harness) {
 	}
 }
 
-// killedLeaderIsFollowed within its TTL.
+// killedLeaderIsFollowed: after a leader was killed, another one leads within the TTL.
 func killedLeaderIsFollowed(t testing.TB, h Harness) {
 	ttl := renewableTTL(open(t, h))
 	name := newName(t)
@@ -182,12 +182,11 @@ func killedLeaderIsFollowed(t testing.TB, h Harness) {
 	t.Logf("led by the next %v after a kill, with a TTL of %v", time.Since(killed), ttl)
 }
 
-// oncePerRunsOnce: of those who want to run a job in a period one does, and in the next
-// period one again.
+// oncePerRunsOnce: of several callers of a job, one runs it in a period, and one in the next.
 func oncePerRunsOnce(t testing.TB, h Harness) {
 	name := newName(t)
 	f := open(t, h).Features()
-	ttl := roundUp(max(f.MinTTL, 3*aWhile), f.Step) // which bounds calls; shorter than what a period makes of it
+	ttl := roundUp(max(f.MinTTL, 3*aWhile), f.Step) // this bounds calls; it is shorter than the lease for a period
 	period := 2 * ttl
 	var runs atomic.Int32
 	job := func(context.Context) error { runs.Add(1); return nil }
@@ -211,8 +210,9 @@ func oncePerRunsOnce(t testing.TB, h Harness) {
 	}
 }
 
-// oncePerWithoutAnswer: a job that was not begun, for want of an answer, does not count as run in its period, although
-// nothing that its process did afterwards came through. The next one's lease is as long as it is to be.
+// oncePerWithoutAnswer: a job that was not begun because the answer was lost does not count as run
+// in its period, although no later call of its process succeeded. The next caller's lease has its
+// full length.
 func oncePerWithoutAnswer(t testing.TB, h Harness) {
 	name := newName(t)
 	link := openFaulty(t, h)

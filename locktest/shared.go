@@ -24,8 +24,8 @@ var sharedCases = []Case{
 	{Name: "SemaphoreUnderLoad", Needs: NeedShared, Alone: true, Run: semaphoreUnderLoad},
 }
 
-// sharersTogetherWriterAlone: any number of sharers hold at once, and exclude and are
-// excluded by exclusive claims.
+// sharersTogetherWriterAlone: any number of sharers hold at once. They exclude exclusive claims,
+// and are excluded by them.
 func sharersTogetherWriterAlone(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -48,7 +48,8 @@ func sharersTogetherWriterAlone(t testing.TB, h Harness) {
 	sharers[0].granted("the writer released")
 }
 
-// limitIsNeverPassed: of 20 that try at once from several processes, the limit is granted.
+// limitIsNeverPassed: of 20 claims of several processes that try at once, as many as the limit are
+// granted.
 func limitIsNeverPassed(t testing.TB, h Harness) {
 	const limit, contenders = 3, 20
 	drivers := []driver.Driver{open(t, h), open(t, h), open(t, h), open(t, h)}
@@ -75,11 +76,11 @@ func limitIsNeverPassed(t testing.TB, h Harness) {
 	}
 }
 
-// smallestLimitCounts: of all live holders' and one's own.
+// smallestLimitCounts: the smallest limit of all live holders and of the claim itself counts.
 func smallestLimitCounts(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
-	holding(t, d, shared(name, 5)) // which goes on
+	holding(t, d, shared(name, 5)) // it keeps its lease
 	narrow := contend(t, d, shared(name, 2))
 	narrow.granted("one holds it, two may")
 	contend(t, d, shared(name, 5)).busy("two hold it, and one of them asked for at most two")
@@ -90,8 +91,8 @@ func smallestLimitCounts(t testing.TB, h Harness) {
 	contend(t, d, shared(name, 0)).granted("two hold it, five may")
 }
 
-// sharerExpiresAlone: a sharer that crashed frees its own slot after its TTL, while
-// another goes on renewing, and no other slot.
+// sharerExpiresAlone: after a sharer crashed, its own slot is free after its TTL, and no other.
+// Another sharer keeps renewing meanwhile.
 func sharerExpiresAlone(t testing.TB, h Harness) {
 	const limit = 2
 	d1, d2 := open(t, h), open(t, h)
@@ -139,7 +140,7 @@ func sharerReleasesAlone(t testing.TB, h Harness) {
 	second.renewed(longTTL)
 }
 
-// exclusiveAfterCrashedSharer: the slots are gone with the TTL, and the writer that
+// exclusiveAfterCrashedSharer: the slots of crashed sharers are free after the TTL. A writer that
 // comes then is alone.
 func exclusiveAfterCrashedSharer(t testing.TB, h Harness) {
 	d := open(t, h)
@@ -159,7 +160,7 @@ func exclusiveAfterCrashedSharer(t testing.TB, h Harness) {
 	writer.renewed(longTTL)
 }
 
-// sharedFencesGrow: each sharer has a fence of its own, above the fences of earlier grants.
+// sharedFencesGrow: each sharer has its own fence, above the fences of earlier grants.
 func sharedFencesGrow(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -178,7 +179,8 @@ func sharedFencesGrow(t testing.TB, h Harness) {
 	fence.to(contend(t, d, request(name)).granted("it was released").Fence, "sharers")
 }
 
-// queuedWriterStopsReaders: else readers that come and go could keep it out for ever.
+// queuedWriterStopsReaders: no reader is granted before a queued writer. Otherwise a stream of
+// readers could keep it out forever.
 func queuedWriterStopsReaders(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -196,7 +198,7 @@ func queuedWriterStopsReaders(t testing.TB, h Harness) {
 	later.wins(Margin, "the writer released")
 }
 
-// queuedReadersFollowWriter, all of them, up to the next writer.
+// queuedReadersFollowWriter: after a writer, all queued readers up to the next writer are granted.
 func queuedReadersFollowWriter(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -215,7 +217,7 @@ func queuedReadersFollowWriter(t testing.TB, h Harness) {
 	next.wins(Margin, "the last reader released")
 }
 
-// semaphoreUnderLoad: 24 callers of three processes, three at a time.
+// semaphoreUnderLoad: 24 callers in three processes are served, three at a time.
 func semaphoreUnderLoad(t testing.TB, h Harness) {
 	const limit, callers = 3, 24
 	name := newName(t)

@@ -11,13 +11,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// togetherCases are about a driver.BatchTrier, which makes calls of several claims at once.
+// togetherCases are about a driver.BatchTrier, which makes the calls of several claims at once.
 var togetherCases = []Case{
 	{Name: "TogetherAsOneByOne", Needs: NeedBatchTrier, Run: togetherAsOneByOne},
 	{Name: "TogetherWithoutAnswer", Needs: NeedBatchTrier, Run: togetherWithoutAnswer},
 }
 
-// tryAll makes a TryAll of all.
+// tryAll calls TryAll for all contenders.
 func tryAll(ctx context.Context, all []*contender) []driver.Trial {
 	trials := make([]driver.Trial, len(all))
 	for i, c := range all {
@@ -27,7 +27,7 @@ func tryAll(ctx context.Context, all []*contender) []driver.Trial {
 	return trials
 }
 
-// releaseAll makes a ReleaseAll of all.
+// releaseAll calls ReleaseAll for all contenders.
 func releaseAll(ctx context.Context, all []*contender) []driver.Ending {
 	endings := make([]driver.Ending, len(all))
 	for i, c := range all {
@@ -37,7 +37,8 @@ func releaseAll(ctx context.Context, all []*contender) []driver.Ending {
 	return endings
 }
 
-// togetherAsOneByOne: each claim of a batch is granted, refused or released as if it was alone.
+// togetherAsOneByOne: each claim of a batch is granted, refused or released as it would be by a
+// call of its own.
 func togetherAsOneByOne(t testing.TB, h Harness) {
 	d, other := open(t, h), open(t, h)
 	base, f := newName(t), d.Features()
@@ -47,7 +48,7 @@ func togetherAsOneByOne(t testing.TB, h Harness) {
 	var all []*contender
 	var holds []bool
 	add := func(c *contender, granted bool) { all, holds = append(all, c), append(holds, granted) }
-	last := make(map[string]uint64) // fences given before
+	last := make(map[string]uint64) // the last fence of each resource
 	for i := range 3 {
 		req := request(fmt.Sprint(base, "-free-", i))
 		again := holding(t, other, req)
@@ -103,21 +104,21 @@ func togetherAsOneByOne(t testing.TB, h Harness) {
 				next := holding(t, other, request(c.req.Resource))
 				next.released()
 			}
-			all[i] = contend(t, d, c.again()) // a claim is not used after its release
+			all[i] = contend(t, d, c.again()) // because a claim is not used after its release
 		}
 	}
-	taken.renewed(longTTL) // and nobody has taken it from its holder
+	taken.renewed(longTTL) // the batch has not taken it from its holder
 }
 
-// again is c's request by a new owner.
+// again returns c's request with a new owner.
 func (c *contender) again() driver.Request {
 	req := c.req
 	req.Owner = newOwner()
 	return req
 }
 
-// togetherWithoutAnswer: who gives up waiting for the answers gives back by Release whatever was
-// granted.
+// togetherWithoutAnswer: after a caller stopped waiting for the answers, a Release of each claim
+// gives back whatever was granted.
 func togetherWithoutAnswer(t testing.TB, h Harness) {
 	d, other := open(t, h), open(t, h)
 	base := newName(t)

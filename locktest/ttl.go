@@ -31,7 +31,7 @@ func refusesBadTTLs(t testing.TB, h Harness) {
 		if lease != nil || !errors.Is(err, leasehold.ErrInvalidOption) {
 			t.Fatalf("TTL(%v): %s, %v; want ErrInvalidOption", ttl, describe(lease), err)
 		}
-		if ttl != 0 { // which is the default in Options
+		if ttl != 0 { // 0 means the default in Options
 			if l, err := leasehold.New(d, &leasehold.Options{TTL: ttl}); err == nil {
 				_ = l.Close() // never fails
 				t.Errorf("Options.TTL %v was accepted", ttl)
@@ -47,7 +47,7 @@ func refusesBadTTLs(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// oddTTLs are not multiples of any unit that an engine counts in.
+// oddTTLs returns TTLs that are not multiples of any unit that an engine counts in.
 func oddTTLs(f driver.Features) []time.Duration {
 	least := leastTTL(f)
 	base := roundUp(least, f.Step)
@@ -57,23 +57,22 @@ func oddTTLs(f driver.Features) []time.Duration {
 	}
 }
 
-// leastTTL is the shortest TTL that a caller may request. On an engine without a MinTTL, nothing
-// would be left of a shorter lease when it arrives.
+// leastTTL returns the shortest TTL that a caller may request. On an engine without MinTTL, a
+// shorter lease would have ended on its arrival.
 func leastTTL(f driver.Features) time.Duration { return max(f.MinTTL, time.Millisecond) }
 
-// ttlsAreRoundedUp: a grant says that it is at least as long as was asked for, and less
-// than a step longer.
+// ttlsAreRoundedUp: a granted TTL is at least as long as requested, and longer by less than a step.
 func ttlsAreRoundedUp(t testing.TB, h Harness) {
 	d := open(t, h)
 	f := d.Features()
-	step := max(f.Step, time.Millisecond) // what databases count in, and nobody notices
+	step := max(f.Step, time.Millisecond) // databases count in it, and it makes no difference
 	for _, ttl := range oddTTLs(f) {
 		c := contend(t, d, lasting(request(newName(t)), ttl))
 		if g := c.granted("the resource is free"); g.TTL >= ttl+step {
 			t.Errorf("granted for %v, asked for %v: more than a Step (%v) longer", g.TTL, ttl, f.Step)
 		}
 		if g, err := c.renew(longTTL + ttl); errors.Is(err, driver.ErrLost) {
-			continue // such a short one may end meanwhile
+			continue // such a short one may have ended meanwhile
 		} else if err != nil {
 			t.Errorf("Renew: %v", err)
 		} else if want := longTTL + ttl; g.TTL < want || g.TTL >= want+step {
@@ -82,8 +81,8 @@ func ttlsAreRoundedUp(t testing.TB, h Harness) {
 	}
 }
 
-// expiresAfterItsTTL: nobody is granted before the TTL, less 2 percent for clocks that
-// run at different rates, and somebody is soon after.
+// expiresAfterItsTTL: nobody is granted before the TTL has passed, except for 2 percent because
+// clocks run at different rates. Soon after it somebody is.
 func expiresAfterItsTTL(t testing.TB, h Harness) {
 	d := open(t, h)
 	least := leastTTL(d.Features())
@@ -100,8 +99,8 @@ func expiresAfterItsTTL(t testing.TB, h Harness) {
 	}
 }
 
-// succeeds lets successor try until it is granted, which must be a TTL after the
-// holder's lease had begun, between before and after, and tells how late that was.
+// succeeds lets successor try until it is granted. That must be a TTL after the holder's lease
+// began, which was between before and after. It returns how late the grant was.
 func succeeds(h Harness, holder, successor *contender, ttl time.Duration, before, after time.Time) (late time.Duration) {
 	t := holder.t
 	t.Helper()
@@ -119,14 +118,13 @@ func renewRestartsTheTTL(t testing.TB, h Harness) {
 	ttl := shortTTL(d)
 	holder := holding(t, d, lasting(request(newName(t)), longTTL))
 	before := time.Now()
-	g := holder.renewed(ttl) // a shorter lease than before: it counts from now
+	g := holder.renewed(ttl) // a shorter TTL than before counts from now
 	after := time.Now()
 	successor := contend(t, open(t, h), queued(request(holder.req.Resource)))
 	succeeds(h, holder, successor, g.TTL, before, after)
 }
 
-// tryRestartsTheTTL: the holder's Try gives it the whole TTL anew, because its caller
-// will count from then.
+// tryRestartsTheTTL: a holder's Try restarts the whole TTL, because its caller counts from then.
 func tryRestartsTheTTL(t testing.TB, h Harness) {
 	d := open(t, h)
 	ttl := shortTTL(d) + 500*time.Millisecond

@@ -34,7 +34,7 @@ var waitingCases = []Case{
 	{Name: "DeadWaiterOnlyDelays", Needs: NeedFair, Run: deadWaiterOnlyDelays},
 }
 
-// refusedTryLeavesNoPlace: who does not queue and never comes back is in nobody's way.
+// refusedTryLeavesNoPlace: a refused claim without Queue does not delay others.
 func refusedTryLeavesNoPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -53,8 +53,8 @@ func refusedTryLeavesNoPlace(t testing.TB, h Harness) {
 	mustBeFree(t, l1, name, "it was released; who was refused has no place ahead")
 }
 
-// waiterWhoGivesUpLeavesNoPlace, whatever ended the wait: its context, its bound, or a
-// Release of the claim.
+// waiterWhoGivesUpLeavesNoPlace: a waiter leaves no place, whether its context, its Wait or a
+// Release of the claim ended the wait.
 func waiterWhoGivesUpLeavesNoPlace(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -81,7 +81,7 @@ func waiterWhoGivesUpLeavesNoPlace(t testing.TB, h Harness) {
 	if got, err := l2.Acquire(context.Background(), name, leasehold.Wait(aWhile)); got != nil || !errors.Is(err, leasehold.ErrBusy) {
 		t.Fatalf("Acquire whose Wait ran out: %s, %v; want ErrBusy", describe(got), err)
 	}
-	if err := l2.Close(); err != nil { // waits for the clean-ups of calls that gave up
+	if err := l2.Close(); err != nil { // this waits for the clean-ups of calls that gave up
 		t.Errorf("Close: %v", err)
 	}
 	release(t, lease)
@@ -103,7 +103,7 @@ func cancelledBeforehandNeverAcquires(t testing.TB, h Harness) {
 		}
 	}
 	mustBeFree(t, locker(t, open(t, h), leasehold.Options{}), name, "no call had a live context")
-	// The engine may have served it or not, but must not say yes to who has gone.
+	// Whether the engine has served the call or not, nothing may be granted to a waiter that left.
 	c := contend(t, d, request(name))
 	if err := c.tryOnce(ctx); err == nil {
 		t.Error("Try on a cancelled context was granted")
@@ -112,12 +112,12 @@ func cancelledBeforehandNeverAcquires(t testing.TB, h Harness) {
 	contend(t, d, request(name)).granted("who has gone has released")
 }
 
-// cancelRacingWithGrantOrphansNothing cancels a waiter while it is being granted, over
-// and over: it has the lease or an error, and never does a lease have nobody.
+// cancelRacingWithGrantOrphansNothing: a waiter is cancelled while it is granted, again and again.
+// It gets either the lease or an error. After the error no lease is left.
 func cancelRacingWithGrantOrphansNothing(t testing.TB, h Harness) {
 	l1, l2 := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
-	gap := 2 * time.Millisecond // between release and cancel; follows the engine's pace
+	gap := 2 * time.Millisecond // between release and cancel; adapted to the speed of the engine
 	end := time.Now().Add(time.Second)
 	for round := 0; round < 40 || time.Now().Before(end); round++ {
 		lease := acquire(t, l1, name)
@@ -148,7 +148,7 @@ func cancelRacingWithGrantOrphansNothing(t testing.TB, h Harness) {
 	}
 }
 
-// waitIsBounded: nobody gives up early or sleeps past its bound.
+// waitIsBounded: no wait ends early or lasts past its bound.
 func waitIsBounded(t testing.TB, h Harness) {
 	l1, l2 := locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})
 	name := newName(t)
@@ -176,14 +176,14 @@ func waitIsBounded(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// over is when a lease that began with ttl and nobody renews must be over at the engine.
+// over returns how long the engine may keep a lease that has ttl and is not renewed.
 func (h Harness) over(ttl time.Duration) time.Duration { return ttl + h.Late }
 
-// followWithin is how soon after a release a waiter must have been granted on any
-// engine, by a wake-up or by polling.
+// followWithin is how soon after a release a waiter must be granted on any engine, by a wake-up or
+// by polling.
 const followWithin = Margin
 
-// promptly is what a waiter needs at best: by a wake-up, or between two polls.
+// promptly is how soon a waiter is granted if nothing delays it, by a wake-up or the next poll.
 const promptly = 2 * aWhile
 
 func waiterFollowsRelease(t testing.TB, h Harness) {
@@ -196,7 +196,7 @@ func waiterFollowsRelease(t testing.TB, h Harness) {
 		lease := acquire(t, l1, name)
 		granted := acquiring(bounded(t), l2, name)
 		<-queued
-		time.Sleep(rand.N(100 * time.Millisecond)) // anywhere in the waiter's sleep
+		time.Sleep(rand.N(100 * time.Millisecond)) // a random point of the waiter's sleep
 		start := time.Now()
 		release(t, lease)
 		select {
@@ -214,7 +214,7 @@ func waiterFollowsRelease(t testing.TB, h Harness) {
 	}
 }
 
-// waiterFollowsExpiry: the holder died; nobody releases and nobody wakes.
+// waiterFollowsExpiry: the holder has died, so nobody releases the resource or wakes the waiter.
 func waiterFollowsExpiry(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -228,8 +228,8 @@ func waiterFollowsExpiry(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// lostWakeUpOnlyDelays: no wake-up arrives. Who waits must come back by itself, no later
-// than Busy.Retry told it or the core's own bound.
+// lostWakeUpOnlyDelays: no wake-up arrives. The waiter must try again by itself, no later than
+// Busy.Retry or the core's own bound.
 func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -242,7 +242,7 @@ func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	go func() {
 		defer close(released)
 		queuedUp(t, waiting)
-		_ = holder.claim.Release(context.Background(), driver.End{}) // its failure shows as a waiter that is not granted
+		_ = holder.claim.Release(context.Background(), driver.End{}) // if it fails, the waiter is not granted, which the case reports
 	}()
 	start := time.Now()
 	lease := acquire(t, l, name)
@@ -253,8 +253,8 @@ func lostWakeUpOnlyDelays(t testing.TB, h Harness) {
 	release(t, lease)
 }
 
-// waitersOfOneProcessInOrder: one Locker serves its callers in the order of their calls,
-// with a larger token each.
+// waitersOfOneProcessInOrder: one Locker serves its callers in the order of their calls, each with
+// a larger token.
 func waitersOfOneProcessInOrder(t testing.TB, h Harness) {
 	const waiters = 20
 	queued := make(chan struct{}, waiters)
@@ -275,7 +275,7 @@ func waitersOfOneProcessInOrder(t testing.TB, h Harness) {
 			}
 			errs <- err
 		}()
-		<-queued // the next call comes after this one waits
+		<-queued // the next call starts when this one waits
 	}
 	release(t, first)
 	for range waiters {
@@ -293,7 +293,7 @@ func waitersOfOneProcessInOrder(t testing.TB, h Harness) {
 	}
 }
 
-// everyWaiterIsServed: 60 callers in four processes, one after the other.
+// everyWaiterIsServed: 60 callers in four processes are served, one at a time.
 func everyWaiterIsServed(t testing.TB, h Harness) {
 	const processes, callers = 4, 15
 	name := newName(t)
@@ -312,7 +312,7 @@ func everyWaiterIsServed(t testing.TB, h Harness) {
 				return errors.New("two holders at once")
 			}
 			time.Sleep(rand.N(time.Millisecond))
-			shared++ // the race detector sees it if the lock does not order holders
+			shared++ // if the lock does not order holders, the race detector reports this
 			<-inside
 			return nil
 		})
@@ -322,8 +322,8 @@ func everyWaiterIsServed(t testing.TB, h Harness) {
 	}
 }
 
-// wakesOnRelease: the head of the queue is woken soon after a release, although the
-// release comes before it begins to wait.
+// wakesOnRelease: the head of the queue is woken soon after a release, even if the release comes
+// before it begins to wait.
 func wakesOnRelease(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	took := atBest(aWhile, func() time.Duration {
@@ -355,8 +355,8 @@ func woken(t testing.TB, busy *driver.Busy, why string) {
 	}
 }
 
-// wakeIsArmedBeforeTheAnswer races a Release with a Try: when the Try is refused, its
-// Wake must know of the Release, whichever came first.
+// wakeIsArmedBeforeTheAnswer: a Release races with a Try. If the Try is refused, its Wake must
+// cover the Release, whichever came first.
 func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	end := time.Now().Add(aWhile / 2)
@@ -381,14 +381,14 @@ func wakeIsArmedBeforeTheAnswer(t testing.TB, h Harness) {
 	}
 }
 
-// oneReleaseWakesOneWaiter counts the wake-ups while six waiters are served: a herd
-// would be woken 21 times. Some spare ones are allowed: Wake may close early.
+// oneReleaseWakesOneWaiter: six waiters are served, and their wake-ups are counted. If each release
+// woke all, there would be 21. A few more than six are allowed, because Wake may close early.
 func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
 	const waiters = 6
 	for range 5 {
 		wakeUps, inTime := wakeUpsInTurn(t, h, waiters)
 		switch {
-		case !inTime: // it says nothing of the engine
+		case !inTime: // this run proves nothing about the engine
 		case wakeUps > 2*waiters:
 			t.Fatalf("%d wake-ups for %d turns", wakeUps, waiters)
 		default:
@@ -398,8 +398,8 @@ func oneReleaseWakesOneWaiter(t testing.TB, h Harness) {
 	t.Skipf("the machine is too busy for %d waiters to keep their places", waiters)
 }
 
-// wakeUpsInTurn serves waiters one after the other and counts who was woken. It is in time
-// when each of them asked often enough to keep its place, which ends when nobody asks.
+// wakeUpsInTurn serves waiters one after another and counts the wake-ups. inTime reports whether
+// each of them called often enough to keep its place.
 func wakeUpsInTurn(t testing.TB, h Harness, waiters int) (wakeUps int, inTime bool) {
 	t.Helper()
 	name := newName(t)
@@ -429,7 +429,7 @@ func wakeUpsInTurn(t testing.TB, h Harness, waiters int) (wakeUps int, inTime bo
 			return 0, false
 		}
 		woken(t, busy[turn], "it was its turn")
-		time.Sleep(20 * time.Millisecond) // for wake-ups that should not come
+		time.Sleep(20 * time.Millisecond) // for wake-ups that must not come
 		if !judged() {
 			return 0, false
 		}
@@ -446,7 +446,7 @@ func wakeUpsInTurn(t testing.TB, h Harness, waiters int) (wakeUps int, inTime bo
 	return wakeUps, true
 }
 
-// line makes claims of several processes and has them queue up one after the other.
+// line queues claims of several processes, one after another.
 func line(t testing.TB, h Harness, name string, n int) []*contender {
 	t.Helper()
 	queue := make([]*contender, n)
@@ -457,7 +457,7 @@ func line(t testing.TB, h Harness, name string, n int) []*contender {
 	}
 	for i := range queue {
 		for _, c := range queue[:i+1] {
-			c.busy("it is held") // those before keep their places, which end when nobody asks
+			c.busy("it is held") // so that earlier waiters keep their places
 		}
 	}
 	for _, c := range queue {
@@ -466,7 +466,7 @@ func line(t testing.TB, h Harness, name string, n int) []*contender {
 	return queue
 }
 
-// served has each of queue granted in its turn, within limit, and refused before.
+// served checks that each claim of queue is granted in its turn, within limit, and refused before.
 func served(t testing.TB, holder *contender, queue []*contender, limit time.Duration) {
 	t.Helper()
 	for len(queue) > 0 {
@@ -485,9 +485,9 @@ func orderOfFirstTry(t testing.TB, h Harness) {
 	holder := holding(t, open(t, h), request(name))
 	queue := line(t, h, name, 5)
 	for i := range queue {
-		queue[len(queue)-1-i].busy("it is held") // to ask again changes no order
+		queue[len(queue)-1-i].busy("it is held") // another Try does not change the order
 	}
-	// A caller that comes later and does not queue passes none of those that do.
+	// A later caller without Queue does not overtake the queue.
 	holder.released()
 	contend(t, open(t, h), request(name)).busy("others wait")
 	queue[0].wins(Margin, "it queued first")
@@ -499,14 +499,14 @@ func leavingTheMiddleKeepsTheOrder(t testing.TB, h Harness) {
 	holder := holding(t, open(t, h), request(name))
 	queue := line(t, h, name, 5)
 	queue[2].leaves()
-	served(t, holder, append(queue[:2:2], queue[3:]...), 2*aWhile) // a dead waiter takes longer
+	served(t, holder, append(queue[:2:2], queue[3:]...), 2*aWhile) // a dead waiter delays the others
 }
 
-// deadWaiterLimit bounds how long an engine keeps the place of a waiter that died.
+// deadWaiterLimit bounds how long an engine may keep the place of a dead waiter.
 const deadWaiterLimit = 6 * time.Second
 
-// deadWaiterOnlyDelays: the first in the queue never comes back. The others are served
-// after a while, in their order.
+// deadWaiterOnlyDelays: the first waiter never calls again. After a while the others are served, in
+// order.
 func deadWaiterOnlyDelays(t testing.TB, h Harness) {
 	name := newName(t)
 	d := open(t, h)

@@ -22,14 +22,14 @@ var weightCases = []Case{
 	{Name: "WeightsUnderLoad", Needs: NeedWeights, Alone: true, Run: weightsUnderLoad},
 }
 
-// weighing is a shared request that uses that much of a limit.
+// weighing returns a shared request that uses this much of a limit.
 func weighing(name string, limit, weight int) driver.Request {
 	req := shared(name, limit)
 	req.Weight = weight
 	return req
 }
 
-// weightsCount against the limit, by all processes, and without a weight it is 1.
+// weightsCount: the weights of all processes count against the limit. Without a weight it is 1.
 func weightsCount(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -50,7 +50,7 @@ func weightsCount(t testing.TB, h Harness) {
 	contend(t, d2, weighing(name, 5, 3)).granted("two of five are used")
 }
 
-// smallestLimitCountsWeights: of all holders' and one's own.
+// smallestLimitCountsWeights: the smallest limit of all holders and of the claim itself counts.
 func smallestLimitCountsWeights(t testing.TB, h Harness) {
 	d := open(t, h)
 	name := newName(t)
@@ -63,7 +63,8 @@ func smallestLimitCountsWeights(t testing.TB, h Harness) {
 	contend(t, d, weighing(name, 10, 8)).granted("two of ten are used")
 }
 
-// heavyHeadIsNotPassed by light claims behind it, although there is room for them.
+// heavyHeadIsNotPassed: light claims do not overtake a heavy one at the head, although there is
+// room for them.
 func heavyHeadIsNotPassed(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -79,7 +80,7 @@ func heavyHeadIsNotPassed(t testing.TB, h Harness) {
 	light.wins(Margin, "nothing is used")
 }
 
-// heavyWaiterFollows as soon as enough is free, which takes several releases.
+// heavyWaiterFollows: a heavy waiter is granted as soon as several releases have made room.
 func heavyWaiterFollows(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -96,7 +97,8 @@ func heavyWaiterFollows(t testing.TB, h Harness) {
 	contend(t, d1, weighing(name, 4, 1)).busy("four of four are used")
 }
 
-// weightOfTheDeadIsFree: after its TTL, all of it, while another goes on.
+// weightOfTheDeadIsFree: after a holder died, its whole weight is free after the TTL. Another
+// holder continues.
 func weightOfTheDeadIsFree(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -110,7 +112,8 @@ func weightOfTheDeadIsFree(t testing.TB, h Harness) {
 	contend(t, d2, weighing(name, 5, 1)).busy("five of five are used")
 }
 
-// weightAboveTheLimitIsRefused before anything is asked, and by an engine that is asked.
+// weightAboveTheLimitIsRefused: the core refuses a weight above the call's own limit, and so does
+// the engine.
 func weightAboveTheLimitIsRefused(t testing.TB, h Harness) {
 	d := open(t, h)
 	l := locker(t, d, leasehold.Options{})
@@ -127,7 +130,7 @@ func weightAboveTheLimitIsRefused(t testing.TB, h Harness) {
 	contend(t, d, request(name)).granted("who is refused as too heavy leaves no place")
 }
 
-// inspectShowsWeights of holders and waiters.
+// inspectShowsWeights: Inspect shows the weights of holders and waiters.
 func inspectShowsWeights(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
@@ -139,12 +142,13 @@ func inspectShowsWeights(t testing.TB, h Harness) {
 	if len(st.Holders) != 2 || st.Holders[0].Weight+st.Holders[1].Weight != 4 || max(st.Holders[0].Weight, st.Holders[1].Weight) != 3 {
 		t.Errorf("Inspect shows the holders %+v; want weights of 3 and 1", st.Holders)
 	}
-	if len(st.Waiters) > 0 && st.Waiters[0].Weight != 4 { // engines without a queue show none
+	if len(st.Waiters) > 0 && st.Waiters[0].Weight != 4 { // engines without a queue show no waiters
 		t.Errorf("Inspect shows the waiter %+v; want a weight of 4", st.Waiters[0])
 	}
 }
 
-// weightsUnderLoad: what holders use together is never above the limit, and all are served.
+// weightsUnderLoad: the weights of holders never exceed the limit together, and all callers are
+// served.
 func weightsUnderLoad(t testing.TB, h Harness) {
 	const limit, workers, turns = 7, 8, 6
 	lockers := []*leasehold.Locker{locker(t, open(t, h), leasehold.Options{}), locker(t, open(t, h), leasehold.Options{})}

@@ -17,16 +17,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// placeTTL is how long a place in a queue lives after its owner's last Try: a waiter
-// that died delays the others by no more. keepPlace is when to Try again to keep it;
-// a third leaves time for two that come late.
+// A waiter's place in a queue lives for placeTTL after its last Try, so a waiter that died delays
+// the others no longer. A waiter keeps its place by another Try every keepPlace. That is a third,
+// which leaves time for two late ones.
 const (
 	placeTTL  = 3 * time.Second
 	keepPlace = placeTTL / 3
 )
 
-// minTTL is the shortest lease: the core keeps 2 ms back for timers, which would leave
-// nothing of a shorter one.
+// minTTL is the shortest lease. Of a much shorter one the core would leave nothing: it ends leases
+// 2 ms early because of timers.
 const minTTL = 10 * time.Millisecond
 
 // A Server is an engine in this process's memory: a record for each resource, under one mutex.
@@ -34,8 +34,8 @@ type Server struct {
 	start     time.Time
 	mu        sync.Mutex
 	now       record.Instant       // guarded by mu; when the call in progress began
-	resources map[string]*resource // guarded by mu; only those with claims
-	spare     *resource            // guarded by mu; the last one dropped, for the next
+	resources map[string]*resource // guarded by mu; only those with claims or a limit
+	spare     *resource            // guarded by mu; the last one dropped, to be reused
 	fence     uint64               // guarded by mu; the number of the last grant, of any resource
 }
 
@@ -72,17 +72,17 @@ func (s *Server) Flush() {
 	}
 }
 
-// lock locks the server for a call, and looks at its clock, which only goes forward.
+// lock locks the server for a call, and reads its clock, which is monotonic.
 func (s *Server) lock() {
 	s.mu.Lock()
 	s.now = record.Instant(time.Since(s.start).Microseconds())
 }
 
-// floor is above the number of every earlier grant: of this Server by the counter, of one that forgot it
-// by the clock. Requires s.mu.
+// floor returns the least number of the next grant. It is above every earlier grant: of this Server
+// because of the counter, before a Flush because of the clock. Requires s.mu.
 func (s *Server) floor() uint64 { return max(s.fence+1, uint64(time.Now().UnixMicro())) }
 
-// at returns the resource as it is now. Requires s.mu.
+// at returns the resource without what has ended by s.now. It creates it if needed. Requires s.mu.
 func (s *Server) at(name string) *resource {
 	r := s.resources[name]
 	if r == nil {
@@ -97,7 +97,8 @@ func (s *Server) at(name string) *resource {
 	return r
 }
 
-// settle wakes the waiters whose turn it is and drops an empty resource. Requires s.mu.
+// settle ends a call on a resource. It wakes the waiters that would now be granted, and drops the
+// resource if it is empty. Requires s.mu.
 func (s *Server) settle(name string, r *resource) {
 	s.fence = max(s.fence, r.Fence)
 	if len(r.Claims) > 0 || r.Limit > 0 {
@@ -105,7 +106,7 @@ func (s *Server) settle(name string, r *resource) {
 		return
 	}
 	delete(s.resources, name)
-	r.Record, r.sound = record.Record{Claims: r.Claims}, 0 // their room
+	r.Record, r.sound = record.Record{Claims: r.Claims}, 0 // keeps only the memory of the claims
 	s.spare = r
 }
 
@@ -139,7 +140,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{driver: d, req: req}, nil
 }
 
-// usable is the check that stands before every call.
+// usable returns the error of a call whose context has ended or whose driver is closed.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -152,16 +153,17 @@ func (d *Driver) usable(ctx context.Context) error {
 	return nil
 }
 
+// A claim is a driver.Claim. Its part of the resource's record is found by its owner.
 type claim struct {
 	driver  *Driver
 	req     driver.Request
-	wake    chan struct{} // guarded by Server.mu; closed when it may hold; nil: nobody waits for that
-	listens bool          // guarded by Server.mu; it is among its resource's claims
-	told    bool          // guarded by Server.mu; Wanted was called since its grant or last renewal
-	at      int           // guarded by Server.mu; where its place was in the record, or before that
+	wake    chan struct{} // guarded by Server.mu; closed when a Try would be granted; nil: no refused Try waits
+	listens bool          // guarded by Server.mu; the claim is in its resource's claims
+	told    bool          // guarded by Server.mu; Wanted was called since the grant or last renewal
+	at      int           // guarded by Server.mu; an upper bound for the index of its place in the record
 }
 
-// begin locks the server and returns the claim's resource as it is now; end follows.
+// begin locks the server and returns the claim's resource. end must follow.
 func (c *claim) begin(ctx context.Context) (*resource, *record.Instant, error) {
 	return c.driver.begin(ctx, c.req.Resource)
 }
@@ -176,6 +178,7 @@ func (d *Driver) begin(ctx context.Context, name string) (*resource, *record.Ins
 	return d.server.at(name), &d.server.now, nil
 }
 
+// end ends the call that begin began: it settles the resource and unlocks the server.
 func (d *Driver) end(name string, r *resource) {
 	d.server.settle(name, r)
 	d.server.mu.Unlock()
@@ -190,7 +193,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// try returns who has to be told that others wait, too.
+// try is Try without the calls of Wanted. It returns the claims for which recall must make them.
 func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	s := c.driver.server
 	s.lock()
@@ -249,8 +252,8 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(nil, c), nil
 }
 
-// RenewAll implements [driver.BatchRenewer]. It renews one after the other: there is no round
-// trip to save.
+// RenewAll implements [driver.BatchRenewer]. It renews one claim after another, because there is no
+// round trip to save.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
@@ -258,7 +261,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// TryAll implements [driver.BatchTrier]. It tries one after the other, as RenewAll renews.
+// TryAll implements [driver.BatchTrier]. It tries one claim after another.
 func (d *Driver) TryAll(ctx context.Context, trials []driver.Trial) {
 	for i := range trials {
 		t := &trials[i]
@@ -274,8 +277,8 @@ func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 	}
 }
 
-// Release gives up the hold, or replaces it by one without an owner, which nobody can renew or
-// release, or the place.
+// Release implements [driver.Claim]. A lingering hold has no owner, so nobody can renew or release
+// it.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	r, now, err := c.begin(ctx)
 	if err != nil {
@@ -295,7 +298,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	return r.Release(c.req.Owner)
 }
 
-// Note changes what Inspect shows of the hold.
+// Note implements [driver.Claim].
 func (c *claim) Note(ctx context.Context, note string) error {
 	r, _, err := c.begin(ctx)
 	if err != nil {

@@ -9,19 +9,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// resource is one resource's record, and the claims in it that are told of what happens;
-// guarded by Server.mu.
+// A resource is one resource's record, with the claims that are notified of changes. It is guarded
+// by Server.mu.
 type resource struct {
 	record.Record
-	claims []*claim // with a lease or a place
-	// sound is until when nothing in the record ends, if it is a long one; 0: unknown.
+	claims []*claim // those with a lease or a place, at most one per owner
+	// sound is an instant before which nothing in the record ends, if the record is long; 0:
+	// unknown.
 	sound record.Instant
 }
 
-// long is the length of a record from which on waiters keep their places without going through it.
+// long is the length from which on waiters keep their places without a pass through the record.
 const long = 64
 
-// look finds out until when nothing ends. added: what was known holds, but for a last claim more.
+// look updates sound. added is true if the record only got one more claim, at its end.
 func (r *resource) look(added bool) {
 	if last := len(r.Claims) - 1; added && r.sound > 0 {
 		r.sound = min(r.sound, record.Instant(r.Claims[last].Ends))
@@ -36,14 +37,14 @@ func (r *resource) look(added bool) {
 	}
 }
 
-// keep is a waiter's Try far back in a long queue: it keeps its place, and nothing else changes. nil:
-// it has to be a whole one.
+// keep serves the Try of a waiter in a long queue, if it only has to keep the claim's place. It
+// returns nil if a complete Try is needed.
 func (c *claim) keep(r *resource, now *record.Instant) *driver.Busy {
 	if r == nil || !c.listens || !c.req.Queue || *now >= r.sound {
 		return nil
 	}
 	at := min(c.at, len(r.Claims)-1)
-	for at > 0 && r.Claims[at].Owner != c.req.Owner { // those before it leave, none come
+	for at > 0 && r.Claims[at].Owner != c.req.Owner { // earlier claims may have left, but none can have come
 		at--
 	}
 	if !r.Keep(now, at, c.req.Owner, placeTTL) {
@@ -57,7 +58,7 @@ func (c *claim) keep(r *resource, now *record.Instant) *driver.Busy {
 	return c.refusal(now, a)
 }
 
-// expire forgets what is over at that instant.
+// expire drops what has ended by the given instant.
 func (r *resource) expire(at record.Clock) {
 	before := len(r.Claims)
 	r.DropOver(at)
@@ -74,8 +75,8 @@ func (r *resource) expire(at record.Clock) {
 	})
 }
 
-// listen has c told of what becomes of its owner's lease or place: a resumed lease reports to
-// whoever keeps it alive. added: nobody listens for its owner.
+// listen makes c the claim that is notified for its owner. When a lease is resumed, that is the
+// claim that renews it. added reports that the owner is new, so no other claim has this role.
 func (r *resource) listen(c *claim, added bool) {
 	if c.listens {
 		return
@@ -93,7 +94,8 @@ func (r *resource) listen(c *claim, added bool) {
 	c.listens = true
 }
 
-// forget returns who was told of owner's lease or place, and no more is; nil if nobody was.
+// forget stops notifications about owner's lease or place. It returns the claim that received them,
+// or nil.
 func (r *resource) forget(owner string) *claim {
 	i := r.listener(owner)
 	if i < 0 {
@@ -109,7 +111,7 @@ func (r *resource) listener(owner string) int {
 	return slices.IndexFunc(r.claims, func(c *claim) bool { return c.req.Owner == owner })
 }
 
-// wakeNext wakes those in the queue who would be granted, and nobody else.
+// wakeNext wakes the waiters that would now be granted.
 func (r *resource) wakeNext() {
 	for owner := range r.Next {
 		if i := r.listener(owner); i >= 0 {
@@ -118,7 +120,7 @@ func (r *resource) wakeNext() {
 	}
 }
 
-// refusal says when to come back.
+// refusal returns the Busy of a refused claim.
 func (c *claim) refusal(at record.Clock, a record.Answer) *driver.Busy {
 	busy := &driver.Busy{Retry: a.Until}
 	if a.Holder != nil {
@@ -133,7 +135,7 @@ func (c *claim) refusal(at record.Clock, a record.Answer) *driver.Busy {
 	return busy
 }
 
-// wakeUp closes what the claim waits for. Requires Server.mu.
+// wakeUp wakes the claim's waiter, if it has one. Requires Server.mu.
 func (c *claim) wakeUp() {
 	if c.wake != nil {
 		close(c.wake)
@@ -141,14 +143,14 @@ func (c *claim) wakeUp() {
 	}
 }
 
-// tell passes an early end to the holder. Call it without Server.mu.
+// tell reports to the holder that its lease has ended early. Requires that Server.mu is not held.
 func (c *claim) tell(cause error) {
 	if c != nil && c.req.Lost != nil {
 		c.req.Lost(cause)
 	}
 }
 
-// place is how long the claim's place in the queue lives after a refusal.
+// place returns how long the claim's place in the queue lives after a refusal.
 func (c *claim) place() time.Duration {
 	if c.req.Queue {
 		return placeTTL
@@ -156,8 +158,8 @@ func (c *claim) place() time.Duration {
 	return 0
 }
 
-// wanted appends those among claims that hold the resource and want to know that others wait, if
-// others do. Requires Server.mu.
+// wanted appends to the list those of the claims whose Wanted must be called, because they hold the
+// resource and others wait. Requires Server.mu.
 func (r *resource) wanted(to []*claim, claims ...*claim) []*claim {
 	if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting }) {
 		return to
@@ -170,7 +172,7 @@ func (r *resource) wanted(to []*claim, claims ...*claim) []*claim {
 	return to
 }
 
-// recall tells claims that others wait. Call it without Server.mu.
+// recall calls Wanted of the claims. Requires that Server.mu is not held.
 func recall(claims []*claim) {
 	for _, c := range claims {
 		c.req.Wanted()

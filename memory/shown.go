@@ -7,13 +7,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/discreet"
 )
 
-// Format implements fmt.Formatter: there are owners inside.
+// Format implements fmt.Formatter, and hides the owners inside.
 func (*Driver) Format(f fmt.State, _ rune) { discreet.Format(f, "memory driver") }
 
 // LogValue implements slog.LogValuer.
 func (*Driver) LogValue() slog.Value { return slog.StringValue("memory driver") }
 
-// Format implements fmt.Formatter: there are owners inside.
+// Format implements fmt.Formatter, and hides the owners inside.
 func (*Server) Format(f fmt.State, _ rune) { discreet.Format(f, "memory server") }
 
 // LogValue implements slog.LogValuer.

@@ -48,7 +48,7 @@ func (c *Client) May(right Right, name string) bool {
 }
 
 // views returns the shortest prefixes that cover all names which start with prefix and which the
-// client may view, in order. No name has two of them.
+// client may view, in order. Each of these names has exactly one of them.
 func (c *Client) views(prefix string) (all []string) {
 	for _, r := range c.Rules {
 		switch {
@@ -70,13 +70,13 @@ func (c *Client) views(prefix string) (all []string) {
 	return all[:kept]
 }
 
-// anybody may do everything.
+// anybody is the client of a server without access rules. It may do everything.
 var anybody = &Client{Rules: []Rule{{"", []Right{View, Lock, Evict}}}, By: wire.ByOpen}
 
 // ErrUnknownClient means that a request has neither a known token nor a known certificate.
 // ErrWrongToken means that its token is unknown.
 var (
-	ErrUnknownClient = errors.New("nobody is known by this token or certificate")
+	ErrUnknownClient = errors.New("the access token or certificate is missing or unknown")
 	ErrWrongToken    = fmt.Errorf("%w: the token is wrong", ErrUnknownClient)
 )
 
@@ -95,7 +95,7 @@ type Access struct {
 	proxy proxy
 }
 
-// clients are the clients in one reading of the file.
+// clients are the clients from one reading of the file.
 type clients struct {
 	byToken, byCertificate, byProxyUser map[string]*Client
 }
@@ -121,7 +121,7 @@ func readClients(path string, data []byte) (*clients, error) {
 			Certificates []string `json:"certificates"`
 			ProxyUsers   []string `json:"proxy_users"`
 			Rules        []struct {
-				Prefix *string `json:"prefix"` // left out it is no slip that may open all names
+				Prefix *string `json:"prefix"` // required: a prefix left out by mistake would cover all names
 				Rights []Right `json:"rights"`
 			} `json:"rules"`
 		} `json:"clients"`
@@ -145,7 +145,7 @@ func readClients(path string, data []byte) (*clients, error) {
 	return all, nil
 }
 
-// withoutText leaves out what of the file a JSON error repeats.
+// withoutText returns the error without the parts of the file that a JSON error quotes.
 func withoutText(err error) error {
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return errors.New("it is no JSON")
@@ -183,19 +183,20 @@ func (all *clients) add(c *Client, tokens, certificates []string) error {
 	return nil
 }
 
-// knownBy is the client who is known so.
+// knownBy returns the client, with how it was identified.
 func (c *Client) knownBy(by string) *Client {
 	known := *c
 	known.By = by
 	return &known
 }
 
-// areValid looks again at certificates that were valid when the connection began, which may be months ago.
+// areValid reports whether certificates are still valid. They were when the connection began, which
+// may be months ago.
 func areValid(chain []*x509.Certificate, now time.Time) bool {
 	return !slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.Before(c.NotBefore) || now.After(c.NotAfter) })
 }
 
-// Client is for [Options.Client].
+// Client implements [Options.Client].
 func (a *Access) Client(r *http.Request) (*Client, error) {
 	all := a.file.Get()
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {

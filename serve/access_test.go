@@ -117,7 +117,8 @@ func TestRightsGoByPrefix(t *testing.T) {
 	call("op", wire.Renew, `{"name":"ci/a","owner":%q,"ttl_ms":1000}`, owner).want(t, 403, "denied")
 	call("op", wire.Evict, `{"name":"ci/a","owner":%q,"reason":"a\nb"}`, owner).want(t, 200, "")
 
-	// Another token, without a restart; then a file that cannot be read changes nothing.
+	// Another token works without a restart. After that, a file that cannot be read changes
+	// nothing.
 	accessFile(t, path, "second one")
 	eventually(t, "the file is read again", func() bool {
 		return s.as("second one", http.MethodGet, wire.Features, "").status == 200
@@ -126,14 +127,14 @@ func TestRightsGoByPrefix(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"clients":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1500 * time.Millisecond) // longer than it takes to read it again
+	time.Sleep(1500 * time.Millisecond) // longer than until the next reading
 	if a := s.as("second one", http.MethodGet, wire.Features, ""); a.status != 200 {
 		t.Errorf("after a slip in the file: %s", a.text)
 	}
 	checkAudit(t, log.String(), owner)
 }
 
-// checkAudit looks through the lines that TestRightsGoByPrefix has left.
+// checkAudit checks the lines that TestRightsGoByPrefix has left.
 func checkAudit(t *testing.T, text, owner string) {
 	t.Helper()
 	if strings.Contains(text, owner) {
@@ -179,7 +180,8 @@ func TestBadAccessFiles(t *testing.T) {
 	}
 }
 
-// A file that replaces another may have its time and its length: the tokens in it differ all the same.
+// A file may be replaced by another with the same time and length. It is reread, because its tokens
+// differ.
 func TestFileOfTheSameTimeIsReadAgain(t *testing.T) {
 	t.Parallel()
 	path, then := filepath.Join(t.TempDir(), "access"), time.Unix(1, 0)
@@ -200,7 +202,7 @@ func TestFileOfTheSameTimeIsReadAgain(t *testing.T) {
 	eventually(t, "the token is withdrawn", func() bool {
 		return s.as("first", http.MethodGet, wire.Features, "").status == 401
 	})
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil { // told to nobody
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil { // nobody is notified
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -208,7 +210,8 @@ func TestFileOfTheSameTimeIsReadAgain(t *testing.T) {
 	}
 }
 
-// Who is not known any more hears no more, although its stream began when it was.
+// A client that is no longer known gets no more events, although it was known when its stream
+// began.
 func TestStreamEndsWithItsRight(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access")
@@ -265,7 +268,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Clients that are known share no limit, though they come from one address; those that are not do.
+// Known clients share no limit, even from one address. Unknown clients of one address do.
 func TestLimitsAreOfAClient(t *testing.T) {
 	t.Parallel()
 	byToken := func(r *http.Request) (*serve.Client, error) {

@@ -20,13 +20,13 @@ type attempt struct {
 	call     wire.AcquireCall
 	received time.Time
 	came     boottime.Instant
-	chosen   bool   // the caller knows the owner, and may repeat the call
-	by       string // who reserves the name; "": it is no reservation
+	chosen   bool   // the caller chose the owner, and may repeat the call
+	by       string // who reserves the name; "": the call is no reservation
 	one      *claim
 	// elsewhere: another instance may have served an earlier call of the owner.
 	elsewhere bool
-	sent      time.Time // when the last Try was
-	answered  time.Time // and when it had its answer
+	sent      time.Time // when the last Try was sent
+	answered  time.Time // when it was answered
 	grant     driver.Grant
 	pace      waiting.Pace
 }
@@ -38,7 +38,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveAttempt makes the attempt that a call asks for.
+// serveAttempt serves one call to acquire.
 func (s *Server) serveAttempt(w http.ResponseWriter, r *http.Request, a *attempt) {
 	req, err := s.acquireRequest(a)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Server) serveAttempt(w http.ResponseWriter, r *http.Request, a *attempt
 	s.answerAttempt(w, r, a, a.run(r.Context(), req))
 }
 
-// acquireRequest checks a call to acquire, and chooses an owner where the caller has not.
+// acquireRequest checks a call to acquire. It chooses an owner if the caller has not.
 func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 	c := &a.call
 	if err := s.checkTTL(c.TTL); err != nil {
@@ -135,7 +135,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		return err
 	}
 	a.one.acquires = true
-	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // else its caller makes the first call of the owner
+	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // otherwise this is the owner's first call, and no other instance has served one
 	a.elsewhere = fresh && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
 		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
@@ -146,10 +146,10 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	defer cancel()
 	for err := error(nil); ; {
 		if ctx.Err() != nil {
-			return errGone // before it takes what it cannot be told of
+			return errGone // do not acquire what cannot be reported
 		}
 		if s.isTooOld(a.came, a.wait()) {
-			return cmp.Or(err, errTooOld) // who was refused before has waited
+			return cmp.Or(err, errTooOld) // a caller that was refused before has waited
 		}
 		if err = a.try(); err == nil {
 			return nil
@@ -160,7 +160,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	}
 }
 
-// renewClaim makes the driver's claim anew if the caller asks for something else.
+// renewClaim replaces the driver's claim if the caller asks for something else.
 func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 	was := one.req
 	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce) {
@@ -170,12 +170,12 @@ func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 	return s.use(one, req, wanted)
 }
 
-// wait is how long the call waits for other holders.
+// wait returns how long the call may wait for other holders.
 func (a *attempt) wait() time.Duration {
 	return min(wire.Duration(min(a.call.Wait, wire.Millis(maxTTL))), a.s.opts.MaxWait)
 }
 
-// waitContext ends when the call is not to wait any more.
+// waitContext returns a context that ends when the call must stop waiting.
 func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	s := a.s
 	ctx, end := context.WithTimeoutCause(ctx, time.Until(a.received.Add(a.wait())), errWaited)
@@ -194,8 +194,8 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// resume finds what the owner holds by a call that another instance has served: to a claim that
-// is new here, a Try may look like the first.
+// resume looks for a lease that the owner got by a call to another instance. It renews, because a
+// Try of a claim that is new here may look like the first.
 func (a *attempt) resume() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
@@ -207,8 +207,8 @@ func (a *attempt) resume() (err error) {
 	return err
 }
 
-// try makes one Try, which the end of the connection does not cut short: its outcome would be
-// unknown.
+// try makes one Try. If the connection ends, the Try goes on, because its outcome would be unknown
+// otherwise.
 func (a *attempt) try() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
@@ -231,13 +231,14 @@ func (a *attempt) try() (err error) {
 	return err
 }
 
-// granted notes a grant. One that may be by a call to another instance is in the mode of that call.
+// granted records a grant. If the lease may be from a call to another instance, granted checks that
+// the lease has the requested mode.
 func (a *attempt) granted(ctx context.Context) error {
 	one := a.one
 	one.recall.granted(a.grant.Fence)
 	if another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence; a.elsewhere || another {
 		if err := a.s.checkMode(ctx, one); err != nil {
-			one.acquires = false // its mode is not that of what it has
+			one.acquires = false // its mode is not the lease's
 			return err
 		}
 	}
@@ -254,7 +255,8 @@ func (a *attempt) granted(ctx context.Context) error {
 	return nil
 }
 
-// waited is for how long the claim waited for its grant, in milliseconds; nil: another instance may know.
+// waited returns how long the claim waited for its grant, in milliseconds. nil: only another
+// instance may know.
 func (a *attempt) waited() *int64 {
 	if a.elsewhere && a.one.queued.IsZero() {
 		return nil
@@ -265,13 +267,13 @@ func (a *attempt) waited() *int64 {
 	return sinceOf(a.one.queued, a.sent)
 }
 
-// alike reports whether a claim is in that mode, with that limit and weight.
+// alike reports whether req has that mode, limit and weight.
 func alike(req driver.Request, mode driver.Mode, limit, weight int) bool {
 	return req.Mode == mode && req.Limit == limit && mode.Uses(req.Weight) == mode.Uses(weight)
 }
 
 // checkMode asks the engine whether the claim's lease has the requested mode. A caller that
-// believes it is alone, while it shares, would act beside others.
+// believes it holds exclusively, while it shares, would not expect other holders.
 func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	state, err := s.inspect(ctx, one.key.name)
 	for _, h := range state.Holders {
@@ -282,10 +284,10 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 			return errOther
 		}
 	}
-	return err // none: what has ended meanwhile its deadline ends
+	return err // no holder: the lease has ended, and its deadline covers that
 }
 
-// whyEnded is what an attempt comes to whose last Try came to err.
+// whyEnded returns the error of an attempt whose last Try returned err.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
 	cause := context.Cause(patient)
 	switch {
@@ -297,10 +299,12 @@ func (a *attempt) whyEnded(patient context.Context, err error) error {
 	return errGone
 }
 
-// answerAttempt tells the caller what came of it. Whoever did not choose the owner cannot call
-// again before it knows it: a refusal then leaves no place, and a grant that cannot be delivered
-// is given back. One that has chosen it finds, by calling again, what it has; it cannot be given
-// back, for another instance may have told it to the caller already.
+// answerAttempt answers the caller. A caller that did not choose the owner cannot call again until
+// it knows the owner. So a refusal leaves no place in the queue, and a grant that cannot be
+// delivered is released.
+//
+// A caller that chose the owner can call again and find its lease. That lease must not be released,
+// because another instance may have reported it already.
 func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attempt, err error) {
 	busy, refused := errors.AsType[*driver.Busy](err)
 	switch {
@@ -330,13 +334,13 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 		now := *busy
 		now.Holder = busy.Holder.Later(time.Since(a.answered))
 		s.busy(w, &now, code, a.chosen && a.one.req.Queue)
-	case err == errSuperseded, err == errDraining, err == errGone: // nobody reads the last
+	case err == errSuperseded, err == errDraining, err == errGone: // after errGone, nobody reads the answer
 		if err == errSuperseded {
 			code = wire.CodeSuperseded
 		} else if err == errDraining {
 			code = wire.CodeDraining
 		}
-		s.busy(w, &driver.Busy{}, code, a.chosen && err == errDraining) // another call may give the place up
+		s.busy(w, &driver.Busy{}, code, a.chosen && err == errDraining) // after errSuperseded, the other call may give up the place
 	case errors.Is(err, driver.ErrNotYet):
 		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
 	default:
@@ -344,7 +348,7 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases what the claim has, or may have. Requires the turn.
+// giveUp releases whatever the claim has or may have. Requires the turn.
 func (s *Server) giveUp(one *claim) {
 	if one.driver == nil {
 		return

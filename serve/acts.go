@@ -8,13 +8,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// tell is for what this instance has done: now is what is held after it, nil if nothing is.
+// tell reports an event that this instance has caused. now is the lease that exists after it; nil:
+// none does.
 func (h *hub) tell(e told, now *holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := e.lease()
 	was := h.known[l]
-	again := now != nil && was != nil && was.Token == e.Token // another instance has granted it, and it is known
+	again := now != nil && was != nil && was.Token == e.Token // another instance granted it, and it is known
 	if was != nil && was.term != nil && now == nil {
 		was.term.over.Store(true)
 	}
@@ -30,7 +31,7 @@ func (h *hub) tell(e told, now *holding) {
 	} else {
 		delete(h.known, l)
 	}
-	if p := h.places[l]; p != nil && now != nil && e.waited == nil { // it waited elsewhere
+	if p := h.places[l]; p != nil && now != nil && e.waited == nil { // it waited at another instance
 		e.waited = sinceOf(p.since, now.since)
 	}
 	delete(h.places, l)
@@ -40,10 +41,10 @@ func (h *hub) tell(e told, now *holding) {
 	h.hear(e, false)
 }
 
-// idle reports whether there is nobody to notify.
+// idle reports whether there is neither a history nor a listener.
 func (h *hub) idle() bool { return h.s.history == nil && h.count() == 0 }
 
-// granted is for a claim that was granted a lease; waited is nil if it is not known for how long it waited, and by is who
+// granted reports a grant. waited is nil if it is unknown how long the claim waited. by is who
 // reserves the name.
 func (h *hub) granted(one *claim, waited *int64, by string) {
 	if h.idle() {
@@ -54,7 +55,7 @@ func (h *hub) granted(one *claim, waited *int64, by string) {
 	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term})
 }
 
-// renewed is for a claim whose lease another instance has granted, and this one renews from now on.
+// renewed records that this instance renews a lease that another one granted.
 func (h *hub) renewed(one *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +64,7 @@ func (h *hub) renewed(one *claim) {
 	}
 }
 
-// waits is for a claim that has taken a place in the queue.
+// waits reports that a claim has taken a place in the queue.
 func (h *hub) waits(one *claim) {
 	if h.s.history == nil {
 		return
@@ -73,7 +74,7 @@ func (h *hub) waits(one *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := e.lease()
-	if h.places[l] != nil { // it was seen before
+	if h.places[l] != nil { // a look has reported it
 		return
 	}
 	if h.looking {
@@ -83,8 +84,8 @@ func (h *hub) waits(one *claim) {
 	h.record(e)
 }
 
-// left is for a claim whose place in the queue was given up, or whose caller was sent away by somebody: its place is
-// over soon. Requires the turn.
+// left reports that a claim has given up its place in the queue, or that somebody has removed its
+// caller, so that its place ends soon. Requires the turn.
 func (h *hub) left(one *claim) {
 	away := h.s.claims.wasSentAway(one)
 	h.mu.Lock()
@@ -103,7 +104,7 @@ func (h *hub) left(one *claim) {
 	h.record(e)
 }
 
-// released is for a claim that has released a lease or a place in the queue. If this instance has
+// released reports that a claim has released a lease or a place in the queue. If this instance has
 // neither granted nor renewed the lease, it is reported as the last look saw it.
 func (h *hub) released(one *claim) {
 	if h.idle() {
@@ -115,7 +116,7 @@ func (h *hub) released(one *claim) {
 	switch {
 	case was != nil && since.IsZero():
 		e.Event, e.note, since = was.Event, was.note, was.since
-	case was != nil: // which knows better since when
+	case was != nil: // it knows the start of the lease better
 		since = was.since
 	case !since.IsZero():
 	case !one.queued.IsZero() || place != nil:
@@ -137,7 +138,7 @@ func (h *hub) released(one *claim) {
 	h.tell(e, nil)
 }
 
-// lost is for a claim whose call found its lease over.
+// lost reports that a call found its claim's lease over.
 func (h *hub) lost(one *claim, why error, ranOut bool) {
 	t := one.lease.term
 	if t == nil || !t.over.CompareAndSwap(false, true) {
@@ -163,12 +164,12 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	h.s.observeLoss(e)
 }
 
-// reset is for a name that was kept for nobody.
+// reset reports the end of a hold without an owner.
 func (h *hub) reset(name, by string) {
 	h.record(told{kind: wire.WasReset, Event: wire.Event{Name: name}, more: more{by: by}})
 }
 
-// evict begins an eviction, of whose outcome the caller tells before it calls done.
+// evict begins an eviction. The caller reports its outcome, and then calls done.
 func (h *hub) evict(name string) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -197,7 +198,7 @@ func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 	h.s.observeEviction(e)
 }
 
-// event is of the lease that the claim has.
+// event returns an event about the claim's lease.
 func (one *claim) event(kind string) told {
 	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note})
 	e.kind = kind

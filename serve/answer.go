@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// noted is what the log is to have of an answer.
+// noted records in the visit what the logs keep of an answer.
 func (v *visit) noted(answer any) {
 	switch a := answer.(type) {
 	case wire.Grant:
@@ -25,12 +25,12 @@ func (v *visit) noted(answer any) {
 	}
 }
 
-// answer writes v. It reports whether the connection took it.
+// answer writes v. It reports whether the connection accepted it.
 func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 	w.(*visit).noted(v)
 	w.(*visit).status = status
 	body, err := json.Marshal(v)
-	if err != nil { // of nothing that this package answers
+	if err != nil { // impossible for the answers of this package
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return false
 	}
@@ -41,7 +41,7 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body))) // else its end is a chunk by itself
+	h.Set("Content-Length", strconv.Itoa(len(body))) // without it, the end of the answer is a chunk of its own
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if s.draining.Err() != nil {
@@ -51,18 +51,18 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) bool {
 	return deliver(w, body)
 }
 
-// leastZipped is from which length on an answer is worth compressing: below, it fits into a packet.
+// leastZipped is the length from which an answer is compressed. Shorter ones fit into a packet.
 const leastZipped = 1400
 
 func zipped(body []byte) []byte {
 	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // a level that there is
-	_, _ = z.Write(body)                            // into memory, as is what Close writes
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
+	_, _ = z.Write(body)                            // neither this nor Close can fail: they write into memory
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// takesGzip reports whether a client takes an answer in gzip, by its Accept-Encoding.
+// takesGzip reports whether a client's Accept-Encoding accepts gzip.
 func takesGzip(r *http.Request) bool {
 	takes := false
 	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
@@ -80,14 +80,14 @@ func takesGzip(r *http.Request) bool {
 	return takes
 }
 
-// piece is how much of an answer a client is to read within writeWithin.
+// piece is how much of an answer a client must read within writeWithin.
 const piece = 64 << 10
 
-// deliver writes a body and reports whether the connection took it. A client that does not read ends its connection:
-// the answer, and the turn of a claim, would be kept for it.
+// deliver writes a body and reports whether the connection accepted it. It ends the connection of a
+// client that does not read, because the answer and the claim's turn would be kept for it.
 func deliver(w http.ResponseWriter, body []byte) bool {
 	ctl := http.NewResponseController(w)
-	defer func() { _ = ctl.SetWriteDeadline(time.Time{}) }() // a connection without deadlines has none
+	defer func() { _ = ctl.SetWriteDeadline(time.Time{}) }() // it fails on a connection without deadlines, which had none
 	for part := range slices.Chunk(body, piece) {
 		_ = ctl.SetWriteDeadline(time.Now().Add(writeWithin))
 		if _, err := w.Write(part); err != nil {
@@ -102,7 +102,7 @@ func (s *Server) done(w http.ResponseWriter) {
 	s.answer(w, http.StatusOK, wire.Answer{Outcome: wire.Done})
 }
 
-// refuse answers a call that cannot be served so. It has changed nothing, unless code is
+// refuse answers a call that the service cannot serve. The call has changed nothing, unless code is
 // wire.CodeReadOnly or wire.CodeFull.
 func (s *Server) refuse(w http.ResponseWriter, status int, code string, err error) {
 	s.answer(w, status, wire.Answer{Outcome: wire.Refused, Code: code, Error: err.Error()})
@@ -116,8 +116,8 @@ func (s *Server) lost(w http.ResponseWriter, code string, err error) {
 	s.answer(w, http.StatusGone, wire.Answer{Outcome: wire.Lost, Code: code, Error: err.Error()})
 }
 
-// failed answers a call to the engine that failed with err, which is neither nil nor a
-// *driver.Busy. ErrNotYet is a no only to an attempt: a renewal must be repeated.
+// failed answers a call whose call to the engine failed with err, which is neither nil nor a
+// *driver.Busy. Only an attempt may treat ErrNotYet as a refusal: a renewal must be repeated.
 func (s *Server) failed(w http.ResponseWriter, err error) {
 	for _, f := range []struct {
 		err    error
@@ -135,7 +135,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 			continue
 		}
 		if f.status == http.StatusServiceUnavailable {
-			s.grants.changed() // whoever asks whether the instance is ready is to hear of it
+			s.grants.changed() // so that the next readiness check asks the store
 			w.Header().Set("Retry-After", "1")
 		}
 		s.refuse(w, f.status, f.code, err)
@@ -151,7 +151,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 	}
 }
 
-// unknown answers a call that may have been served: its caller repeats it.
+// unknown answers a call that may have been served. The caller must repeat it.
 func (s *Server) unknown(w http.ResponseWriter, err error) {
 	if err != errGone {
 		v := w.(*visit)
@@ -161,7 +161,7 @@ func (s *Server) unknown(w http.ResponseWriter, err error) {
 	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Unknown, Code: wire.CodeUnknown, Error: err.Error()})
 }
 
-// busy answers a refusal. queued: the place is kept for seconds.
+// busy answers a refusal. queued means that the place is kept for some seconds.
 func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, code string, queued bool) {
 	a := wire.Answer{Outcome: wire.Busy, Code: code, Error: "somebody else holds it", Queued: queued, Wakes: b.Wake != nil, Retry: wire.Ceil(b.Retry)}
 	if v := w.(*visit); b.Holder != (driver.Holder{}) && v.client.May(View, v.Name) {
@@ -171,8 +171,8 @@ func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, code string, queued
 	s.answer(w, http.StatusConflict, a)
 }
 
-// grantOf is a grant whose call to the engine was sent at sent, of a call that was received
-// at received.
+// grantOf returns the answer for a grant. The service received the call at received, and sent its
+// own to the engine at sent.
 func grantOf(c wire.Claim, g driver.Grant, received, sent time.Time) wire.Grant {
 	return wire.Grant{
 		Outcome: wire.Granted, Name: c.Name, Owner: c.Owner, Token: token(g.Fence), TTL: wire.Millis(g.TTL),
@@ -180,7 +180,7 @@ func grantOf(c wire.Claim, g driver.Grant, received, sent time.Time) wire.Grant 
 	}
 }
 
-// token is a string, because many languages have no whole numbers above 2^53.
+// token returns a token as a string, because many languages have no integers above 2^53.
 func token(fence uint64) string { return strconv.FormatUint(fence, 10) }
 
 func modeName(m driver.Mode) string {

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A bubble is a service without a network, for testing/synctest: what takes minutes takes no time.
+// A bubble is a service without a network, for testing/synctest, where minutes take no time.
 type bubble struct {
 	t *testing.T
 	*serve.Server
@@ -69,7 +69,7 @@ func (b bubble) history(query string) wire.Entries {
 	return told[wire.Entries](b, wire.History+"?"+query)
 }
 
-// wantHistory waits for looks first.
+// wantHistory first waits for looks.
 func (b bubble) wantHistory(query, want string) wire.Entries {
 	b.t.Helper()
 	time.Sleep(lookedBy)

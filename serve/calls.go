@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// with makes one call on the claim that c names, in its turn, and answers what it comes to;
-// who calls with nil on success has answered itself.
+// with makes one call on the claim that c names, in its turn, and answers an error. If call returns
+// nil, it must have answered itself.
 func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl int64, call func(ctx context.Context, one *claim) error) {
 	req, err := s.requestOf(c, ttl)
 	if err == nil && c.Owner == "" {
@@ -44,7 +44,8 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 	}
 }
 
-// enter finds what c calls and has its turn, if no later call of its caller came meanwhile. Otherwise it answers.
+// enter finds the claim that c names and takes its turn, unless a later call of its caller has come
+// meanwhile. If it fails, it has answered.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, acquires bool) (one *claim, give func(), ok bool) {
 	now := order{c.Caller, c.Call, c.Answered}
 	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
@@ -68,7 +69,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		s.tooOld(w)
 		return nil, nil, false
 	}
-	if s.claims.hasSkipped(one) && s.features.Resumes { // what it was, and in what mode, may be what it had then
+	if s.claims.hasSkipped(one) && s.features.Resumes { // what this instance knows of the claim, such as its mode, may be outdated
 		s.forget(one)
 		one.driver, one.acquires = nil, false
 	}
@@ -114,7 +115,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// ended notes that a call found the claim's lease over, if it did.
+// ended records that the claim's lease is over, if err says so.
 func (s *Server) ended(one *claim, err error) {
 	if !errors.Is(err, driver.ErrLost) {
 		return
@@ -124,7 +125,7 @@ func (s *Server) ended(one *claim, err error) {
 		if !errors.Is(err, driver.ErrEvicted) {
 			s.findCause(one)
 		}
-		if s.claims.evictedHere(one.key) == nil { // else it is in the history
+		if s.claims.evictedHere(one.key) == nil { // otherwise the history has the eviction already
 			s.hub.lost(one, s.why(one, err), ranOut)
 		}
 		s.hub.soonIfHeard()
@@ -156,7 +157,8 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// giveBack releases, or lets linger what is to be held for longer. Where an acquire may come late, the owner is kept out.
+// giveBack releases the lease, or leaves it to linger if it must be held for longer. If an acquire
+// of the owner may arrive late, the owner is barred.
 func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) error {
 	var how driver.End
 	if s.features.Bars && s.claims.mayBeLate(one) {
@@ -173,8 +175,8 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	return one.driver.Release(ctx, how)
 }
 
-// lingering is how much longer nobody else is to be granted. An instance that has not granted
-// the lease asks the engine since when it is held.
+// lingering returns how much longer nobody else may be granted the lock. If this instance has not
+// granted the lease, it asks the engine when the lease began.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
 	linger := wire.Duration(c.Linger)
 	if one.lease.atLeast > 0 {
@@ -187,7 +189,8 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 	return max(linger, wire.Duration(c.AtLeast)-held), err
 }
 
-// heldFor asks the engine since when the claim holds; 0: it does not tell.
+// heldFor asks the engine how long the claim has held. 0: it does not hold, or the engine does not
+// tell.
 func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error) {
 	state, err := s.inspect(ctx, one.key.name)
 	i := slices.IndexFunc(state.Holders, one.isOf)
@@ -197,7 +200,7 @@ func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error)
 	return state.Holders[i].Held, nil
 }
 
-// anyTTL is for a claim that is not to be granted.
+// anyTTL returns a valid TTL for a claim that is not meant to be granted.
 func (s *Server) anyTTL() int64 {
 	f := s.driver.Features()
 	if f.SessionTTL > 0 {
@@ -236,7 +239,7 @@ func (s *Server) note(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// detailed is a text beside the details that the claim's lease has. Without details it is a note by itself.
+// detailed adds the details of the claim's current note to text. Without details it returns text.
 func (s *Server) detailed(ctx context.Context, one *claim, text string) (string, error) {
 	if _, told := wire.Said(text); told != nil || s.operator == nil {
 		return text, nil
@@ -288,7 +291,7 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 	s.done(w)
 }
 
-// evictNow ends the lease of the owner that c names, whole or by its handle. by is who wants it.
+// evictNow ends the lease of the owner that c names, in full or by its handle. by is who evicts.
 func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (driver.Holder, error) {
 	if s.operator == nil {
 		return driver.Holder{}, fmt.Errorf("%w: evictions", driver.ErrUnsupported)
@@ -306,8 +309,8 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (dr
 	return holder, nil
 }
 
-// holderCalled is the holder of name with that owner or handle; one that is not there has
-// nothing but the owner.
+// holderCalled returns the holder of name with that owner or handle. If there is none, it returns a
+// Holder with nothing but the owner.
 func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.Holder, error) {
 	if owner == "" {
 		return driver.Holder{}, nil

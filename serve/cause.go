@@ -9,13 +9,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// causeWithin is how long the engine's word of an eviction may come after the answer to a call
-// that found the lease gone: both come by connections of their own.
+// causeWithin is how long after an answer the engine's reason for the eviction may arrive. The two
+// come over different connections.
 const causeWithin = 200 * time.Millisecond
 
-// hears returns a claim's Request.Lost. It ends nothing, because the caller chose the owner, and
-// may have used it for a claim on another name. It only gives the reason once the engine reports
-// that the lease is over.
+// hears returns a claim's Request.Lost. It only passes on the reason that the engine reports. It
+// does not end the claim, because the caller chose the owner and may have used it for a claim on
+// another name.
 func (s *Server) hears(k key, cause chan<- error) func(error) {
 	return func(why error) {
 		if reason, ok := evictedFor(why); ok {
@@ -23,12 +23,12 @@ func (s *Server) hears(k key, cause chan<- error) func(error) {
 		}
 		select {
 		case cause <- why:
-		default: // it was told before
+		default: // a reason was reported before
 		}
 	}
 }
 
-// evictedFor is the reason of an eviction.
+// evictedFor returns the reason of an eviction.
 func evictedFor(why error) (reason string, ok bool) {
 	if !errors.Is(why, driver.ErrEvicted) {
 		return "", false
@@ -37,8 +37,8 @@ func evictedFor(why error) (reason string, ok bool) {
 	return reason, true
 }
 
-// findCause is for a lease that was found to have ended. One whose TTL is over needs no cause.
-// Requires the turn.
+// findCause waits for the reason why a lease was found to have ended. If the TTL is over, no reason
+// is needed. Requires the turn.
 func (s *Server) findCause(one *claim) {
 	within := causeWithin
 	if s.claims.outlasted(one, time.Now()) {
@@ -55,7 +55,7 @@ func (s *Server) findCause(one *claim) {
 	}
 }
 
-// begins is for a grant: earlier reports are not about it. Requires the turn.
+// begins discards earlier reports when a new lease begins. Requires the turn.
 func (one *claim) begins() {
 	one.evicted = nil
 	select {
@@ -64,7 +64,7 @@ func (one *claim) begins() {
 	}
 }
 
-// why says more of an error that says only that the lease is over. Requires the turn.
+// why adds the reason to an error that says only that the lease is over. Requires the turn.
 func (s *Server) why(one *claim, err error) error {
 	if !errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrEvicted) {
 		return err
@@ -72,7 +72,7 @@ func (s *Server) why(one *claim, err error) error {
 	return cmp.Or(one.evicted, s.claims.evictedHere(one.key), err)
 }
 
-// evicts notes an eviction by this instance.
+// evicts records an eviction by this instance.
 func (c *claims) evicts(k key, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *claims) evicts(k key, reason string) {
 	}
 }
 
-// evictedHere is why this instance has evicted; nil: it has not.
+// evictedHere returns why this instance has evicted the lease; nil: it has not.
 func (c *claims) evictedHere(k key) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

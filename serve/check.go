@@ -11,7 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// check tells what the driver finds of its engine. It names servers, so that it is for who may see all.
+// check answers with the driver's findings about its engine. They name servers, so the caller must
+// have the right to view all names.
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	if !s.may(w, View, "") {
 		return
@@ -31,7 +32,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, all)
 }
 
-// rehearse goes through the life of a lock, on a name that nobody else knows.
+// rehearse acquires, renews and releases a lock on a name that nobody else knows.
 func (s *Server) rehearse(w http.ResponseWriter, r *http.Request) {
 	if !s.read(w, r, &struct{}{}) || !s.may(w, Lock, rehearsal.Prefix) {
 		return
@@ -49,7 +50,7 @@ func (s *Server) rehearse(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
 	case errors.Is(err, driver.ErrReadOnly), errors.Is(err, driver.ErrFull):
 		s.failed(w, err)
-	default: // also where the engine refuses, which is no lack of a rehearsal
+	default: // also if the engine refuses: then it has rehearsed
 		s.unknown(w, err)
 	}
 }

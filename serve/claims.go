@@ -13,14 +13,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A key is what a claim is called by.
+// A key identifies a claim.
 type key struct{ name, owner string }
 
-// An order tells late calls of one caller from others.
+// An order is the position of a call among its caller's calls. It distinguishes late calls from new
+// ones.
 type order struct {
 	caller string
 	number int64 // 0: none
-	// answered: up to this number, no acquire is without an answer.
+	// answered: each acquire with a number up to this one has been answered.
 	answered int64
 }
 
@@ -34,26 +35,27 @@ func (o order) skips(last order) bool {
 	return o.number > 0 && last.number > 0 && (o.caller != last.caller || o.number > last.number+1)
 }
 
-// A claim is what this instance knows of one: the driver's claim, which keeps its calls in
-// order. It may be forgotten at any time between calls, but for an engine that ties leases to
-// a session; another instance, or this one, then makes another.
+// A claim is what this instance knows about one claim of a client. It wraps the driver's claim,
+// which keeps the calls in order. Between calls it may be forgotten at any time, and this or
+// another instance creates it again. The exception is an engine that ties leases to a session.
 type claim struct {
 	key     key
-	calling onecall.Gate  // whoever has begun has the turn
-	driver  *watchedClaim // guarded by calling, as is what follows
+	calling onecall.Gate  // the caller that has begun has the turn
+	driver  *watchedClaim // guarded by calling, like the fields up to recall
 	req     driver.Request
 	lease   lastGrant
-	// acquires: its req is from a call to acquire, which stated the mode.
+	// acquires: req is from a call to acquire, so its mode was requested.
 	acquires bool
-	cause    chan error // brings why its lease has ended, if the engine tells; nil: the driver's claim is not made
-	evicted  error      // what came of it
+	cause    chan error // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
+	evicted  error      // the reason that cause has received
 	queued   time.Time  // when it took its place in the queue; zero: it has none
-	recall   *recall    // tells its holder that others wait; nil: nobody has asked
+	recall   *recall    // notifies the holder that others wait; nil: it has not asked for that
 
 	calls // guarded by claims.mu
 }
 
-// A lastGrant is the lease of a claim that is held, or the last one of a claim that is queued since; the zero value: none.
+// A lastGrant is the lease of a claim that is held. For a queued claim it is the last lease before.
+// The zero value means that there is none.
 type lastGrant struct {
 	since   time.Time
 	atLeast time.Duration
@@ -61,50 +63,54 @@ type lastGrant struct {
 	term    *term
 }
 
-// calls is what is known of those that were made on a claim, and of whether there will be more.
+// calls records the calls on a claim, and whether more may follow.
 type calls struct {
-	users   int             // those that wait for the turn or have it
+	users   int             // calls that wait for the turn or have it
 	phase   phase           // changed by on
 	until   time.Time       // when the claim may be forgotten, if it is kept
-	last    order           // of the last one that had a number
-	skipped bool            // others may have served some since the driver's claim was used
-	sure    int64           // up to this number of last, no acquire may be under way at another instance
-	chosen  bool            // the caller has chosen the owner, and may call again
-	waiting func(why error) // ends the one that waits for other holders; nil: none does
-	away    sentAway        // who has removed it from the queue
+	last    order           // of the last numbered call
+	skipped bool            // other instances may have served calls since the driver's claim was last used
+	sure    int64           // no acquire numbered up to this one may be in flight at another instance
+	chosen  bool            // the caller chose the owner, and may call again
+	waiting func(why error) // ends the call that waits for other holders; nil: none does
+	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
 }
 
-// sentAway is who has removed a waiter, and why; zero: nobody has.
+// sentAway is who has removed a waiter from the queue, and why. The zero value: nobody has.
 type sentAway struct{ by, reason string }
 
-// isOf reports whether h is the claim's. Another service shows handles in place of owners.
+// isOf reports whether h holds by this claim. If the engine is another service, it shows handles
+// instead of owners.
 func (one *claim) isOf(h driver.Holder) bool {
 	return h.Owner.Reveal() == one.key.owner || h.Owner.Reveal() == wire.Handle(one.key.owner)
 }
 
-// claims are those that are in use, and those that may be soon.
+// claims are the claims of this instance: those with calls, and those that are kept for later
+// calls.
 type claims struct {
 	mu  sync.Mutex
 	all map[key]*claim // guarded by mu
-	// ends are owners that were used up lately, with the numbers of their last calls, in two
-	// generations, of which the older is forgotten.
+	// ends are owners that were used up recently, with the orders of their last calls. There are
+	// two generations, of which the older is forgotten next.
 	ends, former map[key]order // guarded by mu
 	turned       time.Time     // guarded by mu; when ends became former
-	// evicted are leases that were evicted by this instance lately, and why, in two generations as well.
+	// evicted are leases that this instance has evicted recently, and why, in two generations as
+	// well.
 	evicted, evictedBefore map[key]error // guarded by mu
-	// removed are waiters that this instance has sent away lately, and why, as evicted.
+	// removed are waiters that this instance has removed recently, and why, in two generations as
+	// well.
 	removed, removedBefore map[key]error // guarded by mu
 }
 
 const (
-	// sweepEvery is how often claims are looked through for those that are over.
+	// sweepEvery is how often claims that are over are forgotten.
 	sweepEvery = time.Second
-	// keepPlace is how long a claim is kept that waits: above what a place outlives its last
-	// attempt on any engine.
+	// keepPlace is how long a waiting claim is kept after its last attempt. No engine keeps a place
+	// for so long.
 	keepPlace = 15 * time.Second
-	// keepEnds and mostEnds bound what is remembered of owners that are used up: a call that
-	// comes late by less than the first is refused.
+	// keepEnds and mostEnds limit how long, and how many, used-up owners are remembered. A call
+	// that is late by less than keepEnds is refused.
 	keepEnds, mostEnds = 30 * time.Second, 1 << 14
 )
 
@@ -119,9 +125,10 @@ var (
 	errStuck = errors.New("an earlier call of this owner has no answer yet")
 )
 
-// enter returns the claim that k calls, for a call of that order. A call that waits for other
-// holders makes room for it. An owner whose claim has ended acquires again only if its caller
-// counts its calls, so that a late call can be distinguished from a new one. leave must follow.
+// enter returns the claim of k for a call of the given order. It ends a call of the claim that
+// waits for other holders. If the owner's claim has ended, the owner may acquire again only if its
+// caller numbers its calls. Otherwise a late call could not be distinguished from a new one. leave
+// must follow.
 func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,9 +159,9 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	return one, nil
 }
 
-// account notes which calls before this one cannot be under way elsewhere: those that had answers, and those that came
-// here. A caller that does not begin with an acquire has the claim of another, of whose calls nothing is known. Requires
-// claims.mu.
+// account updates sure when a call enters. Earlier calls cannot be in flight elsewhere if they were
+// answered or came to this instance. If a caller's first call is not an acquire, it continues
+// another caller's claim, whose calls are unknown. Requires claims.mu.
 func (one *claim) account(last, now order, acquires bool) {
 	if now.number == 0 {
 		return
@@ -162,21 +169,21 @@ func (one *claim) account(last, now order, acquires bool) {
 	if last.number == 0 || last.caller != now.caller {
 		one.sure = 0
 	} else {
-		one.sure = max(one.sure, last.answered) // of the owner's former claim
+		one.sure = max(one.sure, last.answered) // from the owner's previous claim
 	}
 	if one.sure = max(one.sure, now.answered); one.sure >= now.number-1 && (acquires || now.number > 1) {
 		one.sure = now.number
 	}
 }
 
-// mayBeLate reports whether an acquire of the owner may be under way at another instance, and be served late there.
+// mayBeLate reports whether another instance may still serve an acquire of the owner.
 func (c *claims) mayBeLate(one *claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return one.sure < one.last.number
 }
 
-// usedUp tells the last call of an owner whose claim has ended. Requires mu.
+// usedUp returns the order of an owner's last call, if its claim has ended. Requires mu.
 func (c *claims) usedUp(k key) (last order, used bool) {
 	if last, used = c.ends[k]; !used {
 		last, used = c.former[k]
@@ -184,8 +191,8 @@ func (c *claims) usedUp(k key) (last order, used bool) {
 	return last, used
 }
 
-// leave is for who has entered and does not have the turn. A claim that has ended goes with
-// the last who leaves it, and its owner is remembered if others may call again.
+// leave ends what enter has begun, once the caller has given up the turn. The last caller to leave
+// a claim that has ended removes it. If calls of its owner may follow, the owner is remembered.
 func (c *claims) leave(one *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,14 +208,14 @@ func (c *claims) leave(one *claim) {
 	}
 }
 
-// on is for what has happened to a claim.
+// on records an event of a claim.
 func (c *claims) on(one *claim, e event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.on(e)
 }
 
-// lasts is for what has given a claim a lease or a place, which ends by then unless it is renewed.
+// lasts records that a claim has a lease or a place, which ends at until unless it is renewed.
 func (c *claims) lasts(one *claim, e event, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,14 +223,15 @@ func (c *claims) lasts(one *claim, e event, until time.Time) {
 	one.until = until
 }
 
-// outlasted reports whether what the claim had is over in any case.
+// outlasted reports whether the claim's lease or place is over in any case.
 func (c *claims) outlasted(one *claim, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return now.After(one.until)
 }
 
-// hasSkipped reports, once, whether other instances may have served calls since it was asked last.
+// hasSkipped reports whether other instances may have served calls on the claim since the last call
+// of hasSkipped.
 func (c *claims) hasSkipped(one *claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,14 +240,14 @@ func (c *claims) hasSkipped(one *claim) bool {
 	return skipped
 }
 
-// isLate reports whether a later call of its caller has come since a call of that order has entered.
+// isLate reports whether a later call of its caller has entered since the call with this order.
 func (c *claims) isLate(one *claim, now order) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
-// inUse reports whether a call on a claim is under way.
+// inUse reports whether a call on a claim is in progress.
 func (c *claims) inUse(k key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +255,7 @@ func (c *claims) inUse(k key) bool {
 	return one != nil && one.users > 0
 }
 
-// has reports whether there is a claim, in use or kept.
+// has reports whether a claim exists, with calls or kept for later ones.
 func (c *claims) has(k key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +268,7 @@ func (c *claims) count() int {
 	return len(c.all)
 }
 
-// turnOver begins another generation of ends. Requires mu.
+// turnOver starts the next generation of what is remembered. Requires mu.
 func (c *claims) turnOver(now time.Time) {
 	c.former, c.ends, c.turned = c.ends, make(map[key]order), now
 	c.evictedBefore, c.evicted = c.evicted, make(map[key]error)
@@ -287,7 +295,7 @@ func (c *claims) sweep(ctx context.Context, forget func(*claim)) {
 	}
 }
 
-// over are those that may be forgotten.
+// over returns the claims that may be forgotten.
 func (c *claims) over(now time.Time) (all []*claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -302,11 +310,11 @@ func (c *claims) over(now time.Time) (all []*claim) {
 	return all
 }
 
-// isOver requires claims.mu.
+// isOver reports whether the claim may be forgotten. Requires claims.mu.
 func (one *claim) isOver(now time.Time) bool { return one.users == 0 && now.After(one.until) }
 
-// close takes the turn of a claim that is over still. Calls that come now wait: what they were
-// granted would be given up with what was there before. drop follows.
+// close takes the turn of a claim, if it is still over. New calls then wait: whatever they acquired
+// would be given up with the old lease. drop must follow.
 func (c *claims) close(one *claim, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,13 +322,13 @@ func (c *claims) close(one *claim, now time.Time) bool {
 		return false
 	}
 	one.users++
-	return one.calling.TryBegin() // nobody has the turn
+	return one.calling.TryBegin() // it succeeds, because there was no user
 }
 
-// drop forgets a claim, but for calls that have come meanwhile, which begin anew.
+// drop forgets a claim. Calls that have come meanwhile start from the beginning.
 func (c *claims) drop(one *claim) {
 	one.driver, one.acquires, one.evicted, one.queued = nil, false, nil, time.Time{}
-	defer one.calling.End() // at last: what a call is granted then is not to be forgotten here
+	defer one.calling.End() // last, so that no grant to a later call is forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.on(onForget)
@@ -329,9 +337,10 @@ func (c *claims) drop(one *claim) {
 	}
 }
 
-// forget is for a claim that nobody has called for its TTL. Where the engine ties it to this
-// instance's session, nobody else can have it, and it is given up: the session would keep it.
-// Elsewhere another instance may have renewed it, and only the driver here lets go of it.
+// forget ends the driver's claim once nobody has called for its TTL. If the engine ties leases to
+// this instance's session, nobody else can use the lease; it is released, because the session would
+// keep it. On other engines another instance may have renewed it, so it stays, and only this driver
+// forgets it.
 func (s *Server) forget(one *claim) {
 	if one.driver == nil {
 		return
@@ -342,10 +351,10 @@ func (s *Server) forget(one *claim) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	_ = one.driver.Release(ctx, driver.End{}) // should it fail, it ends with the session
+	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with the session
 }
 
-// take waits for the turn, within bounds.
+// take waits for the turn, for at most callBound.
 func take(ctx context.Context, one *claim) error {
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
@@ -359,7 +368,8 @@ func take(ctx context.Context, one *claim) error {
 	return errStuck
 }
 
-// use makes the driver's claim unless there is one. wanted: its holder asks to hear that others wait. Requires the turn.
+// use creates the driver's claim if there is none. wanted means that the holder asks for notices of
+// waiters. Requires the turn.
 func (s *Server) use(one *claim, req driver.Request, wanted bool) (err error) {
 	if one.driver == nil {
 		one.cause = make(chan error, 1)
@@ -374,9 +384,9 @@ func (s *Server) use(one *claim, req driver.Request, wanted bool) (err error) {
 	return err
 }
 
-// newOwner is 160 random bits.
+// newOwner returns 160 random bits in base32.
 func newOwner() string {
 	var random [20]byte
-	rand.Read(random[:]) // never fails: it ends the program instead
+	rand.Read(random[:]) // never fails: it would end the program instead
 	return base32.StdEncoding.EncodeToString(random[:])
 }

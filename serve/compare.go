@@ -11,8 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// look asks the engine and tells what has changed. An answer that is not whole tells nothing. It
-// returns what it saw, how long the engine took to list that, and whether the answer was whole.
+// look lists the engine's leases and reports what has changed. It reports nothing from an
+// incomplete answer. It returns what it saw, how long the engine took, and whether the answer was
+// complete.
 func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, whole bool) {
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
@@ -38,18 +39,19 @@ func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, who
 	return s, took, true
 }
 
-// seen is what a look has seen.
+// seen is the result of a look.
 type seen struct {
-	began  time.Time // before all
-	asked  time.Time // before what is added
-	at     time.Time // and after
+	began  time.Time // before the first call to the engine
+	asked  time.Time // before the call whose answer add adds
+	at     time.Time // after it
 	held   map[lease]*holding
 	places map[lease]*waitedAt
-	ousted map[lease]driver.Eviction // of which the engine tells
-	sight  *sight                    // of all names; nil: it was not about them, or not whole
+	ousted map[lease]driver.Eviction // evictions that the engine reports
+	sight  *sight                    // of all names; nil: the look did not cover them, or was incomplete
 }
 
-// list asks for all leases of names that begin with prefix. fit: there are no more than the hub follows.
+// list returns all leases of names that begin with prefix. fit means that the names are no more
+// than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
 	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: make(map[lease]driver.Eviction)}
 	sees := &sight{}
@@ -76,7 +78,8 @@ func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bo
 	}
 }
 
-// narrows forgets what is held of names that nobody listens to: there are too many to compare.
+// narrows forgets leases of names that nobody listens to, because there are too many names to
+// compare.
 func (h *hub) narrows(g gaze) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +88,7 @@ func (h *hub) narrows(g gaze) {
 		return
 	}
 	if strings.HasPrefix(h.prefix, g.narrow) {
-		return // that is all it is about
+		return // it covers only names that are listened to
 	}
 	for l := range h.known {
 		if !strings.HasPrefix(l.name, g.narrow) {
@@ -100,12 +103,13 @@ func (h *hub) narrows(g gaze) {
 	h.prefix = g.narrow
 }
 
-// mostAsked is how many leases that ended a look asks about for the history alone, to know whether they were evicted. Of
-// others it says that it did not see why they ended.
+// mostAsked is how many leases that have ended one look asks about for the history alone, to find
+// evictions. For the others the history does not say why they ended.
 const mostAsked = 20
 
-// askAgain asks about each lease that is not seen any more and that somebody listens to, because a holder whose end is
-// reported stops. If there are too many, the next look asks about the rest. It asks about a few others.
+// askAgain asks about each lease that has disappeared and that somebody listens to, because a
+// holder whose end is reported stops. If there are too many, the next look asks about the rest. It
+// also asks about a few leases that nobody listens to, for the history.
 func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 	began, others := time.Now(), 0
 	again := func(l lease) {
@@ -132,19 +136,19 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 	}
 }
 
-// validPrefix cuts what is left of a character at the end of a common prefix.
+// validPrefix removes an incomplete character from the end of a common prefix.
 func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
-// add adds what a resource has, to the sight as well.
+// add adds the leases and places of a resource, to the sight as well.
 func (s *seen) add(state driver.State, sees *sight) {
 	sees.limitOf(state)
 	for _, e := range state.Evicted {
 		s.ousted[lease{state.Resource, wire.Handle(e.Owner.Reveal())}] = e
 	}
-	alone := false // somebody who comes before is, or wants to be
+	alone := false // an earlier holder or waiter is exclusive
 	for _, h := range state.Holders {
 		alone = alone || h.Mode == driver.Exclusive
-		if h.Owner.Reveal() != "" { // else it lingers, and its end was told
+		if h.Owner.Reveal() != "" { // otherwise it lingers, and its end was reported
 			e := eventOf(state.Resource, h)
 			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
 			one.end = end{h.Left, s.asked, s.at}
@@ -162,7 +166,7 @@ func (s *seen) add(state driver.State, sees *sight) {
 	}
 }
 
-// notIn are the leases of names with prefix that were known and are not seen.
+// notIn returns the known leases of names with prefix that are not in held.
 func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,14 +189,14 @@ func (h *hub) compare(s seen, prefix string) {
 	if h.known == nil {
 		h.known = make(map[lease]*holding)
 	}
-	keeps := h.recorded() && h.compared && before == "" // what is known of other names
+	keeps := h.recorded() && h.compared && before == "" // what is known of names outside prefix stays
 	var gone []lease
 	var pace breath
 	for l := range h.known {
 		pace.let(&h.mu)
 		switch _, ok := s.held[l]; {
 		case !strings.HasPrefix(l.name, prefix):
-			if !keeps { // nobody listens any more
+			if !keeps { // nobody listens to it any more
 				h.lose(l)
 			}
 		case !ok && !h.touched[l.name]:
@@ -221,7 +225,7 @@ func (h *hub) compare(s seen, prefix string) {
 			if was.since.IsZero() {
 				was.since = one.since
 			}
-		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // its call tells of it, and knows more
+		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // the call in progress reports it, and knows more
 		default:
 			if s.sight != nil {
 				s.sight.rows[one.row].knows(one.length())
@@ -240,7 +244,8 @@ func (h *hub) compare(s seen, prefix string) {
 	}
 }
 
-// begunAfter returns when the first of those began who hold now what others held. Requires mu.
+// begunAfter returns, for the names of leases that are gone, when the first of the present holders began.
+// Requires mu.
 func (h *hub) begunAfter(gone []lease, held map[lease]*holding) map[string]time.Time {
 	if len(gone) == 0 {
 		return nil
@@ -259,11 +264,11 @@ func (h *hub) begunAfter(gone []lease, held map[lease]*holding) map[string]time.
 	return first
 }
 
-// A breath lets others have a mutex during long work under it, because calls on leases wait for it.
+// A breath releases a mutex now and then during long work, because calls on leases wait for it.
 // What they report meanwhile is in touched.
 type breath int
 
-// breathEvery is how many leases are compared in one go: they take a part of a millisecond.
+// breathEvery is how many leases are compared in one go, within a fraction of a millisecond.
 const breathEvery = 256
 
 func (b *breath) let(mu *sync.Mutex) {
@@ -273,7 +278,7 @@ func (b *breath) let(mu *sync.Mutex) {
 	}
 }
 
-// comparePlaces tells the history who waits, and who does not any more. Requires mu.
+// comparePlaces records in the history who has started and stopped waiting. Requires mu.
 func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 	var pace breath
 	for l, one := range h.places {
@@ -305,8 +310,8 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 	}
 }
 
-// expire tells the history of places that are over and that no look has seen: their callers have not called again for
-// longer than a place lasts.
+// expire records the end of places that no look has seen: their callers have not called for longer
+// than a place lasts.
 func (h *hub) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,7 +327,8 @@ func (h *hub) expire() {
 	}
 }
 
-// waitedBefore is for how long a lease waited that was granted then; nil: unknown. Requires mu.
+// waitedBefore returns how long the owner of a lease waited for it, if it was granted at granted;
+// nil: unknown. Requires mu.
 func (h *hub) waitedBefore(l lease, granted time.Time) *int64 {
 	if p := h.places[l]; p != nil && !granted.IsZero() {
 		return sinceOf(p.since, granted)
@@ -330,7 +336,7 @@ func (h *hub) waitedBefore(l lease, granted time.Time) *int64 {
 	return nil
 }
 
-// sinceOf is the time between two instants; nil: one is unknown.
+// sinceOf returns the milliseconds between two instants; nil: one of them is unknown.
 func sinceOf(from, to time.Time) *int64 {
 	if from.IsZero() || to.IsZero() {
 		return nil
@@ -339,8 +345,8 @@ func sinceOf(from, to time.Time) *int64 {
 	return &ms
 }
 
-// because notes that an engine has reported an eviction by another instance or program. It is sent
-// to listeners when the lease is seen to have ended.
+// because records an engine's report that another instance or program has evicted a lease.
+// Listeners learn of it once a look finds that the lease has ended.
 func (h *hub) because(k key, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -352,8 +358,8 @@ func (h *hub) because(k key, reason string) {
 	}
 }
 
-// end tells that a lease is seen to have ended. next is when the next holder began, or zero: an
-// exclusive lease was over by then. Requires mu.
+// end reports a lease that a look has found to have ended. next is when the next holder began, or
+// zero: an exclusive lease was over by then. Requires mu.
 func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 	at := s.at
 	if one.Mode == driver.Exclusive.String() && next.After(one.since) && next.Before(at) {
@@ -376,19 +382,19 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 	}
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)
-		if e.kind != wire.EventEnded { // else it may have been released
+		if e.kind != wire.EventEnded { // otherwise it may have been released
 			h.s.observeLoss(e)
 		}
 	}
 }
 
-// lose requires mu.
+// lose forgets a lease. Requires mu.
 func (h *hub) lose(l lease) {
 	delete(h.known, l)
 	delete(h.evicts, l)
 }
 
-// asKnown is what is known of a lease or a place, by itself: what is known changes. nil: nothing is.
+// asKnown returns copies of what is known about a lease or a place; nil: nothing.
 func (h *hub) asKnown(l lease) (held *holding, waits *waitedAt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,8 +24,8 @@ var toldDetails = wire.Details{
 	Labels: map[string]string{"Team/of": "payments"}, Text: "nightly", Kind: "manual",
 }
 
-// Who acquires by HTTP tells details, and all who ask are told them: of holders and waiters, in refusals, events and
-// the audit log.
+// A client that acquires over HTTP can state details. Everybody sees them: of holders and waiters,
+// in refusals, events and the audit log.
 func TestDetailsAreTold(t *testing.T) {
 	t.Parallel()
 	var log lines
@@ -100,7 +100,7 @@ func TestBadDetailsAreRefused(t *testing.T) {
 	}
 }
 
-// A plain note of a lease with details is their text from then on.
+// If a lease has details, a new plain note becomes their text.
 func TestNoteKeepsDetails(t *testing.T) {
 	t.Parallel()
 	server := memory.NewServer()
@@ -124,7 +124,7 @@ func TestNoteKeepsDetails(t *testing.T) {
 	a.post(wire.Note, `{"name":"n","owner":"stranger","note":"x"}`).want(t, 410, "lost")
 }
 
-// A Locker over the service sees what one at the store sees, and is seen like it.
+// A Locker over the service sees the same as one at the store, and is seen in the same way.
 func TestDetailsThroughTheService(t *testing.T) {
 	t.Parallel()
 	server := memory.NewServer()

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// beatEvery is how often a stream says something, so that both ends notice that the other
-	// is gone.
+	// beatEvery is how often a stream sends something, so that both ends notice if the other is
+	// gone.
 	beatEvery = 5 * time.Second
 	// writeWithin is how long a listener may take to read before it is dropped.
 	writeWithin = 10 * time.Second
-	// readyWithin is how long an engine may take to answer before a stream begins that is not open yet.
+	// readyWithin is how long a stream waits for the first look before it begins without it.
 	readyWithin = 2 * time.Second
 )
 
@@ -58,19 +58,19 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // which nginx heeds
+	h.Set("X-Accel-Buffering", "no") // for nginx
 	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead { // whose answer has ended: calls may follow on its connection
+	if r.Method == http.MethodHead { // HEAD ends here: other calls may follow on its connection
 		return
 	}
 	st := &stream{w, http.NewResponseController(w), s.hub}
 	if st.write([]byte(": listening\n\n")) == nil {
 		st.run(r.Context(), s.draining, l, func() bool { return s.stillMay(r, l) })
 	}
-	_ = st.ctl.SetWriteDeadline(time.Time{}) // a connection without deadlines has none, and others go on
+	_ = st.ctl.SetWriteDeadline(time.Time{}) // it fails on a connection without deadlines; on others, later calls need the reset
 }
 
-// kindsOf are the kinds that a stream is asked for; nil: it is not asked for some.
+// kindsOf parses the kinds of events that a stream asks for; nil: the parameter is absent.
 func kindsOf(text string) (kinds []string, err error) {
 	if text == "" {
 		return nil, nil
@@ -84,8 +84,8 @@ func kindsOf(text string) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// stillMay looks again at what the listener may view, and reports whether it is still known: a
-// stream may be open for months.
+// stillMay updates what the listener may view, because a stream may be open for months. It reports
+// whether the listener is still known.
 func (s *Server) stillMay(r *http.Request, l *listener) bool {
 	if s.opts.Client == nil {
 		return true
@@ -97,13 +97,14 @@ func (s *Server) stillMay(r *http.Request, l *listener) bool {
 	return err == nil
 }
 
-// run writes what the listener hears, until either end is gone or it may hear no more.
+// run writes the listener's events until the connection or the server ends, or the listener is no
+// longer allowed.
 func (st *stream) run(ctx, draining context.Context, l *listener, may func() bool) {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for ready := l.ready; ; {
 		var err error
-		select { // first of all, where it is known
+		select { // readiness comes first, if it is known
 		case <-ready:
 			ready, err = nil, st.write(st.hub.opened())
 		default:
@@ -136,7 +137,7 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 
 var errMissed = errors.New("the reader is too far behind")
 
-// pass writes what the listener has not taken yet.
+// pass writes the events that are queued for the listener.
 func (st *stream) pass(l *listener) error {
 	all, missed := st.hub.take(l)
 	if missed {
@@ -146,7 +147,7 @@ func (st *stream) pass(l *listener) error {
 		if err := st.write(*e); err != nil {
 			return err
 		}
-		all[i] = nil // others may be done with it too
+		all[i] = nil // so that it can be freed once the others have it
 		st.hub.wrote(l, e)
 	}
 	return nil

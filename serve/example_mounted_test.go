@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A program that has a web server of its own shows its locks there, beneath a path: the page and
-// the calls ask for each other by relative addresses. Who may see and evict is Options.Client's.
+// A program with its own web server can show its locks there, beneath a path: the page and the calls
+// refer to each other by relative addresses. Options.Client decides who may view and evict.
 func ExampleNew_beneath() {
 	d := memory.New()
 	defer d.Close()

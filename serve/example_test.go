@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A service of one's own has the locks beside its other paths. Whoever calls them says whose
-// lease it is, by an owner that it makes up.
+// A service can offer the locks beside its own paths. Callers choose owners, which identify their
+// leases.
 func Example() {
 	d := memory.New() // any driver
 	defer d.Close()

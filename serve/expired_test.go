@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// An eviction at another instance is told as one, with its reason, where the engine tells it to who asks, whether somebody
-// listens or not.
+// An eviction at another instance is reported as one, with its reason, if the engine shows it to
+// inspections. It does not matter whether anybody listens.
 func TestEvictedElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, heard := range []bool{false, true} {
@@ -45,8 +45,9 @@ func TestEvictedElsewhere(t *testing.T) {
 	}
 }
 
-// A lease that ends after its time has expired only if it is known that no other instance has renewed it meanwhile: a look
-// saw so when half of the time since the last renewal here was over. It is the same whether a look or a call finds it over.
+// A lease that ends after its TTL counts as expired only if no other instance can have renewed it.
+// A look must have found so in the second half of the TTL since the last renewal here. The result
+// is the same whether a look or a call finds it over.
 func TestRenewedElsewhereIsNotExpired(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

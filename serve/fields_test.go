@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A field that is said twice, or in other letters, is refused: what stands between may read it otherwise.
+// A field that is repeated, or spelt differently, is refused: a proxy in between might read the
+// other one.
 func TestFieldsAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -40,7 +41,7 @@ func TestFieldsAreSaidOnce(t *testing.T) {
 	}
 }
 
-// A wait that a release of its owner ends is not told that its place is kept.
+// If a release of its owner ends a wait, the answer does not say that the place is kept.
 func TestReleasedWaitHasNoPlace(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)

@@ -9,19 +9,19 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// rehearseEvery is how often the store is asked to grant something, at most and only while somebody asks whether the
-// instance is ready: a few writes, which some stores are paid for. While it grants nothing it is asked every refusedEvery.
+// rehearseEvery is how often readiness checks rehearse a lock, at most. Each rehearsal is a few
+// writes, for which some stores charge. While the store refuses them, refusedEvery applies.
 const rehearseEvery, refusedEvery = 30 * time.Second, 2 * time.Second
 
-// grants is whether the store grants, as it was found when it was asked to last. A store that answers may be read-only, or
-// full.
+// grants is the result of the last rehearsal: whether the store grants locks. A store that answers
+// may still be read-only or full.
 type grants struct {
 	mu    sync.Mutex
-	asked time.Time // guarded by mu; zero: it is to be asked
+	asked time.Time // zero: rehearse at the next check
 	err   error     // guarded by mu; matches driver.ErrReadOnly or driver.ErrFull
 }
 
-// changed has the store asked by the next who wants to know.
+// changed makes the next readiness check rehearse.
 func (g *grants) changed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,14 +30,15 @@ func (g *grants) changed() {
 	}
 }
 
-// storeGrants rehearses a lock, unless that was done lately. Its error matches driver.ErrReadOnly or driver.ErrFull: the
-// rights to names of rehearsals may be missing, and what else goes wrong, an Inspect has said.
+// storeGrants rehearses a lock, unless that was done recently. Its error matches driver.ErrReadOnly
+// or driver.ErrFull. It ignores other errors: the right to the names of rehearsals may be missing,
+// and an Inspect has found the rest.
 func (s *Server) storeGrants(ctx context.Context) error {
 	if s.checker == nil {
 		return nil
 	}
 	g := &s.grants
-	g.mu.Lock() // probes come one at a time
+	g.mu.Lock() // one rehearsal at a time
 	defer g.mu.Unlock()
 	every := rehearseEvery
 	if g.err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A refusing engine answers, and grants nothing for a reason.
+// A refusing engine answers, but grants nothing, for a reason.
 type refusing struct {
 	*memory.Driver
 	why        atomic.Pointer[error]
@@ -57,8 +57,8 @@ func (c refusingClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return c.Claim.Try(ctx)
 }
 
-// An engine that answers and grants nothing is a no, and not an unknown outcome. The instance is not ready if the engine
-// takes no writes; one that is full renews what is held.
+// If an engine answers but grants nothing, the outcome is a refusal and not unknown. If the engine
+// accepts no writes, the instance is not ready. An engine that is full still renews leases.
 func TestEngineThatGrantsNothing(t *testing.T) {
 	t.Parallel()
 	d := &refusing{Driver: memory.NewServer().Connect()}
@@ -88,7 +88,7 @@ func TestEngineThatGrantsNothing(t *testing.T) {
 	}{{driver.ErrReadOnly, "read_only", 503}, {driver.ErrFull, "full", 200}} {
 		d.refuses(one.why)
 		s.post(wire.Acquire, acquire, "a-"+one.code).want(t, 503, one.code)
-		status, a := ready() // the refusal has it asked again
+		status, a := ready() // the refusal makes the next check ask again
 		if status != one.ready || a.Warning+a.Error != "the engine is "+one.why.Error()+", says the test" {
 			t.Errorf("ready while it is %v: %d %+v", one.why, status, a)
 		}

@@ -20,13 +20,13 @@ import (
 const (
 	// readHistoryWithin is how long the history file may take to answer.
 	readHistoryWithin = 3 * time.Second
-	// lateAfter is how far behind the file may be before a history says so.
+	// lateAfter is how far the file may lag before a history warns of it.
 	lateAfter = 10 * time.Second
 	// mostGaps is how many gaps a history lists.
 	mostGaps = 100
 )
 
-// instanceName is for people.
+// instanceName identifies the instance for people.
 func instanceName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Server) showHistory(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, s.history.answer(r.Context(), q))
 }
 
-// historyQuery reads a query. It does not check yet what of the prefix the client may view.
+// historyQuery parses a query. It does not yet restrict the prefix to what the client may view.
 func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 	query := r.URL.Query()
 	if q.Limit, err = limitOf(query.Get("limit")); err != nil {
@@ -94,7 +94,7 @@ func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 	return q, err
 }
 
-// agoOf is the instant that is as long ago as a field says; zero: it is absent.
+// agoOf returns the instant that a field gives as an age; zero: the field is absent.
 func agoOf(query url.Values, field string) (time.Time, error) {
 	text := query.Get(field)
 	if text == "" {
@@ -107,7 +107,7 @@ func agoOf(query url.Values, field string) (time.Time, error) {
 	return time.Now().Add(-wire.Duration(ms)), nil
 }
 
-// cursor is where a page begins.
+// cursor parses the cursor of a page.
 func (r *recorder) cursor(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -123,14 +123,14 @@ func (r *recorder) cursor(text string) (int64, error) {
 	return n, nil
 }
 
-// matches reports whether an entry is asked for.
+// matches reports whether the query selects an entry.
 func (q *HistoryQuery) matches(e *HistoryEntry) bool {
 	switch {
 	case q.Before > 0 && e.Seq >= q.Before, len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind), e.Time.Before(q.Since):
 		return false
 	case !q.Until.IsZero() && e.Time.After(q.Until):
 		return false
-	case e.Name == "": // of the instance, and not of a name
+	case e.Name == "": // about the instance
 		return true
 	case q.Name != "":
 		return e.Name == q.Name
@@ -138,17 +138,17 @@ func (q *HistoryQuery) matches(e *HistoryEntry) bool {
 	return slices.ContainsFunc(q.Prefixes, func(p string) bool { return strings.HasPrefix(e.Name, p) })
 }
 
-// kept is what a recorder has in memory, and of when.
+// kept is a snapshot of what a recorder has in memory.
 type kept struct {
-	often, rare []*HistoryEntry // in their order
+	often, rare []*HistoryEntry // in order
 	since       time.Time
-	from        time.Time // since when figures count
+	from        time.Time // when figures begin to count
 	first       int64
 	watch       watch
 	writing     writing
 }
 
-// now is what there is. Entries do not change.
+// now takes a snapshot. Entries do not change, so it shares them.
 func (r *recorder) now() kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,10 +160,11 @@ func (r *recorder) now() kept {
 	return m
 }
 
-// older is the Seq before which entries are the file's to tell: it has them, and memory lacks some.
+// older returns the Seq below which entries are read from the file. The file has them all, and
+// memory lacks some.
 func (m *kept) older() int64 { return min(m.first, m.writing.has+1) }
 
-// newestFirst calls each with all entries, until it returns false.
+// newestFirst calls each with every entry, until it returns false.
 func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
 	often, rare := m.often, m.rare
 	for len(often)+len(rare) > 0 {
@@ -178,7 +179,7 @@ func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
 	}
 }
 
-// answer is a page of the history.
+// answer returns a page of the history.
 func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	m, now := r.now(), time.Now()
 	answer := wire.Entries{Entries: []wire.Entry{}, Instance: instanceName(), Gaps: m.gaps(q.Since), Complete: r.sole}
@@ -189,7 +190,7 @@ func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	}
 	full := false
 	m.newestFirst(func(e *HistoryEntry) bool {
-		if r.file != nil && e.Seq < m.older() { // the file has it, and what was between
+		if r.file != nil && e.Seq < m.older() { // the file has it, and whatever was between
 			return false
 		}
 		if q.matches(e) {
@@ -219,7 +220,7 @@ func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	return answer
 }
 
-// answerFromFile adds what is older than what is in memory. full: there is more.
+// answerFromFile adds entries that are older than those in memory. full means that there are more.
 func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, answer *wire.Entries, last int64) (full bool, next int64) {
 	ctx, cancel := context.WithTimeout(ctx, readHistoryWithin)
 	defer cancel()
@@ -231,7 +232,7 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 	if older := m.older(); rest.Before == 0 || rest.Before > older {
 		rest.Before = older
 	}
-	rest.Limit = max(q.Limit-len(answer.Entries), 1) // of a page that is full, whether there is another
+	rest.Limit = max(q.Limit-len(answer.Entries), 1) // if the page is full, to learn whether there is another
 	p, err := abandon.Call(ctx, func() (page, error) {
 		entries, next, err := r.file.Read(ctx, rest)
 		return page{entries, next}, err
@@ -251,7 +252,7 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 	return p.next > 0, p.next
 }
 
-// gaps are the times since then of which the instance did not see all, the newest first.
+// gaps returns the times after since in which the instance did not see everything, newest first.
 func (m *kept) gaps(since time.Time) []wire.Span {
 	all := []wire.Span{}
 	if m.watch.open {
@@ -268,7 +269,7 @@ func (m *kept) gaps(since time.Time) []wire.Span {
 	return all
 }
 
-// stamp is an instant for people.
+// stamp formats an instant for people.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -276,7 +277,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// told is an entry as it is answered.
+// told converts an entry for an answer.
 func (e *HistoryEntry) told(now time.Time) wire.Entry {
 	t := wire.Entry{
 		Seq: strconv.FormatInt(e.Seq, 10), Kind: e.Kind, Time: stamp(e.Time), Ago: max(wire.Millis(now.Sub(e.Time)), 0),

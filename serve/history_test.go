@@ -19,10 +19,10 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// often has the store looked at as often as tests may wait for it.
+// often makes the server look at the store as often as tests can wait for.
 var often = &serve.Options{History: serve.HistoryOptions{Every: 20 * time.Millisecond}}
 
-// ask reads a JSON answer of a GET.
+// ask reads the JSON answer to a GET.
 func ask[T any](t *testing.T, url string, header ...string) (v T) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -51,7 +51,7 @@ func (s *service) history(query string) wire.Entries {
 	return ask[wire.Entries](s.t, s.url+wire.History+"?"+query)
 }
 
-// ownerOf tells owners by what stands for them.
+// ownerOf returns owners by their handles.
 var ownerOf = func() map[string]string {
 	all := make(map[string]string)
 	for _, owner := range strings.Fields("a b c d e w x before mine") {
@@ -60,7 +60,7 @@ var ownerOf = func() map[string]string {
 	return all
 }()
 
-// kinds are what happened, the oldest first.
+// kinds returns what happened, the oldest first.
 func kinds(all wire.Entries) string {
 	var b []string
 	for i := len(all.Entries) - 1; i >= 0; i-- {
@@ -90,8 +90,9 @@ func (s *service) looked(d *asked) {
 	eventually(s.t, "another look", func() bool { return d.lists.Load() > lists+1 })
 }
 
-// What this instance does is in its history at once: grants and for how long they waited, places that were given up,
-// releases and for how long the lease was held, and who evicted whom for what. Looks find nothing of it anew.
+// The actions of this instance are in its history at once: grants and their waits, places that were
+// given up, releases, and evictions with their reasons. A release has the time for which the lease
+// was held. Looks do not report them again.
 func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 	t.Parallel()
 	d := &asked{Driver: memory.NewServer().Connect()}
@@ -103,7 +104,7 @@ func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 	s.post(wire.Release, `{"name":"n","owner":"a"}`).want(t, 200, "")
 	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000,"queue":true}`).want(t, 200, "")
 	s.post(wire.Evict, `{"name":"n","owner":"b","reason":"it hangs"}`).want(t, 200, "")
-	s.post(wire.Renew, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 410, "evicted") // is told again of what is known
+	s.post(wire.Renew, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 410, "evicted") // reports the eviction again to the caller
 	s.post(wire.Acquire, `{"name":"other","owner":"d","ttl_ms":60000}`).want(t, 200, "")
 	s.looked(d)
 	all := s.wantHistory("name=n", "granted a, waiting b, waiting c, left c, released a, granted b, evicted b")
@@ -129,8 +130,8 @@ func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 	s.wantHistory("kind=evicted,left", "left c, evicted b")
 }
 
-// What other instances and programs do is found by comparing, with nobody who listens to events: nobody has told how a
-// lease ended.
+// Actions of other instances and programs are found by comparing, even if nobody listens to events.
+// How a lease ended is unknown.
 func TestHistoryOfWhatOthersDo(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -138,7 +139,7 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 	other := start(t, engine, nil)
 	other.post(wire.Acquire, `{"name":"n","owner":"before","ttl_ms":60000}`).want(t, 200, "")
 	s := startOn(t, d, often)
-	s.looked(d) // what was held when it began to look was not granted then
+	s.looked(d) // the first look reports no leases as new
 	other.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
 	other.post(wire.Acquire, `{"name":"n","owner":"x","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
 	s.looked(d)
@@ -157,7 +158,7 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 			t.Errorf("told %s, want %q once", got, want)
 		}
 	}
-	s.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 200, "") // what the other has granted
+	s.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 200, "") // the place that the other has granted
 	s.looked(d)
 	if got := kinds(s.history("kind=granted")); got != "granted w" {
 		t.Errorf("told %s", got)
@@ -172,8 +173,9 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 	}
 }
 
-// A lease that this instance granted, and that nobody renewed, has expired, once: found by a look or by a call that comes
-// too late. One that ends before its time has ended somehow.
+// A lease that this instance granted and nobody renewed has expired. The history says so once,
+// whether a look finds it or a call that comes too late. A lease that ends earlier has ended for an
+// unknown reason.
 func TestExpiredIsToldFromEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +209,7 @@ func TestExpiredIsToldFromEnded(t *testing.T) {
 		for _, one := range []struct {
 			details string
 			lost    int
-		}{{`"host":"h","kind":"manual"`, 0}, {`"host":"h"`, 1}} { // of which the first ends by itself, as it is to
+		}{{`"host":"h","kind":"manual"`, 0}, {`"host":"h"`, 1}} { // the first is meant to end by itself
 			slow.want(200, wire.Acquire, `{"name":"lost","owner":"o%d","ttl_ms":300,"details":{%s}}`, one.lost, one.details)
 			slow.want(410, wire.Renew, `{"name":"lost","owner":"o%d","ttl_ms":60000}`, one.lost)
 			if f := slow.figures(); f.LostHour != one.lost || f.Series.Points[0].Lost != one.lost {
@@ -221,7 +223,7 @@ func TestExpiredIsToldFromEnded(t *testing.T) {
 	})
 }
 
-// late delays renewals, and tells what another call does between its effect and its answer.
+// late delays renewals, and delays the answers to other calls after their effect.
 type late struct {
 	driver.Driver
 	by     time.Duration
@@ -253,7 +255,8 @@ func (d *late) Evict(ctx context.Context, name, owner, reason string) error {
 	return err
 }
 
-// A look between an eviction's effect and its answer leaves the end to the call, which knows the reason and by whom.
+// If a look comes between an eviction's effect and its answer, it leaves the report to the call,
+// which knows the reason and who evicted.
 func TestEvictionThatALookSeesFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -276,7 +279,7 @@ func (d *late) SetLimit(ctx context.Context, name string, limit int) error {
 }
 
 func (c lateClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	time.Sleep(c.d.by) // a call that is under way keeps its claim
+	time.Sleep(c.d.by) // a call in progress keeps its claim
 	return c.Claim.Renew(ctx, ttl)
 }
 
@@ -288,7 +291,8 @@ func (c lateClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// A look that sees a grant before its call has an answer leaves it to the call, which knows for how long it waited.
+// A look that sees a grant before its call is answered leaves the report to the call, which knows
+// how long it waited.
 func TestGrantThatALookSeesFirst(t *testing.T) {
 	t.Parallel()
 	seen := &asked{Driver: memory.NewServer().Connect()}
@@ -307,13 +311,13 @@ func TestGrantThatALookSeesFirst(t *testing.T) {
 	}
 }
 
-// While the store does not answer, the history has a gap: as long as that lasts, and in the end from when to when.
+// While the store does not answer, the history has an open gap, and afterwards one with its end.
 func TestHistorySaysWhatItDidNotSee(t *testing.T) {
 	t.Parallel()
 	d := &asked{Driver: memory.NewServer().Connect()}
 	s := startOn(t, d, &serve.Options{History: serve.HistoryOptions{Every: often.History.Every, Sole: true}})
 	s.looked(d)
-	if all := s.history(""); len(all.Gaps) > 0 || !all.Complete { // nothing happens beside it
+	if all := s.history(""); len(all.Gaps) > 0 || !all.Complete { // nothing else happens
 		t.Fatalf("%+v", all)
 	}
 	d.fails.Store(true)
@@ -334,11 +338,11 @@ func TestHistorySaysWhatItDidNotSee(t *testing.T) {
 	}
 }
 
-// swollen shows more names than are compared.
+// swollen lists more names than are compared.
 type swollen struct {
 	asked
 	many   int
-	narrow atomic.Int64 // how often it was asked for names with a prefix
+	narrow atomic.Int64 // how often names with a prefix were requested
 }
 
 func (d *swollen) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
@@ -355,8 +359,8 @@ func (d *swollen) List(ctx context.Context, prefix, after string, limit int) ([]
 	return all, next, nil
 }
 
-// Of more names than are compared a history has what this instance does, and says so; who listens to few of them hears of
-// those as ever.
+// With more names than are compared, a history has only this instance's actions, and says so. A
+// listener to a few of the names gets their events as before.
 func TestHistoryOfTooManyNames(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -384,8 +388,8 @@ func TestHistoryOfTooManyNames(t *testing.T) {
 	}
 }
 
-// A stream opens once its own names have been compared: a look at all of them that meets too many compares nothing. Here
-// every look is one at all names, because they take no time.
+// A stream opens once its own names have been compared. A look at all names that finds too many
+// compares nothing. Here every look is one at all names, because looks take no time.
 func TestStreamIsNotOpenBeforeItsNamesAreCompared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -400,7 +404,7 @@ func TestStreamIsNotOpenBeforeItsNamesAreCompared(t *testing.T) {
 	})
 }
 
-// What is rare outlives what is frequent, and a page says from when on it has all.
+// Rare entries outlive frequent ones, and a page says since when it is complete.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), &serve.Options{History: serve.HistoryOptions{Entries: 100}})
@@ -475,7 +479,7 @@ func TestTroublesStayInTheOverview(t *testing.T) {
 	}
 }
 
-// Nobody learns of names that he may not view, by the history or by figures.
+// Nobody learns of names without the right to view them, from the history or from figures.
 func TestHistoryOfWhatOneMayView(t *testing.T) {
 	t.Parallel()
 	rules := map[string][]serve.Rule{"all": {{Rights: []serve.Right{serve.View, serve.Lock, serve.Evict}}}, "ci": {{Prefix: "ci/", Rights: []serve.Right{serve.View}}}, "none": {{Rights: []serve.Right{serve.Lock}}}}
@@ -498,7 +502,7 @@ func TestHistoryOfWhatOneMayView(t *testing.T) {
 			t.Errorf("%s sees %s, want %s", who, got, want)
 		}
 	}
-	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci") // of which nothing has ended
+	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci") // none of whose leases has ended
 	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || *f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
 		t.Errorf("ci sees %+v", f)
 	}
@@ -516,7 +520,7 @@ func TestHistoryOfWhatOneMayView(t *testing.T) {
 	}
 }
 
-// Who asks is told what it may do, and a wrong token is told from none.
+// Clients learn what they may do. A wrong token is distinguished from a missing one.
 func TestMe(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), &serve.Options{Version: "v1"})

@@ -23,7 +23,7 @@ type paper struct {
 	entries []serve.HistoryEntry
 	alive   time.Time
 	err     error
-	hangs   chan struct{} // until it is closed; nil: it does not
+	hangs   chan struct{} // it hangs until this is closed; nil: it does not hang
 }
 
 func (p *paper) State() serve.HistoryState {
@@ -102,7 +102,8 @@ func (s *service) cycle(name string) {
 	s.post(wire.Release, `{"name":%q,"owner":%q}`, name, owner).want(s.t, 200, "")
 }
 
-// What one instance has seen is told by the next one, with the gap between them; so are the figures.
+// The next instance reports what the previous one has seen, with the gap between them. The same
+// goes for figures.
 func TestHistoryOutlivesTheInstance(t *testing.T) {
 	t.Parallel()
 	p := &paper{}
@@ -112,7 +113,7 @@ func TestHistoryOutlivesTheInstance(t *testing.T) {
 	}
 	web := serving(t, first)
 	web.cycle("n")
-	if err := first.Close(); err != nil { // the end waits for the file
+	if err := first.Close(); err != nil { // Close waits for the file
 		t.Fatal(err)
 	}
 	if got := p.kinds(); got != "granted released" {
@@ -139,20 +140,20 @@ func TestHistoryOutlivesTheInstance(t *testing.T) {
 	}
 }
 
-// serving serves a Server until the test ends, and leaves its end to the test.
+// serving serves a Server until the test ends. The test closes the Server.
 func serving(t *testing.T, s *serve.Server) *service {
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
 	return &service{t, s, web.URL}
 }
 
-// What memory has no room for is read from the file.
+// Entries that found no room in memory are read from the file.
 func TestHistoryBeyondMemory(t *testing.T) {
 	t.Parallel()
 	p := &paper{}
 	s := startOn(t, memory.New(), keptIn(p, 20))
 	s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 200, "")
-	s.post(wire.Evict, `{"name":"n","owner":"a","reason":"r"}`).want(t, 200, "") // which memory keeps for longer
+	s.post(wire.Evict, `{"name":"n","owner":"a","reason":"r"}`).want(t, 200, "") // a rare entry, which memory keeps longer
 	for i := range 40 {
 		s.cycle("n")
 		if done := strings.Count(p.kinds(), "released"); i-done > 5 { // there is room for ten
@@ -165,8 +166,8 @@ func TestHistoryBeyondMemory(t *testing.T) {
 	}
 }
 
-// While the file hangs or its disk is full leases go on, and so does what memory has of the history. What had no room there
-// is a gap in the file.
+// While the file hangs or its disk is full, leases continue, and so does the history in memory.
+// Entries without room there become a gap in the file.
 func TestLeasesGoOnWhileTheHistoryFileDoesNot(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -210,7 +211,7 @@ func TestLeasesGoOnWhileTheHistoryFileDoesNot(t *testing.T) {
 	}
 }
 
-// A gap of what had no room is told before the file has it, and afterwards, once.
+// A gap of entries without room is reported before the file has it, and afterwards, once.
 func TestGapOfTheHistoryFileIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &paper{err: errors.New("the disk is full")}
@@ -238,7 +239,7 @@ func TestGapOfTheHistoryFileIsTold(t *testing.T) {
 	})
 }
 
-// The end of a Server waits for a file that hangs no longer than some seconds.
+// Closing a Server waits only some seconds for a file that hangs.
 func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	t.Parallel()
 	p := &paper{hangs: make(chan struct{})}
@@ -254,7 +255,8 @@ func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	}
 }
 
-// While the file fails, what is rare is told from memory; and not twice when the file has it.
+// While the file fails, rare entries are reported from memory, and not twice once the file has
+// them.
 func TestRareEntriesThatTheFileDoesNotTake(t *testing.T) {
 	t.Parallel()
 	p := &paper{err: errors.New("disk full")}

@@ -14,74 +14,75 @@ import (
 )
 
 const (
-	// lookEvery is how often the engine is asked what is held while somebody listens. Events of
-	// other instances and programs are that late. It is asked less often if its answer takes more
-	// than a part of that.
+	// lookEvery is how often the hub asks the engine for all leases while somebody listens. Events
+	// of other instances and programs are delayed by this much. It asks less often if the answer
+	// takes more than a share of this time.
 	lookEvery = time.Second
 	lookShare = 20
-	// lookSoon is how soon it is asked when there is reason to.
+	// lookSoon is how soon it asks if there is a reason to.
 	lookSoon = 50 * time.Millisecond
-	// mostFollowed is how many names the hub compares. Of more it tells what this instance does, and no
-	// engine is asked for all of them, nor are they kept.
+	// mostFollowed is how many names the hub compares. Beyond it, the hub reports only what this
+	// instance does; it neither lists the names nor keeps them.
 	mostFollowed = 50_000
-	// askFor is how long one look asks for leases one by one that are not listed any more.
+	// askFor is how long one look may ask about single leases that have disappeared.
 	askFor = time.Second
-	// mostBehind is how many bytes of events a listener may be behind, and each event counts for perEvent more: what its
-	// place in the queue and its head take. An answer that lists what is held may bring thousands.
+	// mostBehind is how many bytes of events may be queued for a listener. Each event counts for
+	// perEvent more, for its slot in the queue. One look may report thousands of events.
 	mostBehind, perEvent = 1 << 20, 64
 )
 
-// A hub tells listeners and the history what happens to leases: at once what this instance does, and what it
-// finds out by comparing what is held with what was. For the history it looks at all names, and not so often.
+// A hub reports what happens to leases to listeners and to the history. It reports this instance's
+// actions at once. It finds others by comparing the engine's leases with what the last look found.
+// For the history it looks at all names, less often.
 type hub struct {
 	s     *Server
 	nudge chan struct{}
 
 	mu        sync.Mutex
 	listeners map[*listener]bool  // guarded by mu
-	known     map[lease]*holding  // guarded by mu; held, by what was told and seen last; nil: nothing is compared
+	known     map[lease]*holding  // guarded by mu; leases, from reports and the last look; nil: nothing is compared
 	places    map[lease]*waitedAt // guarded by mu; waiters, as known
-	compared  bool                // guarded by mu; known is all that a look has seen of names with prefix, and what was told since
-	evicts    map[lease]string    // guarded by mu; the reasons of those in known of which an engine has told that they were evicted
-	prefix    string              // guarded by mu; of the names that known is about
-	asks      string              // guarded by mu; of those that the last look began with
-	touched   map[string]bool     // guarded by mu; names of which something was told since the last look began, or is being done
-	evicting  map[string]int      // guarded by mu; names of which leases are being evicted here: no look tells their ends
-	looking   bool                // guarded by mu; there is a goroutine that looks
-	partial   bool                // guarded by mu; the last look for listeners met more than mostFollowed
-	due       time.Time           // guarded by mu; when the history is to have a look at all names
-	waited    map[lease]*waitedAt // guarded by mu; the places that the last look saw; nil: nobody hears of those who are wanted
-	told      map[lease]bool      // guarded by mu; of which leases this instance has told since that they are wanted
+	compared  bool                // guarded by mu; known has all names with prefix, from a look and later reports
+	evicts    map[lease]string    // guarded by mu; reasons of evictions that an engine has reported for leases in known
+	prefix    string              // guarded by mu; known has names with this prefix
+	asks      string              // guarded by mu; the prefix of the current or last look
+	touched   map[string]bool     // guarded by mu; names with reports since the last look began, or with an eviction in progress
+	evicting  map[string]int      // guarded by mu; names with evictions in progress here, whose ends no look reports
+	looking   bool                // guarded by mu; the goroutine of run exists
+	partial   bool                // guarded by mu; the last look for listeners found more than mostFollowed names
+	due       time.Time           // guarded by mu; when the history needs a look at all names
+	waited    map[lease]*waitedAt // guarded by mu; the places of the last look; nil: nobody listens for recalls
+	told      map[lease]bool      // guarded by mu; leases whose recalls this instance has reported since
 }
 
-// A waitedAt is a place in a queue, and when it was taken; zero: unknown.
+// A waitedAt is a place in a queue. since is when it was taken; zero: unknown.
 type waitedAt struct {
 	wire.Event
 	note  string
 	since time.Time
-	seen  bool   // by a look: then its absence says that it is over
-	owner string // "": only looks know of it
+	seen  bool   // by a look: then its absence from one means that it is over
+	owner string // "": only looks have found it
 	over  bool   // its end is in the history
 }
 
-// A lease is what others can tell it by.
+// A lease is identified by its name and its owner's handle.
 type lease struct{ name, handle string }
 
 // A listener gets the events of names with a prefix.
 type listener struct {
 	prefix string
-	kinds  []string       // nil: all but wire.EventWanted
-	client *Client        // guarded by hub.mu; is told what it may view
-	more   chan struct{}  // has room for one: there is something to take
-	behind []*sent        // guarded by hub.mu; what it has not taken
+	kinds  []string       // nil: all except wire.EventWanted
+	client *Client        // guarded by hub.mu; gets what this client may view
+	more   chan struct{}  // has a token when there is something to take
+	behind []*sent        // guarded by hub.mu; events that it has not taken
 	bytes  int            // guarded by hub.mu; of behind
-	wanted map[lease]bool // guarded by hub.mu; of those in behind, the leases that others wait for
-	missed bool           // guarded by hub.mu; it was too far behind, and hears no more
-	ready  chan struct{}  // closed when all that happens from here on is told
-	asked  bool           // guarded by hub.mu; a look has begun since it listens
+	wanted map[lease]bool // guarded by hub.mu; leases with a recall among the events in behind
+	missed bool           // guarded by hub.mu; it was too far behind, and gets no more
+	ready  chan struct{}  // closed when the listener misses no later event
+	asked  bool           // guarded by hub.mu; a look has begun since it was added
 }
 
-// minds reports whether it gets that kind.
+// minds reports whether the listener wants events of that kind.
 func (l *listener) minds(kind string) bool {
 	if l.kinds == nil {
 		return kind != wire.EventWanted
@@ -98,7 +99,7 @@ func (l *listener) isReady() bool {
 	}
 }
 
-// told is an event and its kind, and what the history has beside it.
+// told is an event of some kind, with what only the history records.
 type told struct {
 	kind string
 	wire.Event
@@ -113,10 +114,10 @@ type more struct {
 	by                   string
 }
 
-// sent is an event as it is written to all whom it concerns.
+// sent is an event as it is written. All its listeners share it.
 type sent []byte
 
-// frame is the event as a stream has it.
+// frame encodes the event for a stream.
 func (e told) frame() (sent, error) {
 	data, err := json.Marshal(e.Event)
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", e.kind, data), err
@@ -129,7 +130,7 @@ func (h *hub) init(s *Server) {
 	h.places = make(map[lease]*waitedAt)
 }
 
-// listen adds a listener. The caller calls leave.
+// listen adds a listener. The caller must call leave.
 func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
 	l := &listener{prefix: prefix, kinds: kinds, client: client, more: make(chan struct{}, 1), ready: make(chan struct{})}
 	h.mu.Lock()
@@ -146,14 +147,14 @@ func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
 	return l
 }
 
-// start has what is held looked at. Requires mu.
+// start starts the looks. Requires mu.
 func (h *hub) start() {
 	h.looking = true
 	h.forget()
 	h.s.working.Go(func() { h.run(h.s.life) })
 }
 
-// forget forgets what is known. Requires mu.
+// forget discards what is known. Requires mu.
 func (h *hub) forget() {
 	h.known, h.compared = nil, false
 	h.waited, h.told = nil, nil
@@ -163,14 +164,14 @@ func (h *hub) forget() {
 	}
 }
 
-// losePlace forgets a place, but for what expire is to know. Requires mu.
+// losePlace discards a place, unless expire must report its end. Requires mu.
 func (h *hub) losePlace(l lease, one *waitedAt) {
 	if one.seen = false; one.owner == "" || !h.looking {
 		delete(h.places, l)
 	}
 }
 
-// records begins to look at all names for the history.
+// records starts the looks at all names for the history.
 func (h *hub) records() {
 	if r := h.s.history; r == nil || r.every < 0 {
 		return
@@ -180,7 +181,7 @@ func (h *hub) records() {
 	h.start()
 }
 
-// becomes is for a listener whose rights may be others now.
+// becomes updates a listener's client, whose rights may have changed.
 func (h *hub) becomes(l *listener, client *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +200,7 @@ func (h *hub) count() int {
 	return len(h.listeners)
 }
 
-// soon has the engine asked soon.
+// soon makes the next look come soon.
 func (h *hub) soon() {
 	select {
 	case h.nudge <- struct{}{}:
@@ -207,25 +208,25 @@ func (h *hub) soon() {
 	}
 }
 
-// soonIfHeard has the engine asked soon if somebody listens: the history can wait.
+// soonIfHeard is soon if somebody listens. The history can wait.
 func (h *hub) soonIfHeard() {
 	if h.count() > 0 {
 		h.soon()
 	}
 }
 
-// A gaze is what a look is to be about.
+// A gaze is the scope of a look.
 type gaze struct {
 	prefix string
-	all    bool        // it is for the history as well
-	narrow string      // what all listeners listen to
+	all    bool        // the history needs it as well
+	narrow string      // the common prefix of all listeners
 	heard  bool        // there are listeners
-	ready  []*listener // who are to be told when it has ended
+	ready  []*listener // become ready when the look has ended
 }
 
-// run looks at what is held, until nobody listens and there is no history.
+// run looks at the engine's leases until there are neither listeners nor a history.
 func (h *hub) run(ctx context.Context) {
-	pause, allMissed, missed := lookEvery, 0, 0 // of looks for listeners; how many looks in a row were not whole
+	pause, allMissed, missed := lookEvery, 0, 0 // pause: between looks for listeners; missed: incomplete looks in a row
 	for {
 		g, ok := h.begin()
 		if !ok {
@@ -236,7 +237,7 @@ func (h *hub) run(ctx context.Context) {
 			allMissed = missedAfter(allMissed, whole)
 			h.dueAfter(pauseAfter(h.s.history.every, took, allMissed))
 		}
-		if whole && s.held == nil && g.heard && g.prefix != g.narrow { // too many of all: look at those that somebody listens to
+		if whole && s.held == nil && g.heard && g.prefix != g.narrow { // too many names: look at those that are listened to
 			g.prefix, g.all = g.narrow, false
 			s, took, whole = h.look(ctx, g)
 		}
@@ -253,7 +254,7 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// missedAfter is how many looks in a row were not whole.
+// missedAfter returns how many looks in a row were incomplete.
 func missedAfter(missed int, whole bool) int {
 	if whole {
 		return 0
@@ -261,8 +262,9 @@ func missedAfter(missed int, whole bool) int {
 	return missed + 1
 }
 
-// pauseAfter is the pause after a look, so that looks take a part of the time. How long the whole answer takes is unknown
-// after one that was not: the pause doubles with each, up to that part.
+// pauseAfter returns the pause after a look, so that looks take only a share of the time. After an
+// incomplete answer, the duration of a complete one is unknown: the pause doubles with each, up to
+// that share.
 func pauseAfter(every, took time.Duration, missed int) time.Duration {
 	share := lookShare * took
 	if missed > 0 {
@@ -271,14 +273,14 @@ func pauseAfter(every, took time.Duration, missed int) time.Duration {
 	return max(every, share)
 }
 
-// dueAfter says that the history is to have its next look after a pause.
+// dueAfter schedules the next look for the history after a pause.
 func (h *hub) dueAfter(pause time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.due = time.Now().Add(pause)
 }
 
-// rest waits until the next look. It reports whether there is to be one.
+// rest waits for the next look. It reports whether there will be one.
 func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-time.After(lookSoon):
@@ -299,13 +301,13 @@ func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// recorded reports whether all names are looked at.
+// recorded reports whether the history needs looks at all names.
 func (h *hub) recorded() bool { return h.s.history != nil && h.s.history.every > 0 }
 
-// sole reports whether nobody uses the store but through this instance.
+// sole reports whether the store is used only through this instance.
 func (h *hub) sole() bool { return h.s.history != nil && h.s.history.sole }
 
-// begin tells what a look is to be about.
+// begin returns the scope of the next look. ok is false if none is needed.
 func (h *hub) begin() (g gaze, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -353,7 +355,7 @@ func (h *hub) begun(ready []*listener, whole bool) {
 	}
 }
 
-// common is what both begin with.
+// common returns the common prefix of a and b.
 func common(a, b string) string {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -362,15 +364,15 @@ func common(a, b string) string {
 	return a[:n]
 }
 
-// follows notes whether a look has met few enough names. If not, it discards what is known, so that
-// the next look that does begins anew, and notifies the listeners.
+// follows records whether a look has found few enough names. If not, it discards what is known, so
+// that the next complete look starts over. It notifies the listeners of a change.
 func (h *hub) follows(fit bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.partial == fit {
 		h.partial = !fit
 		for l := range h.listeners {
-			if l.isReady() { // else its stream opens with it
+			if l.isReady() { // otherwise its stream opens with it
 				h.give(l, h.open())
 			}
 		}
@@ -380,16 +382,16 @@ func (h *hub) follows(fit bool) {
 	}
 }
 
-// opened is what a stream opens with.
+// opened returns the event with which a stream opens.
 func (h *hub) opened() sent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return *h.open()
 }
 
-// open requires mu.
+// open is opened. Requires mu.
 func (h *hub) open() *sent {
-	frame, _ := told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame() // of which all can be written
+	frame, _ := told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame() // its fields can all be encoded
 	return &frame
 }
 
@@ -404,13 +406,13 @@ func (h *hub) record(e told) {
 	})
 }
 
-// hear gives an event to those whom it concerns, all of whom share it. seen: a look has found it, and those whose streams
-// are not open yet are not told. Requires mu.
+// hear sends an event to the listeners that may view it; they share its encoding. If a look has
+// found it, seen is true: listeners whose streams have not opened yet do not get it. Requires mu.
 func (h *hub) hear(e told, seen bool) {
 	h.hearBy(e, func(l *listener) bool { return !seen || l.isReady() })
 }
 
-// hearBy is hear for those listeners. Requires mu.
+// hearBy is hear for the listeners that those accepts. Requires mu.
 func (h *hub) hearBy(e told, those func(*listener) bool) {
 	var shared *sent
 	for l := range h.listeners {
@@ -423,7 +425,7 @@ func (h *hub) hearBy(e told, those func(*listener) bool) {
 		if shared == nil {
 			frame, err := e.frame()
 			if err != nil {
-				return // of nothing that an Event has
+				return // impossible for the fields of an Event
 			}
 			shared = &frame
 		}
@@ -431,7 +433,7 @@ func (h *hub) hearBy(e told, those func(*listener) bool) {
 	}
 }
 
-// give adds to what a listener has not taken yet. Requires mu.
+// give queues an event for a listener. Requires mu.
 func (h *hub) give(l *listener, e *sent) {
 	if l.bytes += len(*e) + perEvent; l.bytes > mostBehind {
 		l.missed, l.behind = true, nil
@@ -445,7 +447,7 @@ func (h *hub) give(l *listener, e *sent) {
 	}
 }
 
-// take is what the listener has not taken yet. missed: there was more.
+// take returns the events that are queued for the listener. missed means that some were dropped.
 func (h *hub) take(l *listener) (all []*sent, missed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -453,7 +455,7 @@ func (h *hub) take(l *listener) (all []*sent, missed bool) {
 	return all, l.missed
 }
 
-// wrote notes that the listener's connection has taken an event.
+// wrote records that an event was written to the listener's connection.
 func (h *hub) wrote(l *listener, e *sent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// asked counts what the service asks an engine.
+// asked counts the service's calls to an engine.
 type asked struct {
 	*memory.Driver
 	lists, others atomic.Int64 // others: for names that begin with b/
@@ -40,8 +40,8 @@ func (d *asked) Inspect(ctx context.Context, name string) (driver.State, error) 
 	return d.Driver.Inspect(ctx, name)
 }
 
-// Of names that nobody listens to the engine is not asked one by one, whether this instance grants
-// them or somebody has listened to them before: who listens to others would hear late.
+// The engine is not asked one by one for names without listeners, whether this instance grants them
+// or somebody has listened to them before. Otherwise events for other listeners would be late.
 func TestNamesThatNobodyHearsOfAreNotAskedFor(t *testing.T) {
 	t.Parallel()
 	d := &asked{Driver: memory.NewServer().Connect()}
@@ -75,8 +75,8 @@ func TestNamesThatNobodyHearsOfAreNotAskedFor(t *testing.T) {
 	looks("listened to before")
 }
 
-// A stream is open when all that happens from then on is told, not before: while the engine does not
-// list what is held, an end is not noticed.
+// A stream opens when all later events are reported, not before. While the engine does not list
+// leases, an end goes unnoticed.
 func TestStreamIsNotOpenBeforeTheEngineAnswers(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -121,7 +121,7 @@ func TestStreamIsNotOpenBeforeTheEngineAnswers(t *testing.T) {
 	}
 }
 
-// Many leases that end at once are all told of.
+// If many leases end at once, all ends are reported.
 func TestManyEndsAreTold(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -148,7 +148,7 @@ func TestManyEndsAreTold(t *testing.T) {
 	}
 }
 
-// An instance that has neither granted nor renewed a lease tells, at once, that it has released it.
+// An instance that has neither granted nor renewed a lease reports its release at once.
 func TestReleaseOfALeaseGrantedElsewhereIsTold(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -166,15 +166,15 @@ func TestReleaseOfALeaseGrantedElsewhereIsTold(t *testing.T) {
 	a.post(wire.Acquire, `{"name":"n","owner":"other","ttl_ms":60000}`).want(t, 200, "")
 	next()
 	b.post(wire.Acquire, `{"name":"n","owner":"waiter","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
-	b.post(wire.Release, `{"name":"n","owner":"waiter"}`).want(t, 200, "") // its place, which is no lease
+	b.post(wire.Release, `{"name":"n","owner":"waiter"}`).want(t, 200, "") // a place, no lease
 	b.post(wire.Release, `{"name":"n","owner":"other"}`).want(t, 200, "")
 	if kind, e := next(); kind != wire.EventReleased || e.Handle != wire.Handle("other") {
 		t.Errorf("told %s %+v", kind, e)
 	}
 }
 
-// The history alone asks one by one only for a few of many leases that have ended, with nobody who listens or with one who
-// listens to other names.
+// For the history alone, only a few of many ended leases are asked for one by one: with nobody
+// listening, or with a listener to other names.
 func TestHistoryDoesNotAskForEachEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,13 +182,13 @@ func TestHistoryDoesNotAskForEachEnd(t *testing.T) {
 		engine := memory.NewServer()
 		d := &asked{Driver: engine.Connect()}
 		s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
-		for _, owner := range []string{"a", "b"} { // of which somebody listens to others during the second
+		for _, owner := range []string{"a", "b"} { // during the second, somebody listens to other names
 			time.Sleep(7 * time.Second)
 			for i := range many {
 				other.want(200, wire.Acquire, `{"name":"b/%03d","owner":%q,"ttl_ms":60000}`, i, owner)
 			}
 			time.Sleep(7 * time.Second)
-			for i := range many { // in no time
+			for i := range many { // at the same instant
 				other.want(200, wire.Release, `{"name":"b/%03d","owner":%q}`, i, owner)
 			}
 			time.Sleep(7 * time.Second)

@@ -10,11 +10,11 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A stopped driver makes its attempts when it may.
+// A stopped driver makes attempts when the test lets it.
 type stopped struct {
 	driver.Driver
-	came chan struct{} // gets one for each attempt that has come
-	goes chan struct{} // lets one go for each
+	came chan struct{} // gets an element for each attempt that has come
+	goes chan struct{} // lets one attempt go for each element
 }
 
 func (d stopped) Claim(req driver.Request) (driver.Claim, error) {
@@ -33,7 +33,8 @@ func (c stoppedClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return c.Claim.Try(ctx)
 }
 
-// An acquire that one instance serves after another has answered the release of its caller takes nothing.
+// If one instance serves an acquire after another has answered the release of the same caller, the
+// acquire gets nothing.
 func TestAcquireAfterTheReleaseElsewhereTakesNothing(t *testing.T) {
 	t.Parallel()
 	const acquire, release = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c",%s}`, `{"name":"n","owner":"o","caller":"c",%s}`
@@ -70,7 +71,7 @@ func TestAcquireAfterTheReleaseElsewhereTakesNothing(t *testing.T) {
 	}
 }
 
-// Whose acquires all had answers may use its owner again, whichever instance serves it.
+// A caller whose acquires were all answered may use its owner again, at any instance.
 func TestOwnerWhoseAcquiresWereAnsweredIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -79,15 +80,15 @@ func TestOwnerWhoseAcquiresWereAnsweredIsUsedAgain(t *testing.T) {
 	a.post(wire.Acquire, acquire, 1, 0).want(t, 200, "")
 	b.post(wire.Release, release, 2, 1).want(t, 200, "")
 	a.post(wire.Acquire, acquire, 3, 2).want(t, 200, "")
-	b.post(wire.Release, release, 4, 2).want(t, 200, "") // the last had no answer
+	b.post(wire.Release, release, 4, 2).want(t, 200, "") // the last one was not answered
 	for _, s := range []*service{a, b} {
 		s.post(wire.Acquire, acquire, 5, 4).want(t, 410, "owner_used")
 	}
 	b.post(wire.Acquire, acquire, 6, 6).want(t, 400, "invalid")
 }
 
-// An instance that has served all acquires of a caller, which does not say which had answers, keeps its owner out
-// after no end.
+// If an instance has served all acquires of a caller, which does not say which were answered, it
+// never bars the owner.
 func TestOwnerWhoseAcquiresAllCameHereIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	a := start(t, memory.NewServer(), nil)

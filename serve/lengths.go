@@ -8,40 +8,42 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A holding is a lease that is held.
+// A holding is a lease, as looks and this instance's calls know it.
 type holding struct {
 	wire.Event
 	note  string        // as the engine keeps it
 	since time.Time     // zero: unknown
-	end   end           // unless it is renewed, as a look found last
-	least time.Duration // of its length, since looks have seen that it was granted or renewed; 0: they have not
-	still time.Time     // since when looks have seen no renewal
-	row   int           // of the sight
-	term  *term         // nil: this instance has neither granted nor renewed it
+	end   end           // as the last look found it
+	least time.Duration // a lower bound of the length, from a grant or renewal between looks; 0: there was none
+	still time.Time     // since when looks have found no renewal
+	row   int           // its index in the sight
+	term  *term         // nil: this instance has neither granted nor renewed the lease
 	owner driver.Owner
 }
 
-// An end is when a lease ends that has that much left; zero: unknown. The engine was asked at asked, and answered by answered.
+// An end is the time at which a lease ends unless it is renewed. The engine was asked at asked, and
+// by answered it had answered that left remained. Zero: unknown.
 type end struct {
 	left            time.Duration
 	asked, answered time.Time
 }
 
-// is reports whether a lease ends then.
+// is reports whether the lease may end at then, within endSlack.
 func (e end) is(then time.Time) bool {
 	return e.left > 0 && !e.asked.Add(e.left-endSlack).After(then) && !e.answered.Add(e.left+endSlack).Before(then)
 }
 
-// moved reports whether the end is another one later, by renewal or by a change of length.
+// moved reports whether a later look has found another end, because the lease was renewed or its
+// length changed.
 func (e end) moved(later end) bool {
 	return e.left > 0 && later.left > 0 && (later.asked.Add(later.left-endSlack).After(e.answered.Add(e.left)) ||
 		later.answered.Add(later.left+endSlack).Before(e.asked.Add(e.left)))
 }
 
-// learns is for what a look says of the end. If that has moved, the lease was renewed since the look before, and what is
-// left is the least that its length can be.
+// learns updates a lease with the end that a look has found. If the end has moved, the lease was
+// renewed since the last look, so what is left is a lower bound of its length.
 func (one *holding) learns(e end) {
-	if e.left <= 0 { // it is over just now, or the engine does not say
+	if e.left <= 0 { // it has just ended, or the engine does not tell
 		return
 	}
 	if one.end.moved(e) {
@@ -50,11 +52,11 @@ func (one *holding) learns(e end) {
 	one.end = e
 }
 
-// young is how old a lease may be that a look finds: what is left then is the least that its length can be, if its holder
-// means to renew it. A renewal in between would have been as recent.
+// young is the greatest age at which a new lease shows its length. If its holder means to renew it,
+// what is left is a lower bound of the length, even if it was renewed since the grant.
 const young = 10 * time.Second
 
-// begins is for the first look that finds a lease.
+// begins sets what the first look at a lease tells about its length.
 func (one *holding) begins(h driver.Holder) {
 	one.still = one.end.answered
 	if h.Held > 0 && h.Held <= young && one.Details != nil && one.Details.Renews() {
@@ -62,18 +64,19 @@ func (one *holding) begins(h driver.Holder) {
 	}
 }
 
-// silent is for how long looks have seen no renewal of a lease that was over at then, by its last end, if that is more than
-// half of what is known of its length; nil: it may have been released.
+// silent returns for how long looks found no renewal before the lease ended. It returns nil if the
+// lease was not over at then, or if that time is less than half the known length: it may have been
+// released.
 func (one *holding) silent(then time.Time) *int64 {
-	length, seen := one.length(), one.end.answered.Sub(one.still) // since then nobody has looked
+	length, seen := one.length(), one.end.answered.Sub(one.still) // nobody has looked since answered
 	if length == 0 || one.end.left <= 0 || then.Before(one.end.answered.Add(one.end.left)) || seen < length/2 {
 		return nil
 	}
 	return sinceOf(one.still, one.end.answered)
 }
 
-// length is for how long the lease was granted or renewed last: exactly if this instance did that, and else what it is at
-// least; 0: unknown.
+// length returns the lease's last TTL if this instance granted or renewed it last. Otherwise it
+// returns a lower bound; 0: unknown.
 func (one *holding) length() time.Duration {
 	if one.term != nil {
 		if last := one.term.renewed.Load(); last != nil && one.end.asked.After(last.sent) && one.end.is(last.ends) {
@@ -83,8 +86,8 @@ func (one *holding) length() time.Duration {
 	return one.least
 }
 
-// times shows what the engine was asked at that time. It adds the lengths of leases that the engine does not tell, or else
-// for how long no renewal was seen.
+// times converts a state that the engine was asked for at asked. It adds the lengths of leases if
+// the engine does not tell them. If a length is unknown, it adds for how long no renewal was seen.
 func (h *hub) times(state driver.State, asked time.Time) wire.State {
 	now := time.Now()
 	unseen := make(map[int]int64)
@@ -112,24 +115,25 @@ func (h *hub) times(state driver.State, asked time.Time) wire.State {
 	return shown
 }
 
-// endSlack is by how much what an engine says of the end of a lease may be wrong: some count whole seconds.
+// endSlack is the error of an engine's end of a lease: some engines count whole seconds.
 const endSlack = time.Second
 
-// A term is how long a lease lasts by what this instance was answered last.
+// A term is the time until which a lease lasts by this instance's last grant or renewal.
 type term struct {
 	renewed atomic.Pointer[span]
-	over    atomic.Bool // its end is in the history
+	over    atomic.Bool // the history has its end
 }
 
-// A span is from when a call was sent until what it was granted ends.
+// A span is from the sending of a call to the end of what it granted.
 type span struct{ sent, ends time.Time }
 
-// lasts notes a grant or a renewal.
+// lasts records a grant or a renewal.
 func (t *term) lasts(sent time.Time, ttl time.Duration) { t.renewed.Store(&span{sent, sent.Add(ttl)}) }
 
-// ranOut reports whether a lease that is found over by a call of then or later was not renewed in time, as far as is known
-// here: nobody else can renew it, or when half of the time was over since this instance has renewed it, a look has seen
-// that nobody had again. A holder that goes on renews sooner.
+// ranOut reports whether a lease that a call at then or later found over was not renewed in time.
+// This is certain if no other instance or program uses the store. Otherwise a look must have found,
+// in the second half of the TTL, that nobody else had renewed it: a holder that goes on renews
+// sooner.
 func (one *holding) ranOut(then time.Time, sole bool) bool {
 	if one == nil || one.term == nil {
 		return false

@@ -14,44 +14,45 @@ type Limits struct {
 	WaitingEach int     // of one client; 0: 10,000
 	Streams     int     // event streams, of all clients; 0: 5,000
 	StreamsEach int     // of one client; 0: 1,000
-	Rate        float64 // calls a second of one client, but for renewals and releases; 0: no limit
+	Rate        float64 // calls a second of one client, except renewals and releases; 0: no limit
 }
 
 const (
 	defaultWaiting, defaultWaitingEach = 20_000, 10_000
 	defaultStreams, defaultStreamsEach = 5_000, 1_000
-	// burst is for how long a client that was quiet may save up calls.
+	// burst is how long an idle client may save up calls.
 	burst = 2 * time.Second
-	// keepUsage is how long a client is remembered that does nothing.
+	// keepUsage is how long an idle client is remembered.
 	keepUsage = time.Minute
 )
 
-// errLimit is what is beyond a limit.
+// errLimit refuses what exceeds a limit.
 var errLimit = errors.New("too many calls at once: try again later")
 
-// A usage is what a client takes of the limits.
+// A usage is what a client uses of the limits.
 type usage struct {
 	open  [kinds]int
-	calls float64 // that it may make at once
+	calls float64 // calls that it may make now
 	at    time.Time
 }
 
-// A kind is what stays open for long: a call that waits for other holders, or a stream of events.
+// A kind is something that stays open for long: a call that waits for other holders, or a stream of
+// events.
 type kind int
 
 const (
 	waits kind = iota
 	streams
-	kinds // how many there are
+	kinds // how many kinds there are
 )
 
 // A gate keeps clients within the limits.
 type gate struct {
 	limits     Limits
-	most, each [kinds]int // of all clients, and of one
+	most, each [kinds]int // limits for all clients, and for one
 	mu         sync.Mutex
 	all        map[string]*usage // guarded by mu
-	open       [kinds]int        // guarded by mu; of all
+	open       [kinds]int        // for all clients
 	swept      time.Time         // guarded by mu
 }
 
@@ -79,7 +80,7 @@ func (g *gate) of(client string, now time.Time) *usage {
 	return u
 }
 
-// burst is how many calls a client may make at once: one at least, however low its rate.
+// burst returns how many calls a client may make at once: at least one, however low its rate.
 func (l *Limits) burst() float64 { return max(l.Rate*burst.Seconds(), 1) }
 
 // pass counts a call, and reports whether it is within the rate.
@@ -99,7 +100,7 @@ func (g *gate) pass(client string) bool {
 	return true
 }
 
-// enter opens one of that kind, if there is room. The caller then calls leave.
+// enter opens one of kind k, if there is room. The caller must then call leave.
 func (g *gate) enter(client string, k kind) (leave func(), ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +119,7 @@ func (g *gate) enter(client string, k kind) (leave func(), ok bool) {
 	}, true
 }
 
-// count is how many are open.
+// count returns how many of kind k are open.
 func (g *gate) count(k kind) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

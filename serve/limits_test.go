@@ -39,7 +39,7 @@ func TestWeightsAndLimits(t *testing.T) {
 	s.post(wire.Acquire, claim, "e", -1).want(t, 400, "invalid")
 }
 
-// light denies weights and limits.
+// light is a driver without weights and limits.
 type light struct{ *memory.Driver }
 
 func (d light) Features() driver.Features {

@@ -35,7 +35,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		locks := wire.Locks{Locks: []wire.State{}, Next: next}
-		if client.May(View, "") { // it names what is damaged
+		if client.May(View, "") { // the error names the damaged resource
 			locks.Damaged = damage(err)
 		}
 		for _, state := range states {
@@ -46,7 +46,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// limitOf is how many locks a page is to have.
+// limitOf parses the length of a page.
 func limitOf(text string) (int, error) {
 	if text == "" {
 		return wire.Page, nil
@@ -58,12 +58,12 @@ func limitOf(text string) (int, error) {
 	return limit, nil
 }
 
-// page reads a page of the names that begin with one of those that a client may view: it learns no
-// other name, by a cursor of the engine's neither.
+// page returns a page of the names that begin with one of views, which the client may view. Neither
+// it nor its cursor reveals any other name.
 func (s *Server) page(ctx context.Context, views []string, at place, limit int) (states []driver.State, next string, damaged error) {
 	i, _ := slices.BinarySearch(views, at.view)
 	for began := at; i < len(views); i++ {
-		if at.view != views[i] { // or its rights are others now
+		if at.view != views[i] { // or the client's rights have changed
 			at = place{view: views[i]}
 		}
 		if len(states) >= limit {
@@ -87,10 +87,10 @@ func (s *Server) page(ctx context.Context, views []string, at place, limit int) 
 	return states, "", damaged
 }
 
-// A place is where a page ends, and the next one begins.
+// A place is the position between two pages.
 type place struct {
-	view  string // the beginning of the names that are listed there
-	after string // the engine's
+	view  string // the prefix of views that is being listed
+	after string // the engine's cursor
 }
 
 // placeOf is the reverse of place.String.
@@ -99,7 +99,7 @@ func placeOf(text string) (place, error) {
 		return place{}, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	view, after, ok := strings.Cut(string(b), "\x00") // which no name has
+	view, after, ok := strings.Cut(string(b), "\x00") // no name contains it
 	if err != nil || !ok {
 		return place{}, errors.New("after is to be a next that the service has told")
 	}

@@ -47,7 +47,8 @@ func (s *service) pages(token, prefix string, limit int) (names []string) {
 	}
 }
 
-// A client sees the pages of what it may view, and learns of no other name, by next neither.
+// A client sees pages of the names that it may view, and learns of no other name, not even from
+// next.
 func TestPagesGoByRights(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access")
@@ -87,7 +88,7 @@ func TestPagesGoByRights(t *testing.T) {
 			t.Errorf("%s: %d %s", query, a.status, a.text)
 		}
 	}
-	// A cursor of another's is none for names that one may not view.
+	// The cursor of another client does not reveal names that the client may not view.
 	var page wire.Locks
 	if err := json.Unmarshal([]byte(s.as("op", http.MethodGet, wire.List+"?limit=15", "").text), &page); err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestPagesGoByRights(t *testing.T) {
 	}
 }
 
-// crowded lists more names than there are, once it is told to.
+// crowded lists more names than exist, once the test says so.
 type crowded struct {
 	*memory.Driver
 	names atomic.Int64
@@ -117,8 +118,8 @@ func (d *crowded) List(ctx context.Context, prefix, after string, limit int) ([]
 	return states, fmt.Sprint(from + int64(len(states))), nil
 }
 
-// Where there are too many names, others are not followed, and a stream says so; what this instance
-// does is told. When there are fewer again, all is told as before.
+// With too many names, a stream does not report other instances' events and says so. It still
+// reports this instance's actions. When the names are fewer again, it reports everything as before.
 func TestTooManyNamesAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -131,7 +132,7 @@ func TestTooManyNamesAreNotFollowed(t *testing.T) {
 			t.Fatalf("told %s %+v, want that it is partial: %v", kind, e, want)
 		}
 	}
-	d.names.Store(1 << 40) // no look ends that goes through all
+	d.names.Store(1 << 40) // no look at all names ends
 	partial(true)
 	s.post(wire.Acquire, `{"name":"here","owner":"owner","ttl_ms":3600000}`).want(t, 200, "")
 	if kind, e := next(); kind != wire.EventGranted || e.Name != "here" {

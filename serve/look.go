@@ -48,7 +48,7 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, ask func(ctx contex
 	}
 }
 
-// inspect tells who holds name, and nobody where the engine does not tell.
+// inspect returns who holds name. If the engine does not tell, the State is empty.
 func (s *Server) inspect(ctx context.Context, name string) (driver.State, error) {
 	if s.operator == nil {
 		return driver.State{}, nil
@@ -102,7 +102,7 @@ func Description() []byte { return append([]byte(nil), openapi...) }
 
 func (s *Server) describe(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(openapi) // whose reader has gone
+	_, _ = w.Write(openapi) // the client has gone
 }
 
 func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) { s.done(w) }
@@ -110,7 +110,7 @@ func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) { s.done(w) }
 // readyBound is how long the engine may take to answer before the instance is not ready.
 const readyBound = 2 * time.Second
 
-// ready tells whether calls are wanted here: the engine answers, and takes writes.
+// ready answers whether the instance accepts calls: the engine answers and accepts writes.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Err() != nil {
 		s.unready(w, errDraining)
@@ -120,34 +120,35 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-p.answered:
 	case <-r.Context().Done():
-		return // nobody hears it
+		return // nobody reads the answer
 	}
 	switch {
 	case p.err == nil:
 		s.done(w)
-	case errors.Is(p.err, driver.ErrFull): // what is held is renewed and released, here as well as elsewhere
+	case errors.Is(p.err, driver.ErrFull): // leases are still renewed and released, here as well as elsewhere
 		s.answer(w, http.StatusOK, wire.Answer{Outcome: wire.Done, Warning: p.err.Error()})
 	default:
 		s.unready(w, p.err)
 	}
 }
 
-// readiness is whether calls are wanted here.
+// readiness is the state of readiness checks.
 type readiness struct {
 	grants  grants
 	probing struct {
 		mu  sync.Mutex
-		now *probe // guarded by mu; nil: nobody asks
+		now *probe // guarded by mu; nil: no probe is in progress
 	}
 }
 
-// A probe is one question to the engine, for all who ask meanwhile: anybody may, and as often as he likes.
+// A probe is one readiness check of the engine, shared by all requests that arrive meanwhile:
+// anybody may send them, as often as they like.
 type probe struct {
 	answered chan struct{} // closed when err is known
 	err      error
 }
 
-// probed is the probe that is under way, or a new one.
+// probed returns the probe in progress, or a new one.
 func (s *Server) probed() *probe {
 	s.probing.mu.Lock()
 	defer s.probing.mu.Unlock()
@@ -172,10 +173,10 @@ func (s *Server) unready(w http.ResponseWriter, err error) {
 	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Refused, Code: wire.CodeUnready, Error: err.Error()})
 }
 
-// probeName is the resource that the engine is asked for. Nobody takes it.
+// probeName is the resource that probes ask for. Nobody acquires it.
 const probeName = "leasehold-readyz"
 
-// probe asks the engine whether it answers, and whether it grants.
+// probe checks that the engine answers and grants.
 func (s *Server) probe(ctx context.Context) error {
 	if err := s.reach(ctx); err != nil {
 		return err
@@ -183,8 +184,8 @@ func (s *Server) probe(ctx context.Context) error {
 	return s.storeGrants(ctx)
 }
 
-// reach asks the engine something that changes nothing. The renewal of what nobody holds is
-// the question of an engine that shows nothing.
+// reach makes a call to the engine that changes nothing. If the engine cannot be inspected, it
+// renews a lease that nobody holds.
 func (s *Server) reach(ctx context.Context) error {
 	if s.operator != nil {
 		_, err := s.operator.Inspect(ctx, probeName)

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A path that is for another method says for which.
+// A path that is called with another method answers which methods it has.
 func TestOtherMethodsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -46,7 +46,7 @@ func TestOtherMethodsAreRefused(t *testing.T) {
 	}
 }
 
-// A query is held to the same as a body: a field that is misspelt is not passed over.
+// A query is checked like a body: a misspelt field is refused.
 func TestUnknownQueryFieldsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -70,7 +70,7 @@ func TestUnknownQueryFieldsAreRefused(t *testing.T) {
 	s.post(wire.Acquire+"?ttl_ms=60000", `{"name":"n","ttl_ms":60000}`).want(t, 400, "invalid")
 }
 
-// A long list is compressed for clients that take it so.
+// A long list is compressed for clients that accept gzip.
 func TestListIsCompressed(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -122,8 +122,8 @@ func TestListIsCompressed(t *testing.T) {
 	}
 }
 
-// The answer to a HEAD has ended with its headers, that of a stream as well: the client sends its next call on the same
-// connection.
+// The answer to a HEAD ends with its headers, even for a stream: the client sends its next call on
+// the same connection.
 func TestHeadOfEventsEnds(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)

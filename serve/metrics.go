@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// metrics are what /metrics shows in the text format of Prometheus. Every series exists from the first scrape on:
-// of one that begins later, rate and increase miss the first event.
+// metrics are the series of /metrics in the text format of Prometheus. Every series exists from the
+// first scrape on. If a series began later, rate and increase would miss its first event.
 type metrics struct {
 	calls        durations // of clients, by call and outcome
 	storeCalls   counter   // by call and outcome
@@ -29,11 +29,11 @@ type metrics struct {
 	notices      counter // by outcome
 }
 
-// bounds are of the histograms, in seconds.
+// bounds are the buckets of the histograms, in seconds.
 var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30}
 
-// counted are the calls with counters of their own, and their outcomes. All other paths are
-// "other", so that nobody can make as many counters as there are paths.
+// counted are the calls with counters of their own, and their outcomes. All other paths count as
+// "other", so that clients cannot create counters by requesting paths.
 var counted = map[string][]string{
 	wire.Acquire:  {wire.Granted, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Renew:    {wire.Granted, wire.Lost, wire.Refused, wire.Unknown},
@@ -58,12 +58,12 @@ var counted = map[string][]string{
 }
 
 const (
-	// shown is the outcome of what only reads.
+	// shown is the outcome of a call that only reads.
 	shown = "shown"
 	other = "other"
 )
 
-// nameOf is how a path is called.
+// nameOf returns the name of the call at a path.
 func nameOf(path string) string { return strings.TrimPrefix(path, "/v1/") }
 
 func (m *metrics) init() {
@@ -93,7 +93,7 @@ func (m *metrics) init() {
 	m.notices.begin(label("outcome", noticeDelivered), label("outcome", noticeFailed), label("outcome", noticeDropped))
 }
 
-// label is a label in the text format. Values have no special characters.
+// label returns a label in the text format. Values have no special characters.
 func label(name, value string) string { return name + `="` + value + `"` }
 
 func callLabels(call, outcome string) string {
@@ -104,7 +104,7 @@ func callLabels(call, outcome string) string {
 const (
 	causeExpired     = "expired" // not renewed in time
 	causeEvicted     = "evicted"
-	causeUnexplained = "unexplained" // its time was not over, and nobody told of an eviction
+	causeUnexplained = "unexplained" // its TTL was not over, and no eviction was reported
 )
 
 func (m *metrics) count(v *visit) {
@@ -115,7 +115,7 @@ func (m *metrics) count(v *visit) {
 	m.calls.count(callLabels(call, cmp.Or(v.Outcome, shown)), time.Since(v.began))
 }
 
-// started is when this program did, by its own clock: a dashboard shows restarts.
+// started is when this program started, by its own clock. Dashboards show restarts by it.
 var started = time.Now()
 
 func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -145,10 +145,10 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(&b, "# HELP leasehold_build_info The build and the engine.\n# TYPE leasehold_build_info gauge\n")
 	fmt.Fprintf(&b, "leasehold_build_info{version=%q,goversion=%q,engine=%q} 1\n", s.opts.Version, runtime.Version(), s.driver.Features().Engine)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write([]byte(b.String())) // whose reader has gone
+	_, _ = w.Write([]byte(b.String())) // the client has gone
 }
 
-// A figure is a gauge: a value, or one for each label. NaN: it is unknown.
+// A figure is a gauge: a value, or one per label. NaN: unknown.
 type figure struct {
 	name, help string
 	values     []value
@@ -172,8 +172,8 @@ func (f *figure) write(b *strings.Builder) {
 	}
 }
 
-// gauges are about the last look at the whole store, and unknown while there is none, and about the file.
-// named: the limits of names are shown.
+// gauges returns the gauges about the whole store and the history file. They are unknown until a
+// look has seen the whole store. named adds the limits of names.
 func (r *recorder) gauges(now time.Time, named bool) []figure {
 	held, alone, full, atRisk, longest, age := math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	var used, limits []value
@@ -209,7 +209,7 @@ func (r *recorder) gauges(now time.Time, named bool) []figure {
 	return all
 }
 
-// full is how many places wait for room under a limit.
+// full returns how many places wait for room under a limit.
 func (s *sight) full() (n int) {
 	for i := range s.rows {
 		n += number(s.rows[i].full)
@@ -217,7 +217,8 @@ func (s *sight) full() (n int) {
 	return n
 }
 
-// used is what is used of each limit that an operator has set, and the limits. known: they are still known.
+// used returns the limits that operators have set, and what is used of each. known means that the
+// sight is up to date.
 func (s *sight) used(known bool) (used, limits []value) {
 	for _, one := range s.limits {
 		lock, uses, limit := label("lock", labelEscapes.Replace(one.name)), float64(one.used), float64(one.limit)
@@ -229,11 +230,11 @@ func (s *sight) used(known bool) (used, limits []value) {
 	return used, limits
 }
 
-// labelEscapes are those of the text format.
+// labelEscapes are the escapes of the text format.
 var labelEscapes = strings.NewReplacer("\\", `\\`, "\"", `\"`, "\n", `\n`)
 
 // glance returns what the last look at the whole store has seen, or nil, and whether the store was
-// up then or later. lag is how long the file has not taken an entry; 0: it has, or there is no
+// up then or later. lag is how long the file has not accepted an entry; 0: it has, or there is no
 // file.
 func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duration) {
 	if r == nil {
@@ -247,7 +248,7 @@ func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duratio
 	return r.watch.sight, r.watch.store == wire.StoreUp, lag
 }
 
-// atRisk is how many leases may be lost soon; nil: unknown.
+// atRisk returns how many leases may be lost soon; nil: unknown.
 func (s *sight) atRisk() *int {
 	var r risk
 	for i := range s.rows {
@@ -256,7 +257,7 @@ func (s *sight) atRisk() *int {
 	return r.told()
 }
 
-// longest is for how long somebody has waited; 0: nobody does.
+// longest returns how long the longest waiter has waited; 0: nobody waits.
 func (s *sight) longest(now time.Time) (waited time.Duration) {
 	for i := range s.rows {
 		if one := &s.rows[i]; one.waits && !one.since.IsZero() {
@@ -273,7 +274,7 @@ func number(yes bool) int {
 	return 0
 }
 
-// durations are histograms, by labels.
+// durations are histograms by labels.
 type durations struct {
 	name, help string
 
@@ -291,7 +292,7 @@ func (d *durations) init(name, help string) {
 	d.name, d.help, d.all = name, help, make(map[string]*callCount)
 }
 
-// begin starts one at zero, before it is counted.
+// begin starts a histogram at zero, before anything is counted.
 func (d *durations) begin(labels string) { d.all[labels] = &callCount{} }
 
 func (d *durations) count(labels string, took time.Duration) {
@@ -337,7 +338,7 @@ func (c *counter) init(name, help string) {
 	c.name, c.help, c.all = name, help, make(map[string]uint64)
 }
 
-// begin starts some at zero, before any is counted.
+// begin starts counters at zero, before anything is counted.
 func (c *counter) begin(labels ...string) {
 	for _, l := range labels {
 		c.all[l] = 0

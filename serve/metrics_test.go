@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// series are those that /metrics has now, without their values.
+// series returns the series that /metrics has now, without their values.
 func (s *service) series() (all []string) {
 	for line := range strings.Lines(s.get("/metrics")) {
 		if name, _, ok := strings.Cut(line, " "); ok && name != "#" {
@@ -24,7 +24,7 @@ func (s *service) series() (all []string) {
 	return all
 }
 
-// All counters start at zero: of one that appears at 1, increase sees nothing.
+// All counters start at zero: if one appeared with 1, increase would miss it.
 func TestCountersStartAtZero(t *testing.T) {
 	t.Parallel()
 	s := startOn(t, memory.NewServer().Connect(), nil)
@@ -74,8 +74,8 @@ func TestPageNamesTheMetrics(t *testing.T) {
 	}
 }
 
-// A place waits for room under a limit, or for somebody who is or wants to be alone. What is used of an operator's limit is
-// shown to those who ask for it.
+// A place waits for room under a limit, or for an exclusive holder or waiter. The use of an
+// operator's limit is shown if the option asks for it.
 func TestGaugesOfLimits(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -115,7 +115,8 @@ func (s *service) shows(lines ...string) {
 	})
 }
 
-// Leases and waiters are those of the store, whoever made them, and unknown while it does not answer.
+// The gauges of leases and waiters cover the whole store, whoever created them. They are unknown
+// while the store does not answer.
 func TestGaugesAreOfTheStore(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()

@@ -10,32 +10,32 @@ import (
 const (
 	// step is the step of a series, and steps is how many there are.
 	step, steps = time.Minute, 120
-	// waitsFor is the time whose grants the figures of waits are about.
+	// waitsFor is how far back the figures of waits go.
 	waitsFor = 10 * time.Minute
-	// scales is how many lengths of waits are distinguished, and perOctave how many of them lie between
-	// one and its double.
+	// scales is how many lengths of waits are distinguished, of which perOctave are between one
+	// length and its double.
 	scales, perOctave = 128, 4
 )
 
 // A minute is one step of a series.
 type minute struct {
-	number        int64 // -1: there was none
+	number        int64 // -1: none
 	grants, lost  int
-	held, waiting int // at its last look
+	held, waiting int // when last looked at
 	seen          bool
-	blind         bool           // the instance did not see it, and may not have been there
-	waits         [scales]uint32 // how many grants had waited for so long
+	blind         bool           // the instance did not see it all, and may not have been running
+	waits         [scales]uint32 // grants by how long they waited; see scaleOf
 }
 
-// minutes are the last ones, of all names.
+// minutes are the most recent minutes, of all names together.
 type minutes struct {
-	began time.Time     // of number 0: before any that there is
-	from  time.Time     // since when they count
-	all   [steps]minute // by their number
-	last  [60]second    // by theirs
+	began time.Time     // the start of number 0, before any entry
+	from  time.Time     // when counting began
+	all   [steps]minute // by number modulo steps
+	last  [60]second    // by number modulo 60
 }
 
-// A second is one since minutes.began, of those with grants.
+// A second counts the grants of one second since minutes.began.
 type second struct {
 	number int64
 	grants int
@@ -48,7 +48,7 @@ func (m *minutes) init(now time.Time) {
 	}
 }
 
-// at is the minute of an instant; nil: it is too long ago, or before the first.
+// at returns the minute of an instant; nil: it is too old, or before the first.
 func (m *minutes) at(t time.Time) *minute {
 	number := int64(t.Sub(m.began) / step)
 	if t.Before(m.began) {
@@ -64,7 +64,7 @@ func (m *minutes) at(t time.Time) *minute {
 	return one
 }
 
-// count adds an entry. One of the future, by a clock that was wrong, counts nowhere.
+// count adds an entry. It ignores entries from the future, which a wrong clock has written.
 func (m *minutes) count(e *HistoryEntry) {
 	if time.Until(e.Time) > 0 {
 		return
@@ -87,7 +87,7 @@ func (m *minutes) count(e *HistoryEntry) {
 	}
 }
 
-// skips notes a gap.
+// skips records a gap.
 func (m *minutes) skips(from, to time.Time) {
 	for t := to.Add(-step); !t.Before(from) && !t.Before(m.began); t = t.Add(-step) {
 		if one := m.at(t.Add(-t.Sub(m.began) % step)); one != nil && !m.began.Add(time.Duration(one.number)*step).Before(from) {
@@ -96,7 +96,7 @@ func (m *minutes) skips(from, to time.Time) {
 	}
 }
 
-// lately is how many grants there were within a minute.
+// lately returns how many grants there were in the last minute.
 func (m *minutes) lately(now time.Time) (grants int) {
 	oldest := int64(now.Sub(m.began)/time.Second) - int64(len(m.last))
 	for _, one := range m.last {
@@ -107,7 +107,7 @@ func (m *minutes) lately(now time.Time) (grants int) {
 	return grants
 }
 
-// waitsOf is how long grants of those minutes had waited.
+// waitsOf adds up how long the grants of those minutes had waited.
 func waitsOf(all []minute) (waits [scales]uint32) {
 	for i := range all {
 		for scale, n := range all[i].waits {
@@ -129,13 +129,13 @@ func (one *minute) count(e *HistoryEntry) {
 	}
 }
 
-// isLoss is of a lease that expired.
+// isLoss applies to a lease that expired.
 func (e *HistoryEntry) isLoss() bool {
 	_, d := wire.Said(e.Note)
 	return wire.IsLoss(d, e.Held, e.Silent)
 }
 
-// isTrouble reports whether a lease ended as an operator wants to know.
+// isTrouble reports whether a lease ended in a way that operators want to know of.
 func (e *HistoryEntry) isTrouble() bool {
 	switch e.Kind {
 	case wire.EventEvicted:
@@ -146,14 +146,14 @@ func (e *HistoryEntry) isTrouble() bool {
 	return e.Kind == wire.EventEnded && e.Silent != nil
 }
 
-// saw notes what a look has seen.
+// saw records the totals of a look.
 func (m *minutes) saw(t time.Time, s *sight) {
 	if one := m.at(t); one != nil {
 		one.seen, one.held, one.waiting = true, s.held, len(s.rows)-s.held
 	}
 }
 
-// scaleOf is where a wait counts.
+// scaleOf returns the index of a wait in minute.waits.
 func scaleOf(ms int64) int {
 	if ms <= 0 {
 		return 0
@@ -161,7 +161,8 @@ func scaleOf(ms int64) int {
 	return min(1+int(perOctave*math.Log2(float64(ms))), scales-1)
 }
 
-// quantile is the wait that such a part of the grants did not exceed, nearly; nil: there were none.
+// quantile returns the approximate wait that this part of the grants did not exceed; nil: there
+// were none.
 func quantile(waits *[scales]uint32, part float64) *int64 {
 	all := uint64(0)
 	for _, n := range waits {
@@ -193,7 +194,7 @@ func (one *minute) point(ago time.Duration) wire.Point {
 	return p
 }
 
-// of returns the minutes up to now, the newest first; number -1: nothing is known of one.
+// of returns the minutes up to now, newest first. Number -1: nothing is known of that minute.
 func (m *minutes) of(now time.Time) (all []minute) {
 	last := int64(now.Sub(m.began) / step)
 	first := max(int64(m.from.Sub(m.began)/step), last-steps+1, 0)

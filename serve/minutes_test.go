@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// Figures of all names count what memory has no room for. Those of some names are absent when they would be wrong.
+// Figures of all names include entries that memory has no room for. Figures of some names are
+// absent if they would be wrong.
 func TestFiguresOfMoreThanMemoryHas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +41,8 @@ func TestFiguresOfMoreThanMemoryHas(t *testing.T) {
 	})
 }
 
-// A series has no points of the time when the instance was not there, and entries of a clock that was ahead count nowhere.
+// A series has no points for the time between two instances. Entries from a clock that was ahead
+// are not counted.
 func TestSeriesWithoutTheTimeBetweenInstances(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +71,7 @@ func TestSeriesWithoutTheTimeBetweenInstances(t *testing.T) {
 	})
 }
 
-// Figures of many leases are counted once a second for all who may view the same.
+// The figures of many leases are counted once a second for all clients that may view the same.
 func TestFiguresOfManyAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

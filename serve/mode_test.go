@@ -7,8 +7,8 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// An owner that shares, and asks to be alone under the same owner, is not told that it is: neither
-// by the instance that granted it, nor by another, nor by what its place in the queue comes to.
+// If an owner that shares asks for an exclusive lease, no answer says that it has one. This holds
+// for the instance that granted the lease and for another, and for its place in the queue.
 func TestOneOwnerHoldsInOneMode(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -20,7 +20,7 @@ func TestOneOwnerHoldsInOneMode(t *testing.T) {
 		s.post(wire.Acquire, alone).want(t, 400, "invalid")
 		s.post(wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000,"mode":"shared","limit":1}`).want(t, 400, "invalid")
 	}
-	// It still has what it had, and who names no mode of what it has renews it.
+	// It still has its lease, and a call that states no mode renews it.
 	there.post(wire.Renew, alone).want(t, 200, "")
 	there.post(wire.Acquire, alone).want(t, 400, "invalid")
 	for _, s := range []*service{here, there} {
@@ -36,7 +36,8 @@ func TestOneOwnerHoldsInOneMode(t *testing.T) {
 	there.post(wire.Acquire, `{"name":"p","owner":"a","ttl_ms":60000,"mode":"shared"}`).want(t, 200, "")
 }
 
-// An owner that others have served meanwhile is asked for its mode as one that is new here.
+// If other instances have served calls of an owner meanwhile, its mode is checked as for a new
+// claim.
 func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -48,7 +49,7 @@ func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	a.post(wire.Acquire, claim, "exclusive", 4).want(t, 400, "invalid")
 	b.post(wire.Acquire, claim, "shared", 5).want(t, 200, "")
 
-	// Its caller does not count its calls.
+	// Its caller does not number its calls.
 	const uncounted = `{"name":"m","owner":"o","ttl_ms":60000,"mode":"%s"}`
 	c := start(t, engine, nil)
 	a.post(wire.Acquire, uncounted, "exclusive").want(t, 200, "")
@@ -58,7 +59,8 @@ func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	c.post(wire.Acquire, uncounted, "shared").want(t, 200, "")
 }
 
-// Another caller of the same owner, who has made no call before, is not told that it is alone either.
+// Another caller of the same owner, without an earlier call, is not told that it holds exclusively
+// either.
 func TestModeOfAnotherCaller(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)

@@ -9,7 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// observeLoss is for a lease that ended before it was released, as this instance found out.
+// observeLoss counts a lease that ended before it was released, as this instance has found, and
+// notifies the webhook.
 func (s *Server) observeLoss(e told) {
 	if e.kind == wire.EventEvicted {
 		s.metrics.lost.count(label("cause", causeEvicted))
@@ -17,7 +18,7 @@ func (s *Server) observeLoss(e told) {
 		return
 	}
 	if e.Details != nil && !e.Details.Renews() {
-		return // one that nobody means to renew
+		return // nobody meant to renew it
 	}
 	about := e.notice()
 	if about.Cause = causeUnexplained; e.kind == wire.Expired {
@@ -27,13 +28,13 @@ func (s *Server) observeLoss(e told) {
 	s.webhook.tell(wire.NoticeLost, about)
 }
 
-// observeEviction is for a lease that a client has evicted here.
+// observeEviction counts an eviction by a client here, and notifies the webhook.
 func (s *Server) observeEviction(e told) {
 	s.metrics.evictions.count("")
 	s.webhook.tell(wire.NoticeEvicted, e.notice())
 }
 
-// observeWaits tells of claims that wait for long, until ctx ends.
+// observeWaits notifies the webhook of long waits, until ctx ends.
 func (s *Server) observeWaits(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -49,26 +50,26 @@ func (s *Server) observeWaits(ctx context.Context) {
 	}
 }
 
-// A queuePlace is a place in the queue, as this instance knows it. The zero value is none.
+// A queuePlace is a place in the queue, as this instance knows it. The zero value means none.
 type queuePlace struct {
 	since   time.Time
-	waiter  driver.Holder // who waits, as if it held
-	blocker driver.Holder // who held when it was last refused
+	waiter  driver.Holder // the waiter, as a holder
+	blocker driver.Holder // a holder at the last refusal
 	asked   time.Time     // when that was
-	told    bool          // that the wait is long
+	told    bool          // the long wait was reported
 }
 
-// queues is for a refusal that has given a claim a place, or has kept it. Requires the turn.
+// queues records a refusal that has given a claim a place, or has kept it. Requires the turn.
 func (c *claims) queues(one *claim, blocker driver.Holder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	one.on(onPlace)
-	one.until = now.Add(keepPlace) // as long as its place, and longer
+	one.until = now.Add(keepPlace) // no place lasts longer
 	one.place = queuePlace{cmp.Or(one.place.since, now), one.holder(), blocker, now, one.place.told}
 }
 
-// longWaits are those that have waited for longer than bound, each once.
+// longWaits returns the waits that are longer than bound. It returns each once.
 func (c *claims) longWaits(bound time.Duration, now time.Time) (all []wire.NoticeData) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +80,7 @@ func (c *claims) longWaits(bound time.Duration, now time.Time) (all []wire.Notic
 		}
 		p.told = true
 		about := eventOf(one.key.name, p.waiter).notice()
-		about.Token, about.Waited = "", wire.Millis(now.Sub(p.since)) // the token is of what it held before
+		about.Token, about.Waited = "", wire.Millis(now.Sub(p.since)) // the token was from an earlier lease
 		if p.blocker != (driver.Holder{}) {
 			h := holderOf(p.blocker.Later(now.Sub(p.asked)))
 			about.Holders = []wire.NoticeHolder{{Owner: h.Owner, Handle: h.Handle, Note: h.Note, Held: h.Held}}
@@ -89,7 +90,7 @@ func (c *claims) longWaits(bound time.Duration, now time.Time) (all []wire.Notic
 	return all
 }
 
-// notice is what a notice says of the event.
+// notice returns the contents of a notice about the event.
 func (e told) notice() wire.NoticeData {
 	about := wire.NoticeData{
 		Name: e.Name, Owner: e.Owner, Handle: e.Handle, Mode: e.Mode, Note: e.Note, Reason: e.Reason, By: e.by,
@@ -104,7 +105,7 @@ func (e told) notice() wire.NoticeData {
 	return about
 }
 
-// milliseconds are 0 where they are unknown.
+// milliseconds returns *ms, or 0 if it is unknown.
 func milliseconds(ms *int64) int64 {
 	if ms == nil {
 		return 0
@@ -112,7 +113,7 @@ func milliseconds(ms *int64) int64 {
 	return *ms
 }
 
-// holder is of the lease that the claim has. Requires the turn.
+// holder returns the claim's lease as a holder. Requires the turn.
 func (one *claim) holder() driver.Holder {
 	return driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A standing driver makes its renewals when it may.
+// A standing driver makes renewals when the test lets it.
 type standing struct {
 	driver.Driver
-	renewing chan struct{} // gets one for each that has come
-	goes     chan struct{} // lets one go for each
+	renewing chan struct{} // gets an element for each renewal that has come
+	goes     chan struct{} // lets one renewal go for each element
 }
 
 func (d standing) Claim(req driver.Request) (driver.Claim, error) {
@@ -33,7 +33,8 @@ func (c standingClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Gra
 	return c.Claim.Renew(ctx, ttl)
 }
 
-// Calls that wait for an earlier one of their owner are served in the order of their numbers, or not at all.
+// Calls that wait for an earlier call of their owner are served in the order of their numbers, or
+// not at all.
 func TestLateCallsAreRefusedInTheirTurn(t *testing.T) {
 	t.Parallel()
 	d := standing{memory.NewServer().Connect(), make(chan struct{}, 3), make(chan struct{})}
@@ -49,7 +50,7 @@ func TestLateCallsAreRefusedInTheirTurn(t *testing.T) {
 	second := renew(2)
 	<-d.renewing
 	third := renew(3)
-	time.Sleep(100 * time.Millisecond) // most likely it waits
+	time.Sleep(100 * time.Millisecond) // by then it very likely waits
 	fourth := renew(4)
 	time.Sleep(100 * time.Millisecond)
 	close(d.goes)

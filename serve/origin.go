@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// sameOrigin looks at what a browser says of where a call comes from.
+// sameOrigin checks a browser's headers about the origin of a call.
 var sameOrigin = http.NewCrossOriginProtection()
 
-// fromHere refuses calls that somebody else's page makes a browser send. These are calls that
-// change something and come from another origin. They are also all calls over the loopback to a
-// host name that is not one of its names, because such a page uses one to be the same origin.
+// fromHere refuses calls that another site's page makes a browser send: calls that change something
+// and come from another origin. It also refuses calls over the loopback to a host name that is not
+// one of the loopback's. Such a page can use its own name, to count as the same origin.
 func (s *Server) fromHere(r *http.Request) error {
 	host := hostOf(r.Host)
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(hostOf(local.String())) {
@@ -24,7 +24,7 @@ func (s *Server) fromHere(r *http.Request) error {
 	return sameOrigin.Check(r)
 }
 
-// hostOf is a host without its port and brackets.
+// hostOf returns the host without port and brackets.
 func hostOf(hostPort string) string {
 	if host, _, err := net.SplitHostPort(hostPort); err == nil {
 		return host
@@ -32,7 +32,7 @@ func hostOf(hostPort string) string {
 	return strings.Trim(hostPort, "[]")
 }
 
-// isLoopback reports whether a host is this machine's, by its address or its name.
+// isLoopback reports whether a host is this machine's loopback, by address or name.
 func isLoopback(host string) bool {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	ip := net.ParseIP(host)

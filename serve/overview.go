@@ -13,14 +13,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// mostContended, mostHosts and mostEnds bound the lists of an overview.
+// mostContended, mostHosts and mostOverviewEnds limit the lists of an overview.
 const mostContended, mostHosts, mostOverviewEnds = 10, 20, 10
 
-// A sight is what one look at the store has seen of all names.
+// A sight is what one look at the store has found for all names.
 type sight struct {
-	at     time.Time // when the answer was there
+	at     time.Time // when the answer had arrived
 	rows   []row
-	held   int // of rows; the others wait
+	held   int // how many of rows are leases; the others are places
 	limits []limited
 }
 
@@ -31,7 +31,7 @@ type limited struct {
 	used  int64
 }
 
-// mostLimits is how many names with limits /metrics shows: each is a series.
+// mostLimits is how many names with limits /metrics shows. Each is a series.
 const mostLimits = 1000
 
 // limitOf adds the limit of a name, if it has one.
@@ -46,16 +46,16 @@ func (s *sight) limitOf(state driver.State) {
 	s.limits = append(s.limits, one)
 }
 
-// A row is a lease or a place.
+// A row is a lease or a place in a queue.
 type row struct {
 	name   string
 	host   string
 	waits  bool
-	full   bool          // it waits for room under a limit, and for nobody who is or wants to be alone
+	full   bool          // it waits only for room under a limit: neither a holder nor a waiter up to it is exclusive
 	since  time.Time     // zero: unknown
-	renews bool          // its holder says who it is, and means to renew it
+	renews bool          // its details show a holder that means to renew it
 	left   time.Duration // 0: unknown
-	ttl    time.Duration // that, or less; 0: unknown
+	ttl    time.Duration // or a lower bound; 0: unknown
 }
 
 // holds adds a lease.
@@ -74,17 +74,18 @@ func eventHost(e wire.Event) string {
 	return e.Details.Host
 }
 
-// knows adds the length of a lease that the engine does not tell; 0: it is unknown.
+// knows adds the length of a lease if the engine does not tell it; 0: unknown.
 func (one *row) knows(ttl time.Duration) {
 	if one.ttl == 0 {
 		one.ttl = ttl
 	}
 }
 
-// A risk counts leases of which it is known whether they were not renewed for more than half their length.
+// A risk counts leases that are meant to be renewed: late ones, which have used more than half
+// their TTL, among those whose length is known.
 type risk struct{ unknown, known, late int }
 
-// add adds a lease. Those that nobody may mean to renew are at no risk.
+// add adds a lease. A lease that nobody means to renew is not at risk.
 func (r *risk) add(one *row) {
 	switch {
 	case one.waits || !one.renews:
@@ -96,7 +97,7 @@ func (r *risk) add(one *row) {
 	}
 }
 
-// told is how many leases may be lost soon; nil: it is known of none.
+// told returns how many leases may be lost soon; nil: it is known for none.
 func (r *risk) told() *int {
 	if r.known == 0 && r.unknown > 0 {
 		return nil
@@ -104,7 +105,7 @@ func (r *risk) told() *int {
 	return &r.late
 }
 
-// before is that long before t; zero: it is not known how long.
+// before returns t minus d; zero: d is unknown.
 func before(t time.Time, d time.Duration) time.Time {
 	if d <= 0 {
 		return time.Time{}
@@ -128,10 +129,11 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, s.shared.of(v.client.views(prefix), s.figures))
 }
 
-// manyRows is from how many rows on figures are shared, for sharedFor, by those who may view the same.
+// manyRows is the number of rows from which figures are shared, for sharedFor, among clients that
+// may view the same names.
 const manyRows, sharedFor = 2000, time.Second
 
-// sharedFigures are those that were counted lately.
+// sharedFigures are figures that were counted recently.
 type sharedFigures struct {
 	mu  sync.Mutex
 	all map[string]shareOfFigures // guarded by mu; by views
@@ -142,13 +144,13 @@ type shareOfFigures struct {
 	f  wire.Figures
 }
 
-// of are the figures that count tells, or that it has told just before.
+// of returns the figures from count, or shared ones.
 func (s *sharedFigures) of(views []string, count func(views []string) (f wire.Figures, rows int)) wire.Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(s.all, func(_ string, one shareOfFigures) bool { return now.Sub(one.at) > sharedFor })
-	by := strings.Join(views, "\x00") // which no name has
+	by := strings.Join(views, "\x00") // no name contains it
 	if one, ok := s.all[by]; ok {
 		return one.f
 	}
@@ -162,7 +164,7 @@ func (s *sharedFigures) of(views []string, count func(views []string) (f wire.Fi
 	return f
 }
 
-// figures are about the names that begin with one of views.
+// figures counts the names that begin with one of views.
 func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 	m, now := s.history.now(), time.Now()
 	f = wire.Figures{
@@ -184,7 +186,7 @@ func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 	return f, rows
 }
 
-// countRows counts what is held and waited for now.
+// countRows counts the leases and waiters of a sight.
 func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) bool) (atRisk *int) {
 	var r risk
 	names, hosts := make(map[string]*wire.Contended), make(map[string]*wire.Host)
@@ -241,14 +243,14 @@ func countRows(f *wire.Figures, rows []row, now time.Time, in func(name string) 
 	return r.told()
 }
 
-// ends are the kinds by which leases end.
+// ends are the kinds of entries with which leases end.
 var ends = map[string]bool{wire.EventReleased: true, wire.Expired: true, wire.EventEvicted: true, wire.EventEnded: true}
 
-// count adds what has happened.
+// count counts recent entries.
 func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string, in func(name string) bool) {
 	all := len(views) == 1 && views[0] == ""
 	var waits [scales]uint32
-	var routine, troubles []*HistoryEntry // how leases ended
+	var routine, troubles []*HistoryEntry // entries of ends of leases
 	grants := 0
 	seen := make(map[int64]*minute)
 	m.newestFirst(func(e *HistoryEntry) bool {
@@ -265,7 +267,7 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 			}
 		}
 		switch {
-		case ago < 0: // by a clock that was wrong
+		case ago < 0: // from a wrong clock
 			return true
 		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
 			f.LostHour++
@@ -307,8 +309,8 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 	}
 }
 
-// overviewEnds are the last ends, the newest first. Half of them may be older troubles, which would
-// be lost among leases that end all the time.
+// overviewEnds returns the last ends, newest first. Half of them may be older troubles, which
+// frequent ordinary ends would displace.
 func overviewEnds(routine, troubles []*HistoryEntry) []*HistoryEntry {
 	troubles = troubles[:min(len(troubles), max(mostOverviewEnds/2, mostOverviewEnds-len(routine)))]
 	all := slices.Concat(troubles, routine[:min(len(routine), mostOverviewEnds-len(troubles))])
@@ -316,7 +318,7 @@ func overviewEnds(routine, troubles []*HistoryEntry) []*HistoryEntry {
 	return all
 }
 
-// pointsOf are of all names, as they were counted.
+// pointsOf converts the minutes of all names.
 func pointsOf(minutes []minute) []wire.Point {
 	points := []wire.Point{}
 	for i := range minutes {
@@ -327,7 +329,8 @@ func pointsOf(minutes []minute) []wire.Point {
 	return points
 }
 
-// points are of some names, by how many steps ago they were, as far as their entries are still there.
+// points counts the minutes of some names, by age in steps, as far as their entries are still in
+// memory.
 func (m *kept) points(now time.Time, seen map[int64]*minute) []wire.Point {
 	points := []wire.Point{}
 	for i := range int64(steps) {
@@ -347,12 +350,12 @@ func (m *kept) points(now time.Time, seen map[int64]*minute) []wire.Point {
 	return points
 }
 
-// blind reports whether there is a gap from then to then.
+// blind reports whether there is a gap between from and to.
 func (m *kept) blind(from, to time.Time) bool {
 	return slices.ContainsFunc(m.rare, func(e *HistoryEntry) bool { return e.Kind == wire.Gap && !e.From.After(from) && !e.To.Before(to) })
 }
 
-// rows are the leases and places that this instance has given.
+// rows returns the leases and places that this instance has granted.
 func (c *claims) rows() (all []row) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ var phaseNames = [...]string{unknown: "unknown", queued: "queued", held: "held",
 
 var eventNames = [...]string{onGrant: "grant", onPlace: "place", onLoss: "loss", onEnd: "end", onForget: "forget"}
 
-// A stage is a claim in one phase, and what may act on it.
+// A stage is a claim in one phase, and the means to change it.
 type stage struct {
 	*testing.T
 	s      *Server
@@ -54,7 +54,7 @@ func (g *stage) enter() *claim {
 	return one
 }
 
-// call makes the next call of the owner.
+// call makes the owner's next call.
 func (g *stage) call(path string, call any) (status int) {
 	g.number++
 	body, _ := json.Marshal(call)
@@ -75,7 +75,7 @@ func (g *stage) free() {
 	_ = g.other.Release(g.Context(), driver.End{})
 }
 
-// cause brings about e.
+// cause makes e happen.
 func (g *stage) cause(e event) {
 	acquire := wire.AcquireCall{Claim: g.claim(), TTL: 60_000, Queue: true}
 	switch e {
@@ -112,8 +112,9 @@ func (g *stage) cause(e event) {
 	}
 }
 
-// Each cell of the table is what the code does, with what follows from it: of a claim that is neither held nor queued no
-// lease is known; and when nobody calls it, it is kept, or its owner is remembered as used up, or nothing is.
+// Each cell of the table is what the code does. No lease is known for a claim that is neither held
+// nor queued. If nobody calls, the claim is kept, or its owner is remembered as used up, or nothing
+// stays.
 func TestTheTableIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	ways := map[phase][]event{queued: {onPlace}, held: {onGrant}, lost: {onGrant, onLoss}, ended: {onGrant, onEnd}}

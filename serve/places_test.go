@@ -31,8 +31,8 @@ func (d *placeless) List(ctx context.Context, prefix, after string, limit int) (
 	return states, next, err
 }
 
-// A place that no look has seen, and whose caller does not call again, is over some time after its last call. One whose
-// caller does is kept.
+// A place that no look has seen ends some time after the last call of its caller. It is kept while
+// the caller calls.
 func TestPlacesThatNoLookSawEnd(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {

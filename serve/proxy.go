@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A proxy is a reverse proxy that signs people in, and says in a header who they are.
+// A proxy is a reverse proxy that authenticates people, and names them in a header.
 type proxy struct {
 	header string         // "": there is none
 	from   []netip.Prefix // its addresses
@@ -27,8 +27,8 @@ func (a *Access) TrustProxy(header string, from []netip.Prefix) error {
 	return nil
 }
 
-// user returns whom the proxy has signed in. signedIn means that the header is present; user may
-// still be "", if it names several people.
+// user returns the user whom the proxy has signed in. signedIn means that the header is present.
+// user is "" if it names several people.
 func (p *proxy) user(r *http.Request) (user string, signedIn bool) {
 	said := r.Header[p.header]
 	if p.header == "" || len(said) == 0 {
@@ -38,20 +38,20 @@ func (p *proxy) user(r *http.Request) (user string, signedIn bool) {
 	if err != nil || !slices.ContainsFunc(p.from, func(one netip.Prefix) bool { return one.Contains(peer.Addr().Unmap().WithZone("")) }) {
 		return "", false
 	}
-	if len(said) > 1 { // one of them may be another's
+	if len(said) > 1 { // another may have added one of them
 		return "", true
 	}
 	return said[0], true
 }
 
-// addUsers notes by which users of a proxy a client is known.
+// addUsers records the proxy's users that identify a client.
 func (all *clients) addUsers(c *Client, users []string) error {
 	for _, user := range users {
 		if user == "" || all.byProxyUser[user] != nil {
 			return fmt.Errorf("the user %.100q of a proxy is empty, or another client's", user)
 		}
 		known := c.knownBy(wire.ByProxy)
-		if user != c.Name { // the log is to tell people apart
+		if user != c.Name { // the log must distinguish people
 			known.Name = fmt.Sprintf("%s (%s)", c.Name, user)
 		}
 		all.byProxyUser[user] = known

@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A proxy's header counts on connections from its own addresses, and on no others, whoever is said to have forwarded them.
+// A proxy's header counts on connections from its own addresses and on no others, whatever other
+// headers say about forwarding.
 func TestProxyUsers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access")

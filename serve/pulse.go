@@ -12,32 +12,33 @@ import (
 )
 
 const (
-	// callAge is the greatest age of a call for which the store is asked anything, and of one that waits for other holders
-	// if it waits for no longer. Its caller has given it up by then, and may have been served by another instance.
+	// callAge is the age up to which a call may still be sent to the store. A call that waits for
+	// other holders may be as old as its wait, if that is longer. By then its caller has given up,
+	// and another instance may have served it.
 	callAge = 15 * time.Second
-	// pulseEvery is how often an instance makes sure that it runs, and stall how long a silence must be to count as a
-	// standstill: a busy machine has shorter ones.
+	// pulseEvery is how often an instance notes that it runs. stall is how long a silence must be
+	// to count as a standstill; a busy machine has shorter ones.
 	pulseEvery, stall = 500 * time.Millisecond, 2 * time.Second
-	// settle is for how long an instance runs after a standstill until all calls have been read that came before. Whatever
-	// is read within it may have come at any time since the instance stood still.
+	// settle is how long an instance must run after a standstill to have read all calls from
+	// before. A call that is read within it may have come at any time since the standstill began.
 	settle = 3 * time.Second
 )
 
 var errTooOld = errors.New("this call has come too late to be served: repeat it")
 
-// A pulse says how old calls may be. A call that came while the process was stopped waited in the
+// A pulse bounds the age of calls. A call that arrives while the process is stopped waits in the
 // kernel, which does not say for how long.
 type pulse struct {
 	clock *boottime.Clock
 
 	mu     sync.Mutex
 	beat   boottime.Instant // guarded by mu; when the process was last seen to run
-	ran    time.Duration    // guarded by mu; for how long it was, in all
-	stalls []standstill     // guarded by mu; those of before which calls may still lie unread, in order
+	ran    time.Duration    // guarded by mu; for how long it has run, in all
+	stalls []standstill     // guarded by mu; standstills from which unread calls may remain, in order
 }
 
-// A standstill began at from. Calls that came since then have been read when the process has run
-// until ran.
+// A standstill began at from. Once the process has run for ran in all, the calls that came during
+// it have been read.
 type standstill struct {
 	from boottime.Instant
 	ran  time.Duration
@@ -59,15 +60,16 @@ func (p *pulse) run(ctx context.Context) {
 	}
 }
 
-// arrival is the earliest that a call which is read now may have come. Standstills in a row, as on a machine that is
-// much too busy, do not count as one: between them, calls are read.
+// arrival returns the earliest time at which a call that is read now may have come. On an
+// overloaded machine, standstills may follow each other. They do not count as one, because calls
+// are read between them.
 func (p *pulse) arrival() boottime.Instant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
 	if since := now.Sub(p.beat); since <= stall {
 		p.ran += since
-	} else if n := len(p.stalls); n == 0 || p.stalls[n-1].ran < p.ran+settle { // else it has not run since the last one
+	} else if n := len(p.stalls); n == 0 || p.stalls[n-1].ran < p.ran+settle { // otherwise calls of that standstill are still unread
 		p.stalls = append(p.stalls, standstill{p.beat, p.ran + settle})
 	}
 	p.beat = now
@@ -80,15 +82,17 @@ func (p *pulse) arrival() boottime.Instant {
 	return now
 }
 
-// isTooOld reports whether nothing is to be sent to the store any more for a call that came then and waits for so long.
+// isTooOld reports whether a call is too old to be sent to the store. It came at came and may wait
+// for wait.
 func (s *Server) isTooOld(came boottime.Instant, wait time.Duration) bool {
 	return s.pulse.clock.Now().Sub(came) > max(callAge, wait)
 }
 
-// keepMark is how long the owner of a release is kept out: for twice as long as its other calls may be sent.
+// keepMark is how long a release bars its owner: twice as long as the owner's other calls may be
+// sent.
 func (s *Server) keepMark() time.Duration { return 2 * max(callAge, s.opts.MaxWait) }
 
-// tooOld answers a call for which nothing is sent to the store any more.
+// tooOld answers a call that is too old to be sent to the store.
 func (s *Server) tooOld(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	s.answer(w, http.StatusServiceUnavailable, wire.Answer{Outcome: wire.Unknown, Code: wire.CodeTooOld, Error: errTooOld.Error()})

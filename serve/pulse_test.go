@@ -12,8 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// An instance that stood still, or whose machine slept, asks the store nothing for calls that may have come before: it
-// says that they are to be repeated, until what waited for it has been read.
+// After a standstill of the process or a sleep of the machine, an instance sends nothing to the
+// store for calls that may have come before. It answers that they must be repeated, until it has
+// read everything that waited.
 func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -46,7 +47,7 @@ func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 		{0, wire.Acquire, claim, 200},
 		{callAge - settle, wire.Renew, claim, 200},
 		{callAge + stall, wire.Renew, claim, 503},
-		{settle / 2, wire.Release, `{"name":"n","owner":"o"}`, 503}, // a second standstill, before all is read
+		{settle / 2, wire.Release, `{"name":"n","owner":"o"}`, 503}, // a second standstill, before everything is read
 		{0, wire.Acquire, `{"name":"m","owner":"o","ttl_ms":600000}`, 503},
 		{0, wire.Acquire, `{"name":"m","owner":"o","ttl_ms":600000,"wait_ms":1000}`, 503},
 		{0, wire.Note, `{"name":"n","owner":"o","note":"x"}`, 503},
@@ -62,7 +63,7 @@ func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 		t.Errorf("a call that was refused has taken: %+v, %v", state.Holders, err)
 	}
 	for range 2 * settle / stall * 2 {
-		clock.Sleep(stall / 2) // not long enough for a standstill
+		clock.Sleep(stall / 2) // too short for a standstill
 		s.pulse.arrival()
 	}
 	if got := ask(wire.Renew, claim); got != 200 {
@@ -70,8 +71,8 @@ func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 	}
 }
 
-// A call that waits for other holders is not tried again when its instance has stood still for longer than it waits. It
-// was refused before, and is told so.
+// A call that waits for other holders is not tried again if its instance has stood still for longer
+// than its wait. It was refused before, and gets that answer.
 func TestWaitEndsWithAStandstill(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -118,7 +119,8 @@ func TestWaitEndsWithAStandstill(t *testing.T) {
 	}
 }
 
-// A machine that is much too busy has standstills in a row. Calls that come between are read soon, and are served.
+// An overloaded machine has standstills one after another. Calls between them are read soon, and
+// are served.
 func TestHiccupsRefuseNoCalls(t *testing.T) {
 	t.Parallel()
 	var clock boottime.Clock

@@ -12,10 +12,10 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A hung is an engine that answers no question.
+// A hung is an engine that answers no call.
 type hung struct {
 	*memory.Driver
-	now, most atomic.Int64 // how many questions it has
+	now, most atomic.Int64 // now: calls in flight; most: their maximum
 }
 
 func (d *hung) Inspect(ctx context.Context, _ string) (driver.State, error) {
@@ -27,8 +27,8 @@ func (d *hung) Inspect(ctx context.Context, _ string) (driver.State, error) {
 	return driver.State{}, ctx.Err()
 }
 
-// Whoever asks whether the instance is ready, who may be anybody, gives an engine that hangs one question,
-// however many ask: they leave its connections to those who hold.
+// However many clients ask whether the instance is ready, an engine that hangs gets one call. Its
+// connections stay free for holders.
 func TestReadyAsksOneQuestion(t *testing.T) {
 	t.Parallel()
 	d := &hung{Driver: memory.NewServer().Connect()}

@@ -8,14 +8,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A recall tells the holder of a claim that others wait: at once by an event, which may be lost, and with the answers to
-// its calls. All methods but comes take nil, for a claim whose holder has not asked.
+// A recall notifies the holder of a claim that others wait: at once by an event, which may be lost,
+// and with the answers to its calls. All methods except comes accept nil, for a claim whose holder
+// has not asked.
 type recall struct {
 	s      *Server
 	about  wire.Event
-	fence  atomic.Uint64 // 0: it is not granted yet
-	called atomic.Bool   // since begin
-	first  atomic.Bool   // it was told of this grant
+	fence  atomic.Uint64 // 0: not granted yet
+	called atomic.Bool   // comes was called since begin
+	first  atomic.Bool   // the holder was notified during this grant
 }
 
 func (s *Server) newRecall(k key, mode driver.Mode) *recall {
@@ -23,14 +24,14 @@ func (s *Server) newRecall(k key, mode driver.Mode) *recall {
 	return &recall{s: s, about: e.Event}
 }
 
-// begin begins a call to the engine. The engine tells with the answer whether others wait.
+// begin precedes a call to the engine, which reports during the call if others wait.
 func (r *recall) begin() {
 	if r != nil {
 		r.called.Store(false)
 	}
 }
 
-// granted notes a grant, which may be the one that is known.
+// granted records a grant. It may be the known one.
 func (r *recall) granted(fence uint64) {
 	if r != nil && r.fence.Swap(fence) != fence {
 		r.first.Store(r.called.Load())
@@ -40,10 +41,11 @@ func (r *recall) granted(fence uint64) {
 	}
 }
 
-// came reports whether the engine has told, since begin, that others wait.
+// came reports whether the engine has reported, since begin, that others wait.
 func (r *recall) came() bool { return r != nil && r.called.Load() }
 
-// comes is the claim's Request.Wanted. The event comes after the flag is set: who misses one has the other.
+// comes is the claim's Request.Wanted. It sets the flag before it sends the event, so that a holder
+// that misses one gets the other.
 func (r *recall) comes() {
 	r.called.Store(true)
 	fence := r.fence.Load()
@@ -55,8 +57,9 @@ func (r *recall) comes() {
 	r.s.hub.wanted(e)
 }
 
-// asksRecall has the claim's holder told that others wait. Where leases end with the instance's session, that is for the
-// acquire to say: the claim cannot be made anew. Requires the turn.
+// asksRecall begins to notify the claim's holder of waiters. Where leases end with the instance's
+// session, only an acquire can ask for that, because the claim cannot be created again. Requires
+// the turn.
 func (s *Server) asksRecall(one *claim, once bool) error {
 	if one.recall != nil || !s.features.Tells || !s.features.Resumes {
 		return nil
@@ -66,18 +69,18 @@ func (s *Server) asksRecall(one *claim, once bool) error {
 	return s.use(one, one.req, true)
 }
 
-// wanted tells those who asked for it that others wait for a lease.
+// wanted sends the event that others wait for a lease.
 func (h *hub) wanted(e told) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waited != nil { // a look is to tell no more of it
+	if h.waited != nil { // the next look must not report it again
 		h.told[e.lease()] = true
 	}
 	h.hear(e, false)
 }
 
-// lacks reports whether it has taken the last event that others wait for that lease, and notes that the next one is there.
-// Requires hub.mu.
+// lacks reports whether the listener has taken the last recall of that lease. If so, it records
+// that another one is queued. Requires hub.mu.
 func (l *listener) lacks(of lease) bool {
 	if l.wanted[of] {
 		return false
@@ -89,12 +92,13 @@ func (l *listener) lacks(of lease) bool {
 	return true
 }
 
-// recallSeen tells whose leases others wait for, as a look has seen it: what an engine tells this instance is about claims
-// of its own. Those whose streams have just opened are told of all, the others of places that the look before did not see.
+// recallSeen reports the leases for which a look has found waiters, because an engine notifies this
+// instance only about its own claims. Listeners whose streams have just opened get all of them.
+// Others get those with places that the last look did not find.
 func (h *hub) recallSeen(s seen, opened []*listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.held == nil { // it was not whole, or of too many names
+	if s.held == nil { // the look was incomplete, or found too many names
 		return
 	}
 	before, toldHere := h.waited, h.told
@@ -108,7 +112,7 @@ func (h *hub) recallSeen(s seen, opened []*listener) {
 	if h.waited == nil || len(s.places) == 0 {
 		return
 	}
-	waits := make(map[string]bool) // the value: somebody has come
+	waits := make(map[string]bool) // the value: a new place was found
 	var pace breath
 	for l := range s.places {
 		pace.let(&h.mu)

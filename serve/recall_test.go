@@ -16,7 +16,7 @@ import (
 
 const wantedHolder = `{"name":"%s","owner":"holder","ttl_ms":60000,"wanted":true}`
 
-// queues has an owner take a place, which it keeps for some seconds.
+// queues takes a place for an owner, which lasts some seconds.
 func (s *service) queues(name, owner string) {
 	s.t.Helper()
 	s.post(wire.Acquire, `{"name":%q,"owner":%q,"ttl_ms":60000,"queue":true}`, name, owner).want(s.t, 409, wire.CodeBusy)
@@ -36,7 +36,8 @@ func (s *service) wanted(next func() (string, wire.Event), name string) wire.Eve
 	}
 }
 
-// A holder that asks is told of each place at once, and with its renewals, and nobody else is told anything.
+// A holder that asks is notified of each place at once, and by its renewals. Nobody else is
+// notified.
 func TestAHolderIsWanted(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -76,7 +77,7 @@ func TestAHolderIsWanted(t *testing.T) {
 	}
 }
 
-// Who has not asked has no claim that the engine tells.
+// Without a holder that asks, the driver's claim asks for no notices.
 func TestWhoDoesNotAskIsNotTold(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -90,7 +91,8 @@ func TestWhoDoesNotAskIsNotTold(t *testing.T) {
 	}
 }
 
-// A stream that opens late, and one at another instance, tell as well: by what is seen in the store.
+// A stream that opens late, and one at another instance, report recalls as well, from looks at the
+// store.
 func TestTheWantedAreSeen(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -109,7 +111,8 @@ func TestTheWantedAreSeen(t *testing.T) {
 	}
 }
 
-// Who may not see a lock hears nothing of it. Its holder is told by its own calls.
+// A client that may not view a lock gets no events about it. Its holder learns of waiters from its
+// own calls.
 func TestRightsToBeWanted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access")
@@ -132,7 +135,7 @@ func TestRightsToBeWanted(t *testing.T) {
 	}
 }
 
-// A tellingless engine tells no holder anything.
+// A tellingless engine notifies no holder.
 type tellingless struct{ *memory.Driver }
 
 func (d tellingless) Features() driver.Features {
@@ -152,7 +155,8 @@ func TestWhatCannotTellSaysSo(t *testing.T) {
 	}
 }
 
-// The driver may tell while the grant's answer is under way: by the answer, or by the event after it.
+// The driver may report waiters while the grant's answer is in flight. The answer or a later event
+// passes that on.
 func TestARecallBeforeTheGrantIsKnown(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()

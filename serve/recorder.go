@@ -84,27 +84,27 @@ type HistoryEntry struct {
 const (
 	defaultEntries, defaultHistoryBytes = 50_000, 16 << 20
 	defaultLookEvery                    = 5 * time.Second
-	// perEntry is what an entry takes beside its texts.
+	// perEntry is the size of an entry without its texts.
 	perEntry = 320
-	// rareShare is the part of the room that is for rare entries.
+	// rareShare is the reciprocal of the share of memory for rare entries.
 	rareShare = 5
-	// gapAfter is how long the store may be unseen before a history has a gap.
+	// gapAfter is how long the store may go unseen before a history has a gap.
 	gapAfter = 15 * time.Second
 )
 
-// rare are the kinds that are kept for longer: of grants and releases there may be thousands a second.
+// rare are the kinds that are kept longer. There may be thousands of grants and releases a second.
 var rare = map[string]bool{
 	wire.Expired: true, wire.EventEvicted: true, wire.EventEnded: true, wire.Reserved: true, wire.WasReset: true, wire.Gap: true,
 }
 
-// bytes is what an entry takes.
+// bytes estimates the size of an entry.
 func (e *HistoryEntry) bytes() int {
 	return perEntry + len(e.Name) + len(e.Who) + len(e.WhoID) + len(e.Token) + len(e.Note) + len(e.Reason) + len(e.By)
 }
 
-// A shelf has entries in their order, and drops the oldest for new ones.
+// A shelf keeps entries in order, and drops the oldest to make room.
 type shelf struct {
-	entries    []*HistoryEntry // from head on
+	entries    []*HistoryEntry // starting at head
 	head       int
 	bytes      int
 	most, room int // entries and bytes
@@ -112,7 +112,7 @@ type shelf struct {
 
 func (s *shelf) all() []*HistoryEntry { return s.entries[s.head:] }
 
-// push adds an entry in its place, which is last but for a gap, and returns those that had to go.
+// push inserts an entry, at the end unless it is a gap. It returns the entries that were dropped.
 func (s *shelf) push(e *HistoryEntry) (dropped []*HistoryEntry) {
 	i := len(s.entries)
 	for i > s.head && s.entries[i-1].Seq > e.Seq {
@@ -133,7 +133,7 @@ func (s *shelf) push(e *HistoryEntry) (dropped []*HistoryEntry) {
 	return dropped
 }
 
-// unshift adds entries that are older than all others, the newest first.
+// unshift adds entries that are older than all others. They come newest first.
 func (s *shelf) unshift(older []*HistoryEntry) {
 	slices.Reverse(older)
 	for _, e := range older {
@@ -142,46 +142,47 @@ func (s *shelf) unshift(older []*HistoryEntry) {
 	s.entries, s.head = append(older, s.all()...), 0
 }
 
-// A recorder keeps what an instance sees. Nothing waits for it for longer than a few instructions take. nil keeps nothing.
+// A recorder keeps the history of an instance. No call waits for it for more than a few
+// instructions. A nil recorder keeps nothing.
 type recorder struct {
 	every time.Duration // between looks at the store; below 0: there are none
 	sole  bool
 	file  HistoryFile // nil: none
 	id    string      // of this history, in cursors
 	log   *slog.Logger
-	added chan struct{} // has room for one: there is something to write
+	added chan struct{} // has a token when there is something to write
 	ended chan struct{} // closed when the file gets no more
 
 	mu      sync.Mutex
-	seq     int64     // guarded by mu, as all that follows; of the last entry
-	often   shelf     // what is frequent
-	rare    shelf     // what is not
-	since   time.Time // from when on all that it saw is in memory
-	first   int64     // the Seq from which on that is so
+	seq     int64     // guarded by mu, like all that follows; the Seq of the last entry
+	often   shelf     // frequent entries
+	rare    shelf     // rare entries
+	since   time.Time // memory has everything since then
+	first   int64     // memory has everything from this Seq on
 	minutes minutes
 	watch   watch
 	writing writing
 }
 
-// A watch is how well the store is seen.
+// A watch is how well the instance sees the store.
 type watch struct {
-	looked time.Time     // when the last look that saw all began; at first, when the instance did
+	looked time.Time     // when the last complete look began; at first, when the instance did
 	open   bool          // there is a gap since looked
-	many   bool          // there are more names than are compared
-	store  string        // of wire.StoreUp and the others
+	many   bool          // there are more names than the hub compares
+	store  string        // wire.StoreUp, wire.StoreDown or wire.StoreUnknown
 	pause  time.Duration // after that look
-	sight  *sight        // what that look saw; nil: none did
+	sight  *sight        // what that look saw; nil: there was none
 }
 
-// A writing is how far the file is.
+// A writing is the progress of the history file.
 type writing struct {
-	written int64         // the Seq up to which entries are in the file, or on their way there
-	has     int64         // the Seq up to which they are in it
-	since   time.Time     // of the first that is on its way; zero: none is
-	lost    *HistoryEntry // the gap of what had to go before the file took it; nil: none
+	written int64         // entries up to this Seq are in the file, or on their way
+	has     int64         // entries up to this Seq are in the file
+	since   time.Time     // the time of the first entry on its way; zero: there is none
+	lost    *HistoryEntry // the gap of entries that were dropped before the file had them; nil: none
 }
 
-// newRecorder returns nil where there is to be no history.
+// newRecorder returns nil if there is to be no history.
 func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	if o.Entries < 0 || o.Bytes < 0 {
 		return nil
@@ -210,7 +211,7 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	return r
 }
 
-// follow numbers entries after the entries of a file.
+// follow continues the numbers of a file's entries.
 func (r *recorder) follow(s HistoryState) {
 	if s.ID != "" {
 		r.id = s.ID
@@ -218,7 +219,7 @@ func (r *recorder) follow(s HistoryState) {
 	r.seq = max(r.seq, s.Last)
 }
 
-// many reports whether there are more names than are compared.
+// many reports whether there are more names than the hub compares.
 func (r *recorder) many() bool {
 	if r == nil {
 		return false
@@ -228,7 +229,7 @@ func (r *recorder) many() bool {
 	return r.watch.many
 }
 
-// add keeps an entry, of this moment unless it has another time.
+// add records an entry. Its time is now, unless it has another.
 func (r *recorder) add(e HistoryEntry) {
 	if r == nil {
 		return
@@ -238,7 +239,7 @@ func (r *recorder) add(e HistoryEntry) {
 	r.addNow(e)
 }
 
-// addNow requires mu.
+// addNow is add. Requires mu.
 func (r *recorder) addNow(e HistoryEntry) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
@@ -259,7 +260,7 @@ func (r *recorder) addNow(e HistoryEntry) {
 	}
 }
 
-// dropped notes what had to go. Requires mu.
+// dropped records entries that were dropped from memory. Requires mu.
 func (r *recorder) dropped(all []*HistoryEntry) {
 	for _, e := range all {
 		if e.Seq >= r.first {
@@ -276,8 +277,8 @@ func (r *recorder) dropped(all []*HistoryEntry) {
 	}
 }
 
-// saw notes a look at the store, which began then. sight is what it saw, or nil: it had no answer, or many names. slow: the
-// answer was not there in time, which says nothing of other calls.
+// saw records a look that began at began. s is nil if the look failed or, with many, found too many
+// names. slow means that the answer took too long, which says nothing about other calls.
 func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slow bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,7 +304,8 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slo
 	w.open = w.open || time.Since(w.looked) > bound
 }
 
-// load reads the newest entries that the file has of before, for figures and for those who ask.
+// load reads the file's newest entries from before this instance began, for figures and for
+// queries.
 func (r *recorder) load(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
@@ -339,7 +341,7 @@ func (r *recorder) load(ctx context.Context) {
 	r.since, r.first = last.Time, last.Seq
 }
 
-// take returns entries for the file, in their order, at most so many. They count as written from now on.
+// take returns up to most entries for the file, in order. They count as written from now on.
 func (r *recorder) take(most int) (all []HistoryEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -368,21 +370,21 @@ func (r *recorder) take(most int) (all []HistoryEntry) {
 		w.since = time.Time{}
 	}
 	switch {
-	case len(lists[2]) > 0: // not come to
+	case len(lists[2]) > 0: // the gap is not among them
 		w.lost = lists[2][0]
-	case lost != nil: // a file that fails may never have it
+	case lost != nil: // keep the gap in memory: a file that fails may never get it
 		r.dropped(r.rare.push(lost))
 	}
 	return all
 }
 
-// after are the entries of a shelf with a Seq above that.
+// after returns the entries with a Seq above seq.
 func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
 	i, _ := slices.BinarySearchFunc(entries, seq+1, func(e *HistoryEntry, seq int64) int { return cmp.Compare(e.Seq, seq) })
 	return entries[i:]
 }
 
-// wrote notes that the file has what take returned.
+// wrote records that the file has what take returned.
 func (r *recorder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -395,14 +397,15 @@ const (
 	writeEvery, aliveEvery, retryEvery = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
 	// mostWritten is how many entries the file takes at once.
 	mostWritten = 1000
-	// mostLoaded is how many entries of before are read when the instance begins.
+	// mostLoaded is how many of the file's entries are read when the instance begins.
 	mostLoaded = 5000
-	// closeWithin is for how long the end of a Server waits for the file.
+	// closeWithin is how long the end of a Server waits for the file.
 	closeWithin = 3 * time.Second
 )
 
-// write gives the file what there is, until ctx ends, and then what is left. It waits for the file for as long as that
-// takes, and nothing waits for it: what has no room in memory meanwhile is a gap in the file.
+// write writes entries to the file until ctx ends, and then the rest. It waits for the file as long
+// as necessary, but nothing waits for write. Entries that find no room in memory meanwhile become a
+// gap in the file.
 func (r *recorder) write(ctx context.Context) {
 	defer close(r.ended)
 	r.load(ctx)
@@ -432,12 +435,13 @@ func (r *recorder) write(ctx context.Context) {
 		}
 		select {
 		case <-time.After(pause):
-		case <-ctx.Done(): // for the rest
+		case <-ctx.Done(): // write the rest
 		}
 	}
 }
 
-// writeAll writes a batch that could not be written before, and all that there is besides. It returns what it could not write.
+// writeAll writes batch, which failed before, and then all other entries. It returns the entries
+// that it could not write.
 func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]HistoryEntry, error) {
 	for {
 		again := len(batch) > 0
@@ -459,7 +463,7 @@ func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]Histor
 	}
 }
 
-// close waits for the file to have what there is, within bounds. ctx of write has ended.
+// close waits, for at most closeWithin, until the file has all entries. The ctx of write has ended.
 func (r *recorder) close() {
 	if r == nil || r.file == nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/reread"
 )
 
-// recheck is how often files are looked at that may have changed.
+// recheck is how often files are checked for changes.
 const recheck = time.Second
 
 // reloaded returns the contents of files, at most a second old. If a change cannot be used, it calls

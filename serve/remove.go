@@ -14,10 +14,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// remove sends a waiter away whose call waits here.
+// remove ends the wait of a waiter whose call waits at this instance.
 //
-// Its place is its own to give up, which it does, or which ends within seconds. An instance cannot: the owner may have been
-// granted the lease by another one a moment before, and to release what it has would end that lease.
+// It cannot remove the place in the queue. Another instance may have granted the owner its lease a
+// moment ago, and a release would end that lease. The waiter gives up its place itself, or the
+// place ends within seconds.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) {
 	var c wire.RemoveCall
 	if !s.read(w, r, &c) {
@@ -61,11 +62,12 @@ func checkRemoval(c *wire.RemoveCall) error {
 	return nil
 }
 
-// betweenCalls is for how long a waiter may have no call here, from one to the next, and betweenLooks how soon it is looked for
-// again.
+// betweenCalls is how long a waiter may have no call here between two calls. betweenLooks is how
+// often remove checks for its next call.
 const betweenCalls, betweenLooks = 2 * time.Second, 20 * time.Millisecond
 
-// removeNow ends the wait that c names. A waiter that is granted its lease meanwhile is a *driver.Busy.
+// removeNow ends the wait that c names. If the waiter is granted its lease meanwhile, the error is
+// a *driver.Busy.
 func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) error {
 	var one *claim
 	for end := time.Now().Add(betweenCalls); ; {
@@ -79,20 +81,20 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 		}
 	}
 	defer s.claims.leave(one)
-	if err := take(ctx, one); err != nil { // its call has an answer then
+	if err := take(ctx, one); err != nil { // its call will be answered
 		return err
 	}
 	defer one.calling.End()
 	if s.claims.granted(one) {
 		return &driver.Busy{Holder: driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}}
 	}
-	if !one.queued.IsZero() { // else its call has given it up by itself
+	if !one.queued.IsZero() { // otherwise its call has given up the place
 		s.hub.left(one)
 	}
 	return nil
 }
 
-// waitsElsewhere says why nobody who waits here is the one that c names.
+// waitsElsewhere returns why no call that waits here matches c.
 func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 	state, err := s.inspect(ctx, c.Name)
 	if err != nil {
@@ -114,8 +116,9 @@ func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 	return fmt.Errorf("%w: it does not wait", driver.ErrLost)
 }
 
-// remove ends the wait of an owner, given whole or by its handle, and refuses its later attempts here. It returns the
-// claim, which leave follows; nil: no call of such an owner waits here. queued: it has a place, and another call may come.
+// remove ends the wait of an owner, given in full or by its handle, and refuses its later attempts
+// here. It returns the claim, for which leave must follow, or nil if no call of the owner waits
+// here. queued means that it has a place, so another call may come.
 func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +138,7 @@ func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued
 	return one, true
 }
 
-// marks says of waiters whether they wait here, so that remove can send them away.
+// marks sets for each waiter whether it waits here, so that remove can end its wait.
 func (c *claims) marks(shown *wire.State, waiters []driver.Waiter) {
 	if len(waiters) == 0 {
 		return
@@ -148,15 +151,16 @@ func (c *claims) marks(shown *wire.State, waiters []driver.Waiter) {
 			here[wire.Handle(k.owner)] = true
 		}
 	}
-	for i, w := range waiters { // another service shows handles in place of owners
+	for i, w := range waiters { // another service shows handles instead of owners
 		shown.Waiters[i].Here = here[shown.Waiters[i].Handle] || here[w.Owner.Reveal()]
 	}
 }
 
-// isQueued reports whether the claim has a place in the queue, as far as is known. Requires claims.mu.
+// isQueued reports whether the claim is known to have a place in the queue. Requires claims.mu.
 func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Before(one.until) }
 
-// removedHere is why this instance has sent the claim's owner away; nil: it has not. Requires mu.
+// removedHere returns why this instance has removed the claim's owner from the queue; nil: it has
+// not. Requires mu.
 func (c *claims) removedHere(one *claim) error {
 	if one.phase == held {
 		return nil
@@ -164,14 +168,15 @@ func (c *claims) removedHere(one *claim) error {
 	return cmp.Or(c.removed[one.key], c.removedBefore[one.key])
 }
 
-// wasSentAway is who has removed the claim from the queue.
+// wasSentAway returns who has removed the claim from the queue.
 func (c *claims) wasSentAway(one *claim) sentAway {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return one.away
 }
 
-// granted reports whether a claim that was removed has its lease all the same, which was granted before.
+// granted reports whether a claim was granted its lease before its removal. It then undoes the
+// removal.
 func (c *claims) granted(one *claim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

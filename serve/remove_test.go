@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// handleOf waits for somebody to wait for a name, and returns its handle.
+// waiterOf waits until somebody waits for a name, and returns the waiter's handle.
 func (s *service) waiterOf(name string) (handle string) {
 	s.t.Helper()
 	eventually(s.t, "somebody waits for "+name, func() bool {
@@ -24,7 +24,8 @@ func (s *service) waiterOf(name string) (handle string) {
 	return handle
 }
 
-// A waiter that is removed is told so, with the reason, and is not granted the lease later; who holds it is left alone.
+// A waiter that is removed gets the reason, and is not granted the lease later. The holder is not
+// affected.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	d := &asked{Driver: memory.NewServer().Connect()}
@@ -55,7 +56,7 @@ func TestRemove(t *testing.T) {
 	}
 	all := s.history("name=n&kind=left")
 	if len(all.Entries) != 1 || all.Entries[0].Reason != "wrong branch" || all.Entries[0].By == "" {
-		// one is told as left by itself
+		// one of them left by itself
 		reasons := 0
 		for _, e := range all.Entries {
 			if e.Reason == "wrong branch" && e.By != "" {
@@ -75,7 +76,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A waiter of another instance, or of none, is not removed here, and waits on.
+// A waiter at another instance, or at none, is not removed here, and continues to wait.
 func TestRemoveLeavesThoseWhoWaitElsewhere(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -97,7 +98,8 @@ func TestRemoveLeavesThoseWhoWaitElsewhere(t *testing.T) {
 	}
 }
 
-// A program that waits through the service has an error which says that it was removed, and leaves the queue.
+// A program that waits through the service gets an error that says that it was removed, and leaves
+// the queue.
 func TestRemovedProgramsAreTold(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -137,7 +139,7 @@ func TestRemovedProgramsAreTold(t *testing.T) {
 	}
 }
 
-// A removal and a grant at the same moment come to one of the two: a waiter that is granted the lease keeps it.
+// If a removal and a grant coincide, one of them wins: a waiter that is granted the lease keeps it.
 func TestRemovalNeverEndsAGrant(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)

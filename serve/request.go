@@ -22,7 +22,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// maxOwner is the longest owner in bytes. Leasehold's have 32, and a column of MySQL has room for 255.
+// maxOwner is the length of the longest owner in bytes. Leasehold's own have 32, and MySQL's column
+// has room for 255.
 const maxOwner = 255
 
 // bodyWithin is how long a client may take to send a body.
@@ -31,19 +32,19 @@ const bodyWithin = 10 * time.Second
 // maxTTL is ten years, as in package leasehold.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
-// read reads a call's body into v. On failure it has answered.
+// read reads a call's body into v. If it fails, it has answered.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) bool {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		s.refuse(w, http.StatusUnsupportedMediaType, wire.CodeInvalid, errors.New("the Content-Type is to be application/json"))
 		return false
 	}
 	ctl := http.NewResponseController(w)
-	_ = ctl.SetReadDeadline(time.Now().Add(bodyWithin)) // a connection without deadlines has its own bound
+	_ = ctl.SetReadDeadline(time.Now().Add(bodyWithin)) // a connection without deadlines has another bound
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opts.MaxBody))
 	if err == nil {
-		_ = ctl.SetReadDeadline(time.Time{}) // else it ends the wait for other holders
+		_ = ctl.SetReadDeadline(time.Time{}) // otherwise it would end the wait for other holders
 	} else {
-		w.Header().Set("Connection", "close") // what is left of the body is not waited for
+		w.Header().Set("Connection", "close") // do not wait for the rest of the body
 	}
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 		s.refuse(w, http.StatusRequestEntityTooLarge, wire.CodeLimit, fmt.Errorf("a body above %d bytes", s.opts.MaxBody))
@@ -58,8 +59,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) bool {
 	return err == nil
 }
 
-// decode takes one JSON value that says nothing else: a field that is misspelt is not
-// passed over, and two different names are never taken for the same.
+// decode parses exactly one JSON value. It refuses misspelt fields, and text in which different
+// names could become equal.
 func decode(body []byte, v any) error {
 	if !utf8.Valid(body) || loneSurrogate(body) {
 		return errors.New("the body is not UTF-8")
@@ -75,9 +76,9 @@ func decode(body []byte, v any) error {
 	return checkFields(json.NewDecoder(bytes.NewReader(body)), false)
 }
 
-// checkFields refuses a field that is said twice, or in other letters, in the next value, which is JSON: encoding/json
-// takes the last one, and any case, and what stands before the service may take the other. free: its fields may have
-// any name, as labels do.
+// checkFields refuses repeated fields and other spellings of a field's name in the next value.
+// encoding/json uses the last repetition and ignores case, while a proxy before the service may use
+// another field. free means that any name is allowed, as for labels.
 func checkFields(d *json.Decoder, free bool) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
@@ -105,7 +106,7 @@ func checkFields(d *json.Decoder, free bool) error {
 	return err
 }
 
-// checkQuery refuses fields that a call does not take, and those that are said twice, as decode does.
+// checkQuery refuses fields that a call does not accept, and repeated ones, as decode does.
 func checkQuery(raw string, takes []string) error {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
@@ -121,13 +122,13 @@ func checkQuery(raw string, takes []string) error {
 
 var escaped = regexp.MustCompile(`\\(?:u([0-9a-fA-F]{4})|.)`)
 
-// loneSurrogate reports whether a half of a pair is escaped in JSON text: encoding/json makes
-// of each the same character.
+// loneSurrogate reports whether JSON text has an escape for half of a surrogate pair. encoding/json
+// turns all of these into the same character.
 func loneSurrogate(body []byte) bool {
 	if !bytes.Contains(body, []byte(`\u`)) {
 		return false
 	}
-	first := -1 // where a first half ended
+	first := -1 // where the first half ended
 	for _, at := range escaped.FindAllSubmatchIndex(body, -1) {
 		code := uint64(0)
 		if at[2] >= 0 {
@@ -150,7 +151,7 @@ func loneSurrogate(body []byte) bool {
 	return first >= 0
 }
 
-// requestOf checks what calls on claims have in common.
+// requestOf checks the fields that all calls on claims share.
 func (s *Server) requestOf(c *wire.Claim, ttl int64) (driver.Request, error) {
 	req := driver.Request{Resource: c.Name, Owner: c.Owner, Limit: c.Limit, Weight: c.Weight, Note: c.Note, TTL: s.roundUp(wire.Duration(ttl))}
 	if err := driver.CheckName(c.Name); err != nil {
@@ -197,7 +198,7 @@ func checkOwner(what, owner string) error {
 	return nil
 }
 
-// checkTTL refuses what the engine does not serve.
+// checkTTL refuses a TTL that the engine does not support.
 func (s *Server) checkTTL(ms int64) error {
 	ttl, f := wire.Duration(ms), s.driver.Features()
 	switch {
@@ -217,7 +218,7 @@ func (s *Server) checkTTL(ms int64) error {
 	return nil
 }
 
-// roundUp is the length that the engine makes of a TTL.
+// roundUp returns the TTL, rounded up as the engine does.
 func (s *Server) roundUp(ttl time.Duration) time.Duration {
 	if step := s.driver.Features().Step; step > 0 {
 		ttl = (ttl + step - 1) / step * step
@@ -225,7 +226,7 @@ func (s *Server) roundUp(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// rejected answers a call whose fields are not to be had.
+// rejected answers a call with invalid fields.
 func (s *Server) rejected(w http.ResponseWriter, err error) {
 	if errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrInvalidName) {
 		s.failed(w, err)

@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// reservedFor is how long a name is reserved where nobody says for how long.
+// reservedFor is how long a name is reserved if the call does not say.
 const reservedFor = 8 * time.Hour
 
-// reserves says why a person cannot hold a name; nil: it can.
+// reserves returns why a person cannot hold a name; nil: a person can.
 func (s *Server) reserves() error {
 	if s.features.SessionTTL > 0 || !s.features.Resumes {
 		return fmt.Errorf("%w: reservations, because leases hang on a session of the instance", driver.ErrUnsupported)
@@ -25,7 +25,7 @@ func (s *Server) reserves() error {
 	return nil
 }
 
-// reserve is an acquire for a person: it is not renewed, and says why.
+// reserve acquires a name for a person. Nobody renews the lease, and it has a reason.
 func (s *Server) reserve(w http.ResponseWriter, r *http.Request) {
 	v := w.(*visit)
 	received, came := time.Now(), v.came
@@ -48,7 +48,7 @@ func (s *Server) reserve(w http.ResponseWriter, r *http.Request) {
 	s.serveAttempt(w, r, a)
 }
 
-// reservation is the note of a reservation.
+// reservation returns the note of a reservation.
 func reservation(c *wire.ReserveCall, client string) (note string, err error) {
 	d := details.Details{Kind: details.Reserved, User: cmp.Or(c.User, client), Text: c.Reason}
 	switch {
@@ -63,7 +63,7 @@ func reservation(c *wire.ReserveCall, client string) (note string, err error) {
 	return d.Note(), nil
 }
 
-// reset ends what is kept for nobody.
+// reset ends the holds of a name that have no owner.
 func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
 	var c wire.ResetCall
 	if !s.read(w, r, &c) {
@@ -95,8 +95,8 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
 	s.done(w)
 }
 
-// endKept ends all that keeps a name without an owner. The engine looks once more whether it has none. A name that
-// somebody holds is a *driver.Busy.
+// endKept ends all holds of a name that have no owner. The engine itself checks again that they
+// have none. If somebody holds the name, the error is a *driver.Busy.
 func (s *Server) endKept(ctx context.Context, name, by string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: resets", driver.ErrUnsupported)
@@ -110,7 +110,7 @@ func (s *Server) endKept(ctx context.Context, name, by string) error {
 		for _, h := range state.Holders {
 			if h.Owner.Reveal() == "" {
 				kept = true
-			} else if !ended { // else it was granted since
+			} else if !ended { // otherwise it was granted after the reset
 				return &driver.Busy{Holder: h}
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A reservation is a lease of a person: others are told who has it and why, its owner ends it, and the history tells
-// it from a grant.
+// A reservation is a lease of a person. Others see who has it and why, its owner can end it, and
+// the history distinguishes it from other grants.
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -60,7 +60,7 @@ func (d hanging) Features() driver.Features {
 	return f
 }
 
-// Where leases hang on a session of the instance, nobody can be promised hours.
+// If leases depend on a session of the instance, hours cannot be promised to anybody.
 func TestReserveNeedsLeasesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := startOn(t, hanging{memory.New()}, nil)
@@ -70,7 +70,7 @@ func TestReserveNeedsLeasesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A reset ends what is kept for nobody, and nothing that somebody holds.
+// A reset ends holds without an owner, and nothing that somebody holds.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -79,13 +79,13 @@ func TestReset(t *testing.T) {
 	s.post(wire.Release, `{"name":"n","owner":"a","linger_ms":60000}`).want(t, 200, "")
 	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 409, "busy")
 	s.post(wire.Reset, `{"name":"n"}`).want(t, 200, "")
-	s.post(wire.Reset, `{"name":"n"}`).want(t, 200, "") // nothing is kept
+	s.post(wire.Reset, `{"name":"n"}`).want(t, 200, "") // there is nothing to reset
 	s.post(wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`).want(t, 200, "")
 	s.wantHistory("name=n", "granted a, released a, reset, granted b")
 	s.post(wire.Reset, `{"name":""}`).want(t, 400, "invalid_name")
 }
 
-// reusedAtOnce grants what was kept for nobody as soon as that has ended.
+// reusedAtOnce grants a name again as soon as its hold without an owner has ended.
 type reusedAtOnce struct {
 	*memory.Driver
 	grant func()
@@ -97,7 +97,8 @@ func (d *reusedAtOnce) Evict(ctx context.Context, name, owner, reason string) er
 	return err
 }
 
-// A reset is one in the history, however it is asked for, and succeeds though a waiter is granted the name at once.
+// The history has one entry for a reset, whichever call makes it. It succeeds even if a waiter is
+// granted the name at once.
 func TestResetIsOneInTheHistory(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// lengthless does not say how long leases are, as some engines do not.
+// lengthless does not report the length of leases, like some engines.
 type lengthless struct{ *memory.Driver }
 
 func (d lengthless) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
@@ -35,8 +35,9 @@ func withoutLength(s *driver.State) {
 	}
 }
 
-// Where the store does not say how long leases are, it is known of those that this instance grants and renews, and of others
-// when a look has seen that they are renewed: until then nothing is said. A change of the length is no risk.
+// If the store does not report the length of leases, it is known for leases that this instance
+// grants and renews. For others it is known once a look has found that they were renewed; until
+// then nothing is reported. A change of the length is no risk.
 func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
 	t.Parallel()
 	for _, here := range []bool{true, false} { // whether this instance renews a lease, which is kept between uses
@@ -74,7 +75,7 @@ func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
 			by.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":30000,"details":{"host":"h","kind":"keeps"}}`)
 			by.want(200, wire.Acquire, `{"name":"z","owner":"m","ttl_ms":30000,"details":{"host":"h","kind":"manual"}}`)
 			time.Sleep(6 * time.Second)
-			want("granted", "0", true) // a look has seen it young
+			want("granted", "0", true) // a look has found it young
 			renew(30_000)
 			time.Sleep(6 * time.Second) // with a look since
 			want("renewed", "0", true)
@@ -90,8 +91,8 @@ func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
 	}
 }
 
-// A lease that a look finds old may be of any length: it is said for how long no renewal was seen, and of a holder that
-// was killed after its grant that it is at risk.
+// A lease that a look finds old may have any length, so the answer says for how long no renewal was
+// seen. A lease whose holder was killed after its grant is at risk.
 func TestALeaseThatNobodyRenewedWhereTheStoreDoesNotSayLengths(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

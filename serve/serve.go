@@ -77,14 +77,14 @@ type Server struct {
 	engine
 	opts    Options
 	mux     *http.ServeMux
-	claims  *claims // a pointer, as hub: they have owners, which fmt does not find there
+	claims  *claims // pointers, like hub, hide the owners in them from fmt
 	gate    gate
 	metrics *metrics
 	watched watched
 	webhook *webhook // nil: there is none
 	audit   auditLog
 	hub     *hub
-	history *recorder // nil: none is kept
+	history *recorder // nil: there is no history
 	shared  *sharedFigures
 	began   time.Time
 	pulse   pulse
@@ -92,15 +92,15 @@ type Server struct {
 	lifetime
 }
 
-// An engine is what a Server serves.
+// An engine is the driver that a Server serves.
 type engine struct {
 	driver   driver.Driver
-	operator driver.Operator // of the driver; nil: it is none
-	checker  driver.Checker  // as operator
+	operator driver.Operator // the driver; nil: it is no Operator
+	checker  driver.Checker  // the driver; nil: it is no Checker
 	features wire.Abilities
 }
 
-// A lifetime is the life of a Server.
+// A lifetime ends the work of a Server.
 type lifetime struct {
 	life     context.Context // ends with Close
 	draining context.Context // ends when waiting calls must be repeated elsewhere
@@ -148,12 +148,12 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	s.working.Go(func() { s.pulse.run(s.life) })
 	s.hub.records()
 	if s.history != nil && s.history.file != nil {
-		go s.history.write(s.life) // Close waits for it, but not for ever
+		go s.history.write(s.life) // Close waits for it within a bound
 	}
 	return s, nil
 }
 
-// complete checks the options and sets what is not said.
+// complete checks the options and sets defaults.
 func (s *Server) complete() error {
 	o := &s.opts
 	if o.MaxWait < 0 || o.MaxBody < 0 || o.Limits.Waiting < 0 || o.Limits.WaitingEach < 0 ||
@@ -196,15 +196,15 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("/v1/", s.notFound)
 }
 
-// queryFields are those that a call takes. Others take none.
+// queryFields are the fields of calls that accept any.
 var queryFields = map[string][]string{wire.Show: {"name"}, wire.List: {"prefix", "limit", "after"}, wire.Events: {"prefix", "kind"},
 	wire.History: {"name", "prefix", "kind", "since_ms", "until_ms", "limit", "after"}, wire.Overview: {"prefix"}}
 
-// route serves a path by that method, and refuses others.
+// route serves a path for one method, and refuses others.
 func (s *Server) route(method, path string, call http.HandlerFunc) {
 	allowed := method
 	if method == http.MethodGet {
-		allowed += ", " + http.MethodHead // which net/http serves by GET
+		allowed += ", " + http.MethodHead // net/http serves it with GET
 	}
 	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allowed)

@@ -19,7 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A service is one instance, and what calls it.
+// A service is one instance, with a client for tests.
 type service struct {
 	t *testing.T
 	*serve.Server
@@ -104,7 +104,7 @@ func (s *service) state(name string) (st wire.State) {
 	return st
 }
 
-// eventually polls, as tests against the clock of this machine must.
+// eventually polls, because this test uses the machine's clock.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -172,8 +172,8 @@ func TestPlaceOutlivesACallAndAnInstance(t *testing.T) {
 	(<-granted).want(t, 200, "")
 }
 
-// Who let the service choose the owner cannot come back: nothing is left of a call whose caller
-// is gone, or was refused.
+// A caller that let the service choose its owner cannot come back. If it is gone or was refused,
+// its call leaves nothing behind.
 func TestCallerWithoutOwnerLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
@@ -248,7 +248,7 @@ func TestEventsTellWhatBothInstancesDo(t *testing.T) {
 	}
 }
 
-// listen returns what reads one event after the other.
+// listen returns a function that reads one event after another.
 func (s *service) listen(prefix string) func() (string, wire.Event) {
 	s.t.Helper()
 	next, leave := s.hear(prefix)
@@ -256,7 +256,7 @@ func (s *service) listen(prefix string) func() (string, wire.Event) {
 	return next
 }
 
-// hear is listen, and what ends the stream.
+// hear is listen, with a function that ends the stream.
 func (s *service) hear(prefix string) (next func() (string, wire.Event), leave func()) {
 	s.t.Helper()
 	return s.hearAs("", "prefix="+prefix)
@@ -364,7 +364,7 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// newRequest is a POST that cancel ends.
+// newRequest returns a POST that cancel ends.
 func newRequest(t *testing.T, url, body string) (*http.Request, func()) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader([]byte(body)))
@@ -396,13 +396,14 @@ func (s *service) get(path string) string {
 	return string(text)
 }
 
-// A refusal after a wait tells the holder as of the answer, not as of the last question to the engine.
+// A refusal after a wait describes the holder as of the answer, not as of the last call to the
+// engine.
 func TestRefusalAfterAWaitTellsTheHolderAsOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	const wait = 1500 // ms, in which the memory engine is asked once
 	s := start(t, memory.NewServer(), nil)
 	s.post(wire.Acquire, `{"name":"n","owner":"h","ttl_ms":60000}`).want(t, 200, "")
-	time.Sleep(10 * time.Millisecond) // 0 is unknown
+	time.Sleep(10 * time.Millisecond) // 0 means unknown
 	got := s.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"wait_ms":%d}`, wait).want(t, 409, "busy")
 	if h := got.Holder; h == nil || h.Held < wait || h.Left > 60000-wait {
 		t.Errorf("%s; want it held for %d ms", got.text, wait)

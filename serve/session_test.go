@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A session is an engine whose leases outlive their length, as those that hang on a session do
-// until somebody gives them up.
+// A session is an engine whose leases outlive their TTL, like leases that depend on a session,
+// until they are released.
 type session struct {
 	*memory.Driver
 	releasing, goOn chan struct{}
@@ -46,13 +46,13 @@ func (c *sessionClaim) Release(ctx context.Context, how driver.End) error {
 	select {
 	case c.d.releasing <- struct{}{}:
 		<-c.d.goOn
-	default: // nobody wants to know
+	default: // nobody waits for it
 	}
 	return c.Claim.Release(ctx, how)
 }
 
-// A lease whose time is over is given up at an engine that would keep it. An acquire of its owner
-// that comes at the same moment gets a lease of its own, not the one that is being given up.
+// On an engine that would keep it, a lease whose TTL is over is released. If an acquire of its
+// owner comes at the same moment, it gets a new lease, and not the one that is being released.
 func TestOwnerComesWhileItsLeaseIsGivenUp(t *testing.T) {
 	t.Parallel()
 	d := &session{memory.New(), make(chan struct{}), make(chan struct{})}

@@ -33,8 +33,8 @@ func (d *endless) List(ctx context.Context, _, _ string, _ int) ([]driver.State,
 	return nil, "", ctx.Err()
 }
 
-// A store that takes too long to list all is asked ever less often, and is not called down: its other calls are served. One
-// that refuses is asked as often as ever.
+// A store that takes too long to list everything is asked ever less often, and does not count as
+// down, because its other calls are served. A store that refuses is asked as often as before.
 func TestStoreThatIsTooSlowToList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

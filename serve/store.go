@@ -12,10 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// storeFull is the outcome of a call to a store that answers and grants nothing, for it is full or read-only.
+// storeFull is the outcome of a call to a store that answers but grants nothing, because it is full
+// or read-only.
 const storeFull = "full"
 
-// storeCalls are those that are counted, and storeOutcomes what they can come to by their errors; else the outcome is unknown.
+// storeCalls are the calls that are counted. storeOutcomes are their outcomes by error; other
+// errors count as unknown.
 var (
 	storeCalls    = []string{"try", "renew", "release", "note", "lift", "inspect", "list", "evict", "raise", "rehearse"}
 	storeOutcomes = []storeOutcome{
@@ -33,7 +35,7 @@ type storeOutcome struct {
 	errors  []error
 }
 
-// outcomeOf is what a call to the store that ended with err came to.
+// outcomeOf returns the outcome of a call to the store that returned err.
 func outcomeOf(err error) string {
 	for _, o := range storeOutcomes {
 		if slices.ContainsFunc(o.errors, func(target error) bool { return errors.Is(err, target) }) {
@@ -43,7 +45,7 @@ func outcomeOf(err error) string {
 	return wire.Unknown
 }
 
-// A watched has an engine's calls counted, and knows whether it answers.
+// A watched counts an engine's calls, and knows whether the engine answers.
 type watched struct {
 	calls   *counter
 	seconds *durations
@@ -55,14 +57,13 @@ type watched struct {
 	asking sync.Mutex // held while /metrics asks the store
 }
 
-// begin is for a call that begins now. The function that it returns must be called with the
-// outcome.
+// begin records the start of a call. The returned function must be called with the result.
 func (w *watched) begin(ctx context.Context, call string) func(error) {
 	began := time.Now()
 	return func(err error) {
 		outcome := outcomeOf(err)
 		if outcome == wire.Unknown && errors.Is(ctx.Err(), context.Canceled) {
-			return // its caller has gone, which says nothing of the store
+			return // its caller has gone, which says nothing about the store
 		}
 		now := time.Now()
 		w.calls.count(callLabels(call, outcome))
@@ -72,16 +73,16 @@ func (w *watched) begin(ctx context.Context, call string) func(error) {
 		switch {
 		case outcome != wire.Unknown:
 			w.answered = now
-		case call != "list" || ctx.Err() == nil: // else it may be that there is much to list
+		case call != "list" || ctx.Err() == nil: // a list that ran out of time may just be long
 			w.silent = now
 		}
 	}
 }
 
-// storeFresh is for how long the last answer of the store says that it is up.
+// storeFresh is how long the store counts as up after its last answer.
 const storeFresh = 10 * time.Second
 
-// up reports whether the store answered the last call, and whether that was lately.
+// up reports whether the store answered its last call, and whether that call was recent.
 func (w *watched) up(now time.Time) (up, fresh bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +93,8 @@ func (w *watched) up(now time.Time) (up, fresh bool) {
 	return w.answered.After(w.silent), !last.IsZero() && now.Sub(last) <= storeFresh
 }
 
-// storeUp reports whether the store answers. It asks unless some call did lately. known: it has been asked.
+// storeUp reports whether the store answers. It asks the store unless another call did so recently.
+// known means that there was a recent call.
 func (s *Server) storeUp() (up, known bool) {
 	if up, known = s.watched.up(time.Now()); known || !s.watched.asking.TryLock() {
 		return up, known
@@ -100,17 +102,18 @@ func (s *Server) storeUp() (up, known bool) {
 	defer s.watched.asking.Unlock()
 	ctx, cancel := context.WithTimeout(s.life, readyBound)
 	defer cancel()
-	_ = s.reach(ctx) // which is counted
+	_ = s.reach(ctx) // it is counted
 	return s.watched.up(time.Now())
 }
 
-// A watchedClaim has its calls counted. It is a driver.FenceLifter and a driver.Forgetter, whatever the driver's is.
+// A watchedClaim counts its calls. It implements driver.FenceLifter and driver.Forgetter even if
+// the driver's claim does not.
 type watchedClaim struct {
 	driver.Claim
 	w *watched
 }
 
-// claim makes a driver's claim.
+// claim creates a driver's claim.
 func (s *Server) claim(req driver.Request) (*watchedClaim, error) {
 	c, err := s.driver.Claim(req)
 	if err != nil {
@@ -119,7 +122,7 @@ func (s *Server) claim(req driver.Request) (*watchedClaim, error) {
 	return &watchedClaim{c, &s.watched}, nil
 }
 
-// Try implements driver.Claim.
+// Try implements [driver.Claim].
 func (c *watchedClaim) Try(ctx context.Context) (driver.Grant, error) {
 	end := c.w.begin(ctx, "try")
 	g, err := c.Claim.Try(ctx)
@@ -127,7 +130,7 @@ func (c *watchedClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// Renew implements driver.Claim.
+// Renew implements [driver.Claim].
 func (c *watchedClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	end := c.w.begin(ctx, "renew")
 	g, err := c.Claim.Renew(ctx, ttl)
@@ -135,7 +138,7 @@ func (c *watchedClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Gra
 	return g, err
 }
 
-// Release implements driver.Claim.
+// Release implements [driver.Claim].
 func (c *watchedClaim) Release(ctx context.Context, how driver.End) error {
 	end := c.w.begin(ctx, "release")
 	err := c.Claim.Release(ctx, how)
@@ -143,7 +146,7 @@ func (c *watchedClaim) Release(ctx context.Context, how driver.End) error {
 	return err
 }
 
-// Note implements driver.Claim.
+// Note implements [driver.Claim].
 func (c *watchedClaim) Note(ctx context.Context, note string) error {
 	end := c.w.begin(ctx, "note")
 	err := c.Claim.Note(ctx, note)
@@ -151,7 +154,7 @@ func (c *watchedClaim) Note(ctx context.Context, note string) error {
 	return err
 }
 
-// LiftFence implements driver.FenceLifter.
+// LiftFence implements [driver.FenceLifter].
 func (c *watchedClaim) LiftFence(ctx context.Context, fence uint64) error {
 	l, ok := c.Claim.(driver.FenceLifter)
 	if !ok {
@@ -163,20 +166,20 @@ func (c *watchedClaim) LiftFence(ctx context.Context, fence uint64) error {
 	return err
 }
 
-// Forget implements driver.Forgetter.
+// Forget implements [driver.Forgetter].
 func (c *watchedClaim) Forget() {
 	if f, ok := c.Claim.(driver.Forgetter); ok {
 		f.Forget()
 	}
 }
 
-// A watchedOperator has its calls counted.
+// A watchedOperator counts its calls.
 type watchedOperator struct {
 	driver.Operator
 	w *watched
 }
 
-// Inspect implements driver.Operator.
+// Inspect implements [driver.Operator].
 func (o watchedOperator) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	end := o.w.begin(ctx, "inspect")
 	state, err := o.Operator.Inspect(ctx, resource)
@@ -184,7 +187,7 @@ func (o watchedOperator) Inspect(ctx context.Context, resource string) (driver.S
 	return state, err
 }
 
-// List implements driver.Operator.
+// List implements [driver.Operator].
 func (o watchedOperator) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	end := o.w.begin(ctx, "list")
 	states, next, err := o.Operator.List(ctx, prefix, after, limit)
@@ -192,7 +195,7 @@ func (o watchedOperator) List(ctx context.Context, prefix, after string, limit i
 	return states, next, err
 }
 
-// Evict implements driver.Operator.
+// Evict implements [driver.Operator].
 func (o watchedOperator) Evict(ctx context.Context, resource, owner, reason string) error {
 	end := o.w.begin(ctx, "evict")
 	err := o.Operator.Evict(ctx, resource, owner, reason)
@@ -200,7 +203,7 @@ func (o watchedOperator) Evict(ctx context.Context, resource, owner, reason stri
 	return err
 }
 
-// RaiseFence implements driver.Operator.
+// RaiseFence implements [driver.Operator].
 func (o watchedOperator) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	end := o.w.begin(ctx, "raise")
 	err := o.Operator.RaiseFence(ctx, resource, fence)
@@ -208,13 +211,13 @@ func (o watchedOperator) RaiseFence(ctx context.Context, resource string, fence 
 	return err
 }
 
-// A watchedChecker has its rehearsals counted.
+// A watchedChecker counts its rehearsals.
 type watchedChecker struct {
 	driver.Checker
 	w *watched
 }
 
-// Rehearse implements driver.Checker.
+// Rehearse implements [driver.Checker].
 func (c watchedChecker) Rehearse(ctx context.Context) error {
 	end := c.w.begin(ctx, "rehearse")
 	err := c.Checker.Rehearse(ctx)
@@ -222,7 +225,7 @@ func (c watchedChecker) Rehearse(ctx context.Context) error {
 	return err
 }
 
-// SetLimit implements driver.Operator.
+// SetLimit implements [driver.Operator].
 func (o watchedOperator) SetLimit(ctx context.Context, resource string, limit int) error {
 	end := o.w.begin(ctx, "limit")
 	err := o.Operator.SetLimit(ctx, resource, limit)

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A narrowListener has the kernel keep little of what a connection's reader does not read.
+// A narrowListener makes the kernel buffer little of what a connection's reader does not read.
 type narrowListener struct{ net.Listener }
 
 func (l narrowListener) Accept() (net.Conn, error) {
@@ -26,7 +26,7 @@ func (l narrowListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// deaf asks for a stream, and returns what waits for its beginning; no more is read.
+// deaf requests a stream and reads no more than its beginning.
 func deaf(t *testing.T, addr string) (isOpen func()) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -46,7 +46,8 @@ func deaf(t *testing.T, addr string) (isOpen func()) {
 	}
 }
 
-// Streams whose readers do not read share what they have not read, however much happens, and are dropped.
+// Streams whose readers do not read share their queued events, however much happens, and are
+// dropped.
 func TestStreamsWithoutAReaderTakeNoMemory(t *testing.T) {
 	s, err := serve.New(memory.New(), nil)
 	if err != nil {
@@ -63,7 +64,7 @@ func TestStreamsWithoutAReaderTakeNoMemory(t *testing.T) {
 		return m.HeapAlloc + m.StackInuse
 	}
 	svc := &service{t, s, web.URL}
-	const streams, cycles, most = 300, 500, 96 << 10 // a stream's goroutine and buffers are a third of that
+	const streams, cycles, most = 300, 500, 96 << 10 // a stream's goroutine and buffers are a third of it
 	before := inUse()
 	var opening []func()
 	for range streams {
@@ -75,7 +76,7 @@ func TestStreamsWithoutAReaderTakeNoMemory(t *testing.T) {
 	open := inUse()
 	peak := open
 	note := strings.Repeat("x", 4000)
-	for i := range cycles { // of which a listener may be behind a part
+	for i := range cycles { // a listener may be behind by a part of them
 		svc.post(wire.Acquire, `{"name":"n","owner":"o%d","ttl_ms":60000,"note":%q}`, i, note).want(t, 200, "")
 		svc.post(wire.Release, `{"name":"n","owner":"o%d"}`, i).want(t, 200, "")
 		if i%50 == 49 {
@@ -90,7 +91,7 @@ func TestStreamsWithoutAReaderTakeNoMemory(t *testing.T) {
 	eventually(t, "those that do not read are dropped", func() bool { return strings.Contains(svc.get("/metrics"), "leasehold_listeners 0\n") })
 }
 
-// Streams are bounded for each client and for all, apart from calls that wait.
+// Streams are limited for each client and for all, separately from calls that wait.
 func TestTooManyStreamsAreRefused(t *testing.T) {
 	t.Parallel()
 	name := func(r *http.Request) (*serve.Client, error) {

@@ -22,7 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// An authority makes certificates in files.
+// An authority creates certificates in files.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -78,7 +78,7 @@ func (a *authority) write(name string, text []byte) {
 	}
 }
 
-// Certificates are those of the files as they are now, and a client's says who it is.
+// Certificates are those in the files now, and a client's certificate identifies it.
 func TestCertificatesAreReloaded(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -119,13 +119,13 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	a.make("server", "server", 5, a)
 	eventually(t, "the new certificate", func() bool { return serialAt(t, url) == 5 })
 	a.write("server.crt", []byte("a slip"))
-	time.Sleep(1500 * time.Millisecond) // longer than it takes to read it again
+	time.Sleep(1500 * time.Millisecond) // longer than until the next reading
 	if got := serialAt(t, url); got != 5 {
 		t.Errorf("serial number %d after a slip", got)
 	}
 }
 
-// listen serves https on a free port, and returns its URL.
+// listen serves https on a free port and returns its URL.
 func listen(t *testing.T, opts *serve.Options, config *tls.Config) string {
 	t.Helper()
 	d := memory.New()
@@ -144,7 +144,7 @@ func listen(t *testing.T, opts *serve.Options, config *tls.Config) string {
 	return "https://" + l.Addr().String()
 }
 
-// serialAt is the serial number of the certificate that a server shows.
+// serialAt returns the serial number of the certificate that a server presents.
 func serialAt(t *testing.T, url string) int64 {
 	t.Helper()
 	c, err := tls.Dial("tcp", url[len("https://"):], &tls.Config{InsecureSkipVerify: true})

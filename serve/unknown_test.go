@@ -13,11 +13,11 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A line of the log about an unknown outcome says of which call, which lock and whose.
+// The log line of an unknown outcome has the call, the lock and the client.
 func TestLogOfUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	engine := locktest.NewFaulty(memory.NewServer().Connect())
-	var log bytes.Buffer // written before the answer, and read after it
+	var log bytes.Buffer // written before the answer and read after it
 	s := startOn(t, engine, &serve.Options{
 		Log: slog.New(slog.NewJSONHandler(&log, nil)),
 		Client: func(*http.Request) (*serve.Client, error) {

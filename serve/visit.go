@@ -15,39 +15,39 @@ import (
 	"github.com/leasehold-go/leasehold/serve/page"
 )
 
-// A visit is one request, and what will be reported of it when it has ended.
+// A visit is one request, and what will be reported about it at its end.
 type visit struct {
 	http.ResponseWriter
 	r      *http.Request
 	client *Client
 	began  time.Time
-	came   boottime.Instant // at the earliest
-	zips   bool             // a long answer is to be compressed
+	came   boottime.Instant // no earlier than this
+	zips   bool             // compress a long answer
 	status int              // of the answer; 0: there is none
 	record
 }
 
-// A record is what the audit log has of a call.
+// A record is one line of the audit log.
 type record struct {
 	Time    string `json:"time"` // of this machine's clock, for people
 	Client  string `json:"client,omitempty"`
 	From    string `json:"from"`
 	Call    string `json:"call"`
 	Name    string `json:"name,omitempty"`
-	Owner   string `json:"owner,omitempty"` // its beginning
+	Owner   string `json:"owner,omitempty"` // only its beginning
 	Token   string `json:"token,omitempty"`
 	Outcome string `json:"outcome"`
 	Code    string `json:"code,omitempty"`
 	Reason  string `json:"reason,omitempty"` // of an eviction
 	Took    int64  `json:"took_ms"`
 
-	Details *wire.Details `json:"details,omitempty"` // of who acquires, or is evicted
+	Details *wire.Details `json:"details,omitempty"` // about who acquires or is evicted
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is for [http.ResponseController].
 func (v *visit) Unwrap() http.ResponseWriter { return v.ResponseWriter }
 
-// who is whom the limits are for.
+// who identifies the client for the limits.
 func (v *visit) who() string {
 	if v.client != nil && v.client.Name != "" {
 		return v.client.Name
@@ -55,7 +55,7 @@ func (v *visit) who() string {
 	return hostOf(v.r.RemoteAddr)
 }
 
-// about notes whom a call is about.
+// about records the name and the owner of a call.
 func about(w http.ResponseWriter, name, owner string) *visit {
 	v := w.(*visit)
 	v.Name, v.Owner = name, driver.ShortOwner(owner)
@@ -71,13 +71,13 @@ func (s *Server) may(w http.ResponseWriter, right Right, name string) bool {
 	return false
 }
 
-// Paths that everybody may ask.
+// Paths that are open to everybody.
 var open = map[string]bool{"/openapi.json": true, "/healthz": true, "/readyz": true}
 
-// exempt from the rate are calls without which a lease is lost, or stays taken for too long.
+// exempt from the rate limit are calls without which a lease is lost, or stays held for too long.
 var exempt = map[string]bool{wire.Renew: true, wire.Release: true}
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{ResponseWriter: w, r: r, began: time.Now(), came: s.pulse.arrival()}
 	v.Call, v.From = nameOf(r.URL.Path), r.RemoteAddr
@@ -94,7 +94,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit serves a request of somebody who is known and keeps within the limits.
+// admit serves a request of a known client that keeps within the limits.
 func (s *Server) admit(v *visit, r *http.Request) {
 	if err := s.fromHere(r); err != nil {
 		s.refuse(v, http.StatusForbidden, wire.CodeOrigin, err)
@@ -124,7 +124,7 @@ func (s *Server) admit(v *visit, r *http.Request) {
 	s.mux.ServeHTTP(v, r)
 }
 
-// An auditLog writes one line for each call that changes something, or was to.
+// An auditLog writes one line for each call that changes something or was meant to.
 type auditLog struct {
 	mu sync.Mutex
 	w  io.Writer // guarded by mu

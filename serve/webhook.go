@@ -67,7 +67,7 @@ const (
 func (w *Webhook) check() error {
 	u, err := url.Parse(w.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("its address is http://HOST/PATH or https://HOST/PATH") // which it may repeat secrets of
+		return errors.New("its address is http://HOST/PATH or https://HOST/PATH") // without the address, which may contain secrets
 	}
 	if w.LongWait < 0 {
 		return errors.New("a long wait is not negative")
@@ -89,7 +89,7 @@ func ReadSecrets(path string, failed func(error)) (secrets func() [][]byte, err 
 	return file.Get, nil
 }
 
-// leastSecret is the shortest secret that is taken, in bytes.
+// leastSecret is the length of the shortest secret that is accepted, in bytes.
 const leastSecret = 16
 
 func parseSecrets(path string, text []byte) (secrets [][]byte, err error) {
@@ -120,20 +120,20 @@ type webhook struct {
 	s        *Server
 	client   *http.Client
 	instance string
-	wake     chan struct{} // has room for one: there is something to do
+	wake     chan struct{} // has a token when there is something to do
 
 	mu      sync.Mutex
 	waiting []*delivery // guarded by mu; in no order
-	sending int         // guarded by mu; how many are on their way
+	sending int         // guarded by mu; notices in flight
 	failing bool        // guarded by mu; the last attempt failed
 }
 
-// A delivery is one notice on its way.
+// A delivery is one notice that is being delivered.
 type delivery struct {
 	id    string
 	body  []byte
 	began time.Time
-	due   time.Time // of the next attempt
+	due   time.Time // when the next attempt is due
 	tries int
 }
 
@@ -144,12 +144,12 @@ func newWebhook(s *Server) *webhook {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	w.LongWait = cmp.Or(w.LongWait, defaultLongWait)
-	host, _ := os.Hostname() // "": it does not tell
+	host, _ := os.Hostname() // "": unknown
 	w.instance = fmt.Sprintf("%s[%d]", host, os.Getpid())
 	return w
 }
 
-// tell queues a notice. It never waits. A nil webhook tells nobody.
+// tell queues a notice. It never waits. A nil webhook ignores it.
 func (w *webhook) tell(kind string, about wire.NoticeData) {
 	if w == nil {
 		return
@@ -159,7 +159,7 @@ func (w *webhook) tell(kind string, about wire.NoticeData) {
 	now := time.Now()
 	body, err := json.Marshal(wire.Notice{Type: kind, Time: now.UTC().Format(time.RFC3339Nano), Data: about})
 	if err != nil {
-		return // of nothing that a notice has
+		return // impossible for a notice
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,8 +171,9 @@ func (w *webhook) tell(kind string, about wire.NoticeData) {
 	w.nudge()
 }
 
-// noticeID is the same for all that instances tell of one lease's end, however much they know of it: a receiver that has
-// the id has the news. Waits have none in common, nor leases without a token.
+// noticeID returns the same ID for every notice about the end of one lease, whichever instance
+// sends it and however much it knows. So receivers can drop repetitions. Notices of waits, and of
+// leases without a token, have unique IDs.
 func noticeID(kind string, about wire.NoticeData) string {
 	if kind == wire.NoticeWait || about.Token == "" {
 		return "msg_" + rand.Text()
@@ -211,7 +212,7 @@ func (w *webhook) run(ctx context.Context) {
 	w.farewell(life, end, &sending)
 }
 
-// farewell sends what has not been tried, within a bound.
+// farewell sends the notices that have not been tried, within farewellBound.
 func (w *webhook) farewell(life context.Context, end context.CancelFunc, sending *sync.WaitGroup) {
 	stop := time.AfterFunc(farewellBound, end)
 	defer stop.Stop()
@@ -241,7 +242,7 @@ func (w *webhook) farewell(life context.Context, end context.CancelFunc, sending
 	}
 }
 
-// count is how many notices are to be sent, or on their way.
+// count returns how many notices are queued or in flight.
 func (w *webhook) count() int {
 	if w == nil {
 		return 0
@@ -251,14 +252,15 @@ func (w *webhook) count() int {
 	return len(w.waiting) + w.sending
 }
 
-// idle reports whether nothing is on its way.
+// idle reports whether no notice is in flight.
 func (w *webhook) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sending == 0
 }
 
-// take returns what is to be sent now, and how long it is until more is. fresh: only what was never tried.
+// take returns the notices to send now, and the time until the next one is due. fresh means only
+// those that have not been tried.
 func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -279,7 +281,7 @@ func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Du
 	return due, next
 }
 
-// send makes one attempt. It logs without the lock: a log that stalls holds up no call to tell.
+// send makes one attempt. It logs without the mutex, so that a stalled log blocks no tell.
 func (w *webhook) send(ctx context.Context, d *delivery) {
 	err := w.post(ctx, d)
 	givenUp, changed := w.attempted(d, err)
@@ -295,7 +297,8 @@ func (w *webhook) send(ctx context.Context, d *delivery) {
 	}
 }
 
-// attempted takes down how an attempt ended: whether the notice is given up, and whether the one before ended otherwise.
+// attempted records the result of an attempt. It reports whether the notice is given up, and
+// whether the result differs from the last attempt's.
 func (w *webhook) attempted(d *delivery, err error) (givenUp, changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -318,14 +321,14 @@ func (w *webhook) attempted(d *delivery, err error) (givenUp, changed bool) {
 	return givenUp, changed
 }
 
-// pauseBefore is how long a notice rests after so many tries: twice as long each time, and at random, so that
-// instances do not come at once.
+// pauseBefore returns the pause after so many attempts. It doubles each time, and is random so that
+// instances do not retry at once.
 func pauseBefore(tries int) time.Duration {
 	pause := min(firstPause<<min(tries-1, 20), lastPause)
 	return pause/2 + mathrand.N(pause/2)
 }
 
-// post delivers a notice. Its error says nothing of the address, which may have secrets.
+// post delivers a notice. Its error omits the address, which may contain secrets.
 func (w *webhook) post(ctx context.Context, d *delivery) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(d.body))
 	if err != nil {
@@ -348,14 +351,14 @@ func (w *webhook) post(ctx context.Context, d *delivery) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("it answered %d", resp.StatusCode)
 	}
 	return nil
 }
 
-// signatures returns the signatures by all secrets.
+// signatures returns the signatures for all secrets.
 func signatures(secrets [][]byte, id, sent string, body []byte) string {
 	var all []string
 	for _, secret := range secrets {

@@ -33,7 +33,7 @@ type post struct {
 	wire.Notice
 }
 
-// A receiver is a webhook's other end.
+// A receiver receives a webhook's notices.
 type receiver struct {
 	t       *testing.T
 	server  *httptest.Server
@@ -65,7 +65,7 @@ func (r *receiver) begin(address string) {
 	r.server.Start()
 }
 
-// does has all requests from now on answered by answer; nil: by 200.
+// does answers all requests from now on by answer; nil: with 200.
 func (r *receiver) does(answer func(w http.ResponseWriter, r *http.Request)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// got returns what came, once there is as much as that.
+// got returns the posts, once there are at least n.
 func (r *receiver) got(n int) (posts []post) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -107,7 +107,7 @@ func (r *receiver) got(n int) (posts []post) {
 	}
 }
 
-// A told is a service whose notices a receiver gets.
+// A hooked is a service with a webhook to a receiver.
 type hooked struct {
 	t *testing.T
 	*Server
@@ -128,7 +128,7 @@ func newHooked(t *testing.T, server *memory.Server, hook *Webhook, r *receiver) 
 	return &hooked{t, s, r, web.URL}
 }
 
-// call makes a call of which the outcome is to be that.
+// call makes a call and checks its outcome.
 func (h *hooked) call(path, outcome, format string, args ...any) (a wire.Answer) {
 	h.t.Helper()
 	resp, err := http.Post(h.url+path, "application/json", strings.NewReader(fmt.Sprintf(format, args...)))
@@ -142,14 +142,14 @@ func (h *hooked) call(path, outcome, format string, args ...any) (a wire.Answer)
 	return a
 }
 
-// evictOne has a lease granted and evicted.
+// evictOne acquires a lease and evicts it.
 func (h *hooked) evictOne(name string) {
 	h.t.Helper()
 	h.call(wire.Acquire, wire.Granted, `{"name":%q,"owner":"owner-of-it","ttl_ms":60000,"note":"nightly"}`, name)
 	h.call(wire.Evict, wire.Done, `{"name":%q,"owner":"owner-of-it","reason":"it hangs"}`, name)
 }
 
-// metric is the value of a series.
+// metric returns the value of a series.
 func (h *hooked) metric(series string) (value int) {
 	h.t.Helper()
 	w := httptest.NewRecorder()
@@ -182,8 +182,8 @@ func eventual(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// An eviction is told by whom it was done, and the holder's next call does not tell it again. A lease that was lost, and a
-// wait that is long, are told once.
+// The notice of an eviction says who evicted, and the holder's next call causes no other notice. A
+// lost lease and a long wait cause one notice each.
 func TestWebhookTells(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t, memory.NewServer(), &Webhook{LongWait: time.Millisecond}, newReceiver(t))
@@ -210,7 +210,7 @@ func TestWebhookTells(t *testing.T) {
 		t.Errorf("the wait is told again: %+v", again)
 	}
 
-	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500,"details":{"host":"web-7","link":"https://ci/7"}}`) // and nobody asks for it again
+	h.call(wire.Acquire, wire.Granted, `{"name":"c","owner":"dies","ttl_ms":500,"details":{"host":"web-7","link":"https://ci/7"}}`) // nobody asks for it again
 	h.call(wire.Acquire, wire.Granted, `{"name":"c2","owner":"by-design","ttl_ms":500,"details":{"kind":"manual"}}`)
 	lost := h.got(3)[2]
 	if lost.Type != wire.NoticeLost || lost.Data.Name != "c" || lost.Data.Cause != causeExpired || lost.Data.Held < 500 || lost.Data.Silent < 500 ||
@@ -233,7 +233,7 @@ func TestWebhookTells(t *testing.T) {
 	}
 }
 
-// signed reports whether a post has the signature of a secret, as receivers find out.
+// signed reports whether a post has the signature of a secret, computed as receivers do.
 func signed(p post, secret []byte) bool {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(p.id + "." + p.sent + "." + string(p.body)))
@@ -246,7 +246,7 @@ func signed(p post, secret []byte) bool {
 	return false
 }
 
-// Each secret of the file signs, and one that takes another's place does so from the next notice on.
+// Each secret in the file signs. A secret that replaces another signs from the next notice on.
 func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	first, second := []byte("the first secret, in plain text"), bytes.Repeat([]byte{7, 200}, 20)
@@ -288,8 +288,8 @@ func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	}
 }
 
-// A receiver that hangs, fails, redirects and is gone gets the notice when it is back, with the same id and
-// body each time. No call waits for it.
+// A receiver hangs, fails, redirects and is gone. When it is back it gets the notice, with the same
+// ID and body each time. No call waits for it.
 func TestWebhookTriesAgain(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -313,7 +313,7 @@ func TestWebhookTriesAgain(t *testing.T) {
 	r.got(failed + 1)
 	r.server.CloseClientConnections()
 	r.server.Close()
-	h.evictOne("b") // while it is gone
+	h.evictOne("b") // while the receiver is gone
 	if n := h.notices(noticeDelivered); n != 0 {
 		t.Errorf("%d notices are delivered that nobody took", n)
 	}
@@ -335,10 +335,10 @@ func TestWebhookTriesAgain(t *testing.T) {
 	}
 }
 
-// A stalledLog takes what is logged of webhooks, and does not return.
+// A stalledLog hangs in log messages about webhooks.
 type stalledLog struct {
 	slog.Handler
-	came chan struct{} // has room for one
+	came chan struct{} // room for one
 	ends chan struct{}
 }
 
@@ -353,7 +353,8 @@ func (l *stalledLog) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// A log that stalls delays no notice, nor those who tell, who may hold locks of the service.
+// A stalled log delays neither notices nor the calls that cause them, which may hold mutexes of the
+// service.
 func TestWebhookWaitsForNoLog(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -365,7 +366,7 @@ func TestWebhookWaitsForNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close(); d.Close() })
-	t.Cleanup(func() { close(log.ends) }) // before the service's end
+	t.Cleanup(func() { close(log.ends) }) // before the service ends
 	s.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: "a"})
 	<-log.came
 	r.does(nil)
@@ -379,11 +380,11 @@ func TestWebhookWaitsForNoLog(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the log holds up a notice")
 	}
-	r.got(3) // the first again, and the second
+	r.got(3) // the first one again, and the second
 }
 
-// A receiver that hangs for good delays no call. What has no room is dropped and counted; what waits when the
-// instance stops is lost.
+// A receiver that hangs delays no call. Notices without room are dropped and counted. Notices that
+// wait when the instance stops are lost.
 func TestWebhookQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -397,7 +398,7 @@ func TestWebhookQueueIsBounded(t *testing.T) {
 	if n := h.notices(noticeDropped); n != more {
 		t.Errorf("%d notices are dropped, want %d", n, more)
 	}
-	h.evictOne("a") // has no room, and waits for nobody
+	h.evictOne("a") // there is no room for it, and nothing waits
 	if n := h.notices(noticeDropped); n != more+1 {
 		t.Errorf("%d notices are dropped, want %d", n, more+1)
 	}
@@ -412,7 +413,7 @@ func TestWebhookQueueIsBounded(t *testing.T) {
 	}
 }
 
-// A notice that is told just before the end is delivered.
+// A notice from just before the end is delivered.
 func TestWebhookSaysFarewell(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t, memory.NewServer(), &Webhook{}, newReceiver(t))
@@ -425,7 +426,7 @@ func TestWebhookSaysFarewell(t *testing.T) {
 	}
 }
 
-// Two instances that tell of the same eviction say so by the same id.
+// Notices of two instances about the same eviction have the same ID.
 func TestNoticesOfOneLeaseHaveOneID(t *testing.T) {
 	t.Parallel()
 	server, r := memory.NewServer(), newReceiver(t)
@@ -445,7 +446,7 @@ func TestNoticesOfOneLeaseHaveOneID(t *testing.T) {
 	}
 }
 
-// The addresses of webhooks have keys in them.
+// The URLs of webhooks contain keys.
 func TestWebhookIsDiscreet(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "ftp://host/confidential", "http://", "confidential", "http://[confidential"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// databaseStore is a driver that closes its own connections.
+// databaseStore is a driver that also closes its pool.
 type databaseStore struct {
 	*sqllock.Driver
 	db *sql.DB
@@ -21,7 +21,7 @@ type databaseStore struct {
 
 func (s databaseStore) Close() error { return errors.Join(s.Driver.Close(), s.db.Close()) }
 
-// A paced connector does not go on asking a server that refuses the user.
+// A paced connector limits how often a server is asked that refuses the user.
 type paced struct {
 	sqldriver.Connector
 	refuses func(error) bool
@@ -38,16 +38,18 @@ func (p *paced) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	return conn, err
 }
 
-// openDatabase opens a store on db, with the driver that open makes.
+// openDatabase opens a store on db, with a driver that open makes. Unless the error is ErrNoTables,
+// it closes db if it fails.
 func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options, create bool) (driver.Driver, error) {
-	// Opening a connection costs more than a grant: the pool keeps as many as many goroutines use at once, whose requests
-	// share statements. It closes them when they are not needed, as other processes may need them.
+	// Opening a connection costs more than a grant. So the pool keeps as many connections as many
+	// goroutines use at once, because their requests share statements. It closes idle ones, because
+	// other processes may need them.
 	db.SetMaxIdleConns(20)
 	db.SetConnMaxIdleTime(time.Minute)
 	opts.Prefix, opts.Schema = u.Options.Get("prefix"), u.Options.Get("schema")
 	d, err := open(db, opts)
 	if err != nil {
-		db.Close() // its error would only hide the first
+		db.Close() // its error would only hide the first one
 		return nil, u.Wrong("%v", err)
 	}
 	s := databaseStore{d, db}
@@ -56,13 +58,14 @@ func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*s
 		return nil, &noTables{s}
 	}
 	if err != nil {
-		go s.Close() // which may wait for a server that is silent, and for nothing else
+		go s.Close() // in the background, because it may wait for a server that does not answer
 		return nil, err
 	}
 	return s, nil
 }
 
-// prepare makes the tables. A server that is silent must not be waited for without end.
+// prepare creates the tables, or checks that they exist. It limits how long it waits for a server
+// that does not answer.
 func (s databaseStore) prepare(ctx context.Context, create bool) error {
 	first, cancel := storeurl.Waiting(ctx)
 	defer cancel()
@@ -82,7 +85,7 @@ func (s databaseStore) prepare(ctx context.Context, create bool) error {
 // ErrNoTables: the database has no lock tables, and [OpenExisting] creates none.
 var ErrNoTables = errors.New("it has no lock tables: nothing was ever locked in it")
 
-// noTables is ErrNoTables with the store, which is open.
+// noTables is ErrNoTables with the open store.
 type noTables struct{ store driver.Driver }
 
 func (*noTables) Error() string { return ErrNoTables.Error() }
@@ -97,7 +100,7 @@ func NoTables(err error) bool {
 // driver's first call returns the error.
 var ErrNoBucket = natslock.ErrNoBucket
 
-// existing is an error where no lock was ever taken. Whoever asks about any tells it.
+// existing returns ErrNoTables if the database has no tables. It inspects any resource to find out.
 func existing(ctx context.Context, d *sqllock.Driver) error {
 	_, err := d.Inspect(ctx, "any")
 	if errors.Is(err, sqllock.ErrNoSchema) {
@@ -106,7 +109,8 @@ func existing(ctx context.Context, d *sqllock.Driver) error {
 	return err
 }
 
-// databaseAt is the one host and the name of the database.
+// databaseAt returns the host and port of u, and the name of its database. u must have exactly one
+// of each.
 func databaseAt(u *storeurl.URL, port string) (addr, name string, err error) {
 	if len(u.Hosts) != 1 || len(u.Path) != 1 {
 		return "", "", u.Wrong("takes one host and one database: %s://host/database", u.Scheme)

@@ -37,7 +37,7 @@ func ExampleOpen() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	}
 	// Output: shipping order 42
 }

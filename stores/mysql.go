@@ -43,8 +43,8 @@ func mysqlConfig(u *storeurl.URL) (*mysql.Config, error) {
 	}
 	config := mysql.NewConfig()
 	config.Net, config.Addr, config.DBName, config.User = "tcp", addr, name, u.User
-	config.Timeout = 10 * time.Second  // to connect; calls end with their contexts
-	config.Logger = &mysql.NopLogger{} // what goes wrong comes as an error
+	config.Timeout = 10 * time.Second  // for connecting; calls end with their contexts
+	config.Logger = &mysql.NopLogger{} // errors are returned instead
 	return config, nil
 }
 
@@ -66,9 +66,9 @@ func connectMySQL(u *storeurl.URL, config *mysql.Config) (*sql.DB, error) {
 	return dialled.Open(&paced{Connector: connector, refuses: mysqlRefuses}), nil
 }
 
-// mysqlRefuses reports whether a server does not know the user or the password.
+// mysqlRefuses reports whether the server refused the user or the password.
 func mysqlRefuses(err error) bool {
-	// The errors of MySQL and MariaDB, which has another number for a locked account.
+	// These are errors of MySQL and MariaDB, which has another number for a locked account.
 	const hostBlocked, accessDenied, withoutPassword, expired, locked, lockedMariaDB = 1129, 1045, 1698, 1862, 3118, 4151
 	answer, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && slices.Contains([]uint16{hostBlocked, accessDenied, withoutPassword, expired, locked, lockedMariaDB}, answer.Number)

@@ -27,12 +27,13 @@ var postgresForm = storeurl.Form{
 	Options: append([]string{"prefix", "schema", "pooled", "listen", "sslmode"}, storeurl.ServerOptions...),
 }
 
-// sslModes mean what they mean to libpq; those that verify use the system's authorities, or
-// the file of PGSSLROOTCERT.
+// sslModes have the meanings that libpq gives them. Those that verify use the system's certificate
+// authorities, or the file of PGSSLROOTCERT.
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
-// openPostgres has waiters woken through a connection to the same server, unless pooled
-// says that it is a pool, or listen says where else.
+// openPostgres opens a store whose waiters are woken through a connection of their own. The
+// connection goes to the same server, or to the host that listen names. There is none if listen is
+// false, or if pooled is true without listen, because a pooler does not support LISTEN.
 func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, error) {
 	u, err := storeurl.Parse(url, postgresForm)
 	if err != nil {
@@ -49,7 +50,7 @@ func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, 
 		return nil, err
 	}
 	if pooled {
-		config.DefaultQueryExecMode = pgx.QueryExecModeExec // prepares no statement
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec // so that it prepares no statement
 		if listen == "" {
 			listen = "false"
 		}
@@ -70,13 +71,13 @@ func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, 
 	return openDatabase(ctx, u, address.open(config), sqllock.NewPostgres, opts, create)
 }
 
-// A postgresAddress is what a URL says of a server, and what the environment has: PGPASSFILE, PGSSLCERT and
-// others name files, too.
+// A postgresAddress tells how to connect to the server of a URL. It includes the environment, in
+// which PGPASSFILE, PGSSLCERT and others name files as well.
 type postgresAddress struct {
 	u  *storeurl.URL
 	mu sync.Mutex
 
-	last *pgx.ConnConfig // guarded by mu; the last that could be read
+	last *pgx.ConnConfig // guarded by mu; the last configuration that could be read
 }
 
 func newPostgresAddress(u *storeurl.URL) (*postgresAddress, error) {
@@ -84,7 +85,8 @@ func newPostgresAddress(u *storeurl.URL) (*postgresAddress, error) {
 	return &postgresAddress{u: u, last: config}, err
 }
 
-// config is how to connect now. While files cannot be read it is what it was before.
+// config returns the configuration for a new connection. While its files cannot be read, that is
+// the last one that could be.
 func (a *postgresAddress) config() *pgx.ConnConfig {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +96,7 @@ func (a *postgresAddress) config() *pgx.ConnConfig {
 	return a.last.Copy()
 }
 
-// refresh brings what is secret up to date, before each connection that is made.
+// refresh rereads passwords and certificates before each new connection.
 func (a *postgresAddress) refresh(_ context.Context, of *pgx.ConnConfig) error {
 	now := a.config()
 	of.Password, of.TLSConfig, of.Fallbacks = now.Password, now.TLSConfig, now.Fallbacks
@@ -102,7 +104,7 @@ func (a *postgresAddress) refresh(_ context.Context, of *pgx.ConnConfig) error {
 	return nil
 }
 
-// at has all that is tried be at one address: libpq's sslmodes try some twice.
+// at makes all attempts of config use one address. For some sslmodes libpq tries an address twice.
 func at(config *pgx.ConnConfig, host string, port uint16) {
 	config.Host, config.Port = host, port
 	for _, f := range config.Fallbacks {
@@ -110,26 +112,28 @@ func at(config *pgx.ConnConfig, host string, port uint16) {
 	}
 }
 
-// open leaves it to the pool to ask whether a connection still stands.
+// open opens a pool without pgx's pings, because package dialled decides whether a connection is
+// alive.
 func (a *postgresAddress) open(config *pgx.ConnConfig) *sql.DB {
 	never := stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false })
 	connector := stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(a.refresh), never)
 	return dialled.Open(&paced{Connector: connector, refuses: postgresRefuses})
 }
 
-// postgresRefuses reports whether a server does not know the user, the password or the certificate.
+// postgresRefuses reports whether the server refused the user, the password or the certificate.
 func postgresRefuses(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(answer.Code, "28")
 }
 
-// postgresConfig starts from what the environment has for clients of PostgreSQL.
+// postgresConfig returns the configuration of u. Parts that u lacks come from the environment, as
+// for any client of PostgreSQL.
 func postgresConfig(u *storeurl.URL) (*pgx.ConnConfig, error) {
 	addr, name, err := databaseAt(u, "5432")
 	if err != nil {
 		return nil, err
 	}
-	host, port, _ := net.SplitHostPort(addr) // databaseAt has made it so
+	host, port, _ := net.SplitHostPort(addr) // databaseAt returns a valid address
 	words := map[string]string{"host": host, "port": port, "dbname": name, "connect_timeout": "10"}
 	if u.User != "" {
 		words["user"] = u.User
@@ -146,7 +150,7 @@ func postgresConfig(u *storeurl.URL) (*pgx.ConnConfig, error) {
 	case given:
 		words["sslmode"] = mode[0]
 	case u.TLS != nil:
-		words["sslmode"] = "disable" // ours takes its place
+		words["sslmode"] = "disable" // u.TLS is used instead
 	}
 	var b strings.Builder
 	for key, value := range words {

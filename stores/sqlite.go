@@ -18,14 +18,14 @@ import (
 	_ "modernc.org/sqlite" // registers the database/sql driver "sqlite"
 )
 
-// sqliteStore is one in a file.
+// sqliteStore is a store in a file.
 type sqliteStore struct {
 	databaseStore
 	path string
-	own  bool // the user's own file, which is nobody's slip
+	own  bool // the default file of the user: it is created even if the caller only looks
 }
 
-// prepare creates the file and its tables. Without them there is nothing to look at.
+// prepare creates the file and its tables, or checks that they exist.
 func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 	err := s.find(create || s.own)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 	return nil
 }
 
-// find checks that the file exists, or creates it. SQLite takes an empty file as a new database.
+// find checks that the file exists, or creates it. To SQLite, an empty file is a new database.
 func (s sqliteStore) find(create bool) error {
 	folder := filepath.Dir(s.path)
 	switch _, err := os.Stat(s.path); {
@@ -57,7 +57,7 @@ func (s sqliteStore) find(create bool) error {
 			return fmt.Errorf("create the folder of your own file: %w; name another file, sqlite:PATH", err)
 		}
 	}
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o644) // with the mode that SQLite gives
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o644) // the mode that SQLite uses
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open %s: its folder does not exist, create it first", s.path)
 	}
@@ -67,8 +67,9 @@ func (s sqliteStore) find(create bool) error {
 	return f.Close()
 }
 
-// permitted refuses a file that this process may not write. To read one that nobody has open, SQLite
-// makes the files beside it, which then belong to the reader: the file's owner may not write them.
+// permitted refuses a file that this process may not write. Even to read a file that no process has
+// open, SQLite creates files beside it. They would belong to the reader, and the owner of the file
+// could not write them.
 func (s sqliteStore) permitted(create bool) error {
 	denied := writable(s.path)
 	switch {
@@ -85,7 +86,7 @@ func (s sqliteStore) permitted(create bool) error {
 	return nil
 }
 
-// openSQLite takes the file that the URL names, as sqlitePath understands it.
+// openSQLite opens the file that the URL names; see sqlitePath.
 func openSQLite(ctx context.Context, url string, create bool) (driver.Driver, error) {
 	_, rest, _ := storeurl.Cut(url)
 	path, err := sqlitePath(rest)
@@ -96,15 +97,15 @@ func openSQLite(ctx context.Context, url string, create bool) (driver.Driver, er
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	db.SetMaxIdleConns(4) // opening one costs more than a grant
+	db.SetMaxIdleConns(4) // opening a connection costs more than a grant
 	d, err := sqllock.NewSQLite(db, &sqllock.Options{Path: path})
 	if err != nil {
-		db.Close() // its error would only hide the first
+		db.Close() // its error would only hide the first one
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	s := sqliteStore{databaseStore{d, db}, path, rest == ""}
 	if err := s.prepare(ctx, create); err != nil {
-		go s.Close() // which may wait for another process, and for nothing else
+		go s.Close() // in the background, because it may wait for another process
 		return nil, err
 	}
 	return s.databaseStore, nil
@@ -119,20 +120,20 @@ func resolveSQLite(url string) (string, error) {
 	return scheme + ":" + path, nil
 }
 
-// lockDSN is the data source name of a lock store: sqllock waits for other writers by
-// itself, and more finely than SQLite does. The file is created by prepare alone.
+// lockDSN returns the data source name of a store. It sets no busy timeout: sqllock waits for other
+// writers by itself, with finer steps than SQLite. Only prepare creates the file.
 func lockDSN(path string) string {
 	options := url.Values{
 		"mode":         {"rw"},
 		"_synchronous": {"FULL"}, // a commit survives a power cut
-		"_error_rc":    {"1"},    // else a folder that is missing reads "out of memory"
+		"_error_rc":    {"1"},    // otherwise the error for a missing folder is "out of memory"
 	}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String()
 }
 
-// sqlitePath returns the absolute path of the file that rest names: "" is the user's
-// own file; "PATH" and "//" + absolute path are taken as they
-// are written, without escapes.
+// sqlitePath returns the absolute path of the file that rest, the URL without its scheme, names. ""
+// is the user's default file. "PATH" and "//" with an absolute path are taken as written, without
+// escapes.
 func sqlitePath(rest string) (string, error) {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		if !strings.HasPrefix(after, "/") {
@@ -158,7 +159,7 @@ func sqlitePath(rest string) (string, error) {
 		return "", fmt.Errorf("find the folder of sqlite:%s: %w", rest, err)
 	}
 	switch info, err := os.Stat(path); {
-	case err != nil: // prepare says it
+	case err != nil: // prepare will report it
 	case info.IsDir():
 		return "", fmt.Errorf("%w: sqlite: %s is a folder, name a file in it", ErrURL, path)
 	case !info.Mode().IsRegular():
@@ -167,8 +168,8 @@ func sqlitePath(rest string) (string, error) {
 	return path, nil
 }
 
-// defaultPath is the user's own file, in the folder of the XDG base directory
-// specification for state.
+// defaultPath returns the path of the user's default file. It is in the folder for state of the XDG
+// base directory specification.
 func defaultPath() (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) { // the specification says to ignore relative paths
@@ -176,10 +177,10 @@ func defaultPath() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("find your own file: %w; name one, sqlite:PATH", err)
 		}
-		if !filepath.IsAbs(home) { // another file in each folder
+		if !filepath.IsAbs(home) { // a relative path would be another file in each working directory
 			return "", errors.New("find your own file: $HOME is no absolute path; name one, sqlite:PATH")
 		}
-		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // a system user's, which root could make
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // the home of a system user, which only root could create
 			return "", fmt.Errorf("find your own file: $HOME, %s, does not exist; name one, sqlite:PATH", home)
 		}
 		state = filepath.Join(home, ".local", "state")

@@ -44,22 +44,22 @@ type Scheme struct {
 	About string // one line for people
 }
 
-// An engine is what is behind a scheme.
+// An engine opens and resolves the URLs of one scheme.
 type engine struct {
 	Scheme
 	open    opener
 	resolve func(url string) (string, error)
 }
 
-// An opener opens a store, and creates what it lacks if create is set.
+// An opener opens a store. If create is true, it creates what the store lacks.
 type opener func(ctx context.Context, url string, create bool) (driver.Driver, error)
 
-// from makes an opener of an engine that has nothing to create.
+// from returns an opener for an engine that never creates anything.
 func from(openURL func(context.Context, string) (driver.Driver, error)) opener {
 	return func(ctx context.Context, url string, _ bool) (driver.Driver, error) { return openURL(ctx, url) }
 }
 
-// creating makes an opener of an engine that may have to create what the URL names.
+// creating returns an opener for an engine that may have to create what the URL names.
 func creating(openURL, createURL func(context.Context, string) (driver.Driver, error)) opener {
 	return func(ctx context.Context, url string, create bool) (driver.Driver, error) {
 		if create {
@@ -69,7 +69,7 @@ func creating(openURL, createURL func(context.Context, string) (driver.Driver, e
 	}
 }
 
-// asItIs is for URLs that mean the same everywhere.
+// asItIs resolves URLs that mean the same in every working directory.
 func asItIs(url string) (string, error) { return url, nil }
 
 var engines = []engine{
@@ -114,7 +114,7 @@ func Open(ctx context.Context, url string) (driver.Driver, error) {
 func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	d, err := open(ctx, url, false)
 	if none, ok := errors.AsType[*noTables](err); ok {
-		go none.store.Close() // which may wait for a server that is silent, and for nothing else
+		go none.store.Close() // in the background, because it may wait for a server that does not answer
 	}
 	return d, err
 }
@@ -150,7 +150,8 @@ func WithoutPassword(resolved string) string { return storeurl.WithoutPassword(r
 // HasPassword reports whether a URL that [Resolve] understands contains a readable password.
 func HasPassword(url string) bool { return storeurl.HasPassword(url) }
 
-// open returns when ctx has ended, although not every client looks at it.
+// open opens the store that url names. It returns when ctx has ended, even though some clients
+// ignore their context.
 func open(ctx context.Context, url string, create bool) (driver.Driver, error) {
 	e, err := find(url)
 	if err != nil {
@@ -166,7 +167,7 @@ func open(ctx context.Context, url string, create bool) (driver.Driver, error) {
 	return nil, e.explain(url, err)
 }
 
-// closeLate closes what was opened for nobody.
+// closeLate closes a store that was opened after open had returned.
 func closeLate(d driver.Driver, err error) {
 	if none, ok := errors.AsType[*noTables](err); ok {
 		d = none.store
@@ -176,8 +177,7 @@ func closeLate(d driver.Driver, err error) {
 	}
 }
 
-// explain puts the URL in front of what is wrong with its servers; errors about files and
-// URLs name them.
+// explain adds the URL to an error of its servers. Errors about files and URLs name them already.
 func (e engine) explain(url string, err error) error {
 	if e.Name == "sqlite" || errors.Is(err, ErrURL) {
 		return err
@@ -185,7 +185,8 @@ func (e engine) explain(url string, err error) error {
 	return fmt.Errorf("%s: %w", Redact(url), err)
 }
 
-// find returns the engine of a URL. Its errors repeat no more of it than the scheme.
+// find returns the engine of a URL. Its errors contain only the scheme, because the rest may be
+// secret.
 func find(url string) (engine, error) {
 	scheme, _, ok := storeurl.Cut(url)
 	if !ok {

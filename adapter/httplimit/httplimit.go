@@ -95,7 +95,7 @@ func (l *Limit) serve(w http.ResponseWriter, r *http.Request, name string, next 
 		http.Error(w, "the name to count the request for is invalid", http.StatusBadRequest)
 	case errors.Is(err, leasehold.ErrTooHeavy):
 		http.Error(w, "the request is heavier than the limit", http.StatusRequestEntityTooLarge)
-	case r.Context().Err() != nil: // nobody reads an answer
+	case r.Context().Err() != nil: // nobody would read an answer
 	case l.FailOpen:
 		l.tell(r, err)
 		next.ServeHTTP(w, r)
@@ -112,19 +112,20 @@ func (l *Limit) tell(r *http.Request, err error) {
 	}
 }
 
-// Bounds of Retry-After, in seconds, and of the look that it takes.
+// leastRetry and mostRetry bound Retry-After, in seconds. lookBound bounds the call to the engine
+// that it needs.
 const (
 	leastRetry, mostRetry = 1, 60
 	lookBound             = time.Second
 )
 
-// retryAfter estimates in how many seconds a slot is free for a request that comes then: those who
-// wait and this one, at the rate at which slots become free.
+// retryAfter estimates in how many seconds a slot would be free for a request that queued now. That
+// is the number of waiters and this request, times the mean duration, divided by the limit.
 func (l *Limit) retryAfter(ctx context.Context, name string) int {
 	ctx, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
 	ahead, most := 1, l.Most
-	if st, err := l.Locks.Inspect(ctx, name); err == nil { // without it, nobody else waits
+	if st, err := l.Locks.Inspect(ctx, name); err == nil { // after an error, count no other waiters
 		ahead += len(st.Waiters)
 		if st.Limit > 0 {
 			most = min(most, st.Limit)
@@ -134,7 +135,7 @@ func (l *Limit) retryAfter(ctx context.Context, name string) int {
 	return int(min(max(math.Ceil(seconds), leastRetry), mostRetry))
 }
 
-// durations is the mean of how long requests took, in which each counts a tenth of those before.
+// durations is a moving average of how long requests took. A new request counts for a tenth.
 type durations struct {
 	mu   sync.Mutex
 	last time.Duration // guarded by mu

@@ -22,7 +22,7 @@ import (
 // Before its next attempt CertMagic calls RenewLockLease, and gives up unless that takes the lock
 // again. Unlock returns an error that matches [leasehold.ErrLost], which CertMagic logs.
 type Storage struct {
-	certmagic.Storage // for all but locks
+	certmagic.Storage // for everything but locks
 	locks             *leasehold.Locker
 	prefix            string
 	held              held.Leases

@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/discreet"
 )
 
-// Format implements fmt.Formatter: there are owners inside.
+// Format implements fmt.Formatter, and hides the owners inside.
 func (*Storage) Format(f fmt.State, _ rune) { discreet.Format(f, "certmagic storage") }
 
 // LogValue implements slog.LogValuer.

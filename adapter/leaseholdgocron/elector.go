@@ -19,9 +19,9 @@ type Elector struct {
 	ended  chan struct{} // closed when the campaign is over
 
 	mu    sync.Mutex
-	term  context.Context // guarded by mu; nil: it does not lead
-	tasks *sync.WaitGroup // guarded by mu; of the term
-	err   error           // guarded by mu; why the campaign is over
+	term  context.Context // guarded by mu; nil: this scheduler does not lead
+	tasks *sync.WaitGroup // guarded by mu; tasks of the term that are running
+	err   error           // guarded by mu; why the campaign has ended
 }
 
 // NewElector returns an Elector that campaigns for name until Close, by [leasehold.Locker.Lead]
@@ -41,7 +41,8 @@ func NewElector(locks *leasehold.Locker, name string, opts ...leasehold.Option) 
 	return e
 }
 
-// lead is one term. It returns, and so releases the lease, only after the term's tasks have ended.
+// lead is the callback of one term. It returns only after the term's tasks have ended, so the lease
+// is not released before.
 func (e *Elector) lead(ctx context.Context) error {
 	tasks := new(sync.WaitGroup)
 	e.mu.Lock()
@@ -107,7 +108,7 @@ func (e *Elector) Close() error {
 	return e.err
 }
 
-// only reports whether err consists of nothing but target.
+// only reports whether target is all that err consists of.
 func only(err, target error) bool {
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:

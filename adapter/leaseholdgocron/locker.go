@@ -23,7 +23,7 @@ type Locker struct {
 	opts  []leasehold.Option
 
 	mu     sync.Mutex
-	leases map[string]*leasehold.Lease // guarded by mu; of the jobs that run, by their names
+	leases map[string]*leasehold.Lease // guarded by mu; leases of the running jobs, by name
 }
 
 // NewLocker returns a Locker that acquires leases with opts. It does no I/O.
@@ -73,7 +73,7 @@ func (l *Locker) Task(key string, fn func(ctx context.Context) error) func(ctx c
 	}
 }
 
-// under calls fn with a context that carries the values of held and ends when ctx or held does.
+// under calls fn with a context that has the values of held and ends when ctx or held does.
 func under(ctx, held context.Context, fn func(ctx context.Context) error) error {
 	both, end := context.WithCancelCause(held)
 	defer end(nil)
@@ -86,7 +86,7 @@ func under(ctx, held context.Context, fn func(ctx context.Context) error) error 
 	return err
 }
 
-// held is the lease of a job that runs.
+// held is the lease of a running job, as a gocron.Lock.
 type held struct {
 	locker *Locker
 	lease  *leasehold.Lease
@@ -95,7 +95,7 @@ type held struct {
 // Unlock implements gocron.Lock.
 func (h *held) Unlock(ctx context.Context) error {
 	h.locker.mu.Lock()
-	if name := h.lease.Name(); h.locker.leases[name] == h.lease { // else it was lost, and another has come
+	if name := h.lease.Name(); h.locker.leases[name] == h.lease { // otherwise the lease was lost, and the job has a new one
 		delete(h.locker.leases, name)
 	}
 	h.locker.mu.Unlock()

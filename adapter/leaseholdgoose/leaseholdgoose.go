@@ -1,5 +1,5 @@
-// Package leaseholdgoose has one of several processes run goose's migrations at a time, on any
-// engine, also for databases that goose has no lock for.
+// Package leaseholdgoose lets only one of several processes at a time run goose's migrations. It
+// works on any engine, and for databases that goose itself cannot lock.
 package leaseholdgoose
 
 import (
@@ -12,13 +12,14 @@ import (
 )
 
 // A Locker is a lock.Locker and a lock.SessionLocker of goose, for goose.WithLocker or
-// goose.WithSessionLocker; both do the same. Where the locks are in the database that is
-// migrated, they need a pool of their own or one of several connections: goose keeps one.
+// goose.WithSessionLocker. Both do the same. goose keeps one connection during the migrations. So
+// if the locks are in the migrated database, give them a pool of their own, or one of several
+// connections.
 //
-// goose is not told that a lease was lost, and goes on. Give its Up a context made by [Stoppable],
-// which then ends: a statement that runs is cancelled, and what has not begun is left. Without one
-// goose applies the rest beside whoever has the lock by then. Either way Up returns an error
-// that matches [leasehold.ErrLost], whatever it has applied.
+// goose does not notice that a lease was lost. Pass its Up a context made by [Stoppable], which
+// then ends: the running statement is cancelled, and no further migration begins. With another
+// context, goose applies the remaining migrations while another process may hold the lock. In both
+// cases Up returns an error that matches [leasehold.ErrLost], whatever it has applied.
 type Locker struct {
 	locks *leasehold.Locker
 	name  string
@@ -26,24 +27,24 @@ type Locker struct {
 	held  held.Leases
 }
 
-// New returns a Locker for the migrations that name stands for, with opts. It does no I/O. It
-// waits for other processes until goose's context ends, or for as long as [leasehold.Wait] says.
+// New returns a Locker that runs migrations under the lock name, acquired with opts. It does no
+// I/O. The Locker waits for other processes until goose's context ends, or for as long as
+// [leasehold.Wait] allows.
 func New(locks *leasehold.Locker, name string, opts ...leasehold.Option) *Locker {
 	return &Locker{locks: locks, name: name, opts: opts}
 }
 
-// stopper is what Stoppable has put into a context.
+// stopper is the context key of the function that ends a context of Stoppable.
 type stopper struct{}
 
-// Stoppable returns a context for goose, such as for Provider.Up, that ends when the lease is lost
-// which goose takes with it. Its cause then matches [leasehold.ErrLost]. Call stop when goose has
-// returned.
+// Stoppable returns a context for goose, such as for Provider.Up. It ends when goose's lease is
+// lost, with a cause that matches [leasehold.ErrLost]. Call stop after goose has returned.
 func Stoppable(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return context.WithValue(ctx, stopper{}, cancel), func() { cancel(nil) }
 }
 
-// Lock implements lock.Locker. It returns what [leasehold.Locker.Acquire] does.
+// Lock implements lock.Locker. It returns the error of [leasehold.Locker.Acquire].
 func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	lease, err := l.locks.Acquire(ctx, l.name, l.opts...)
 	if err != nil {
@@ -61,11 +62,11 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	return nil
 }
 
-// Unlock implements lock.Locker. It returns what [leasehold.Lease.Release] does.
+// Unlock implements lock.Locker. It returns the error of [leasehold.Lease.Release].
 func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error { return l.held.Release(ctx, l.name) }
 
-// SessionLock implements lock.SessionLocker, as Lock.
+// SessionLock implements lock.SessionLocker, in the same way as Lock.
 func (l *Locker) SessionLock(ctx context.Context, _ *sql.Conn) error { return l.Lock(ctx, nil) }
 
-// SessionUnlock implements lock.SessionLocker, as Unlock.
+// SessionUnlock implements lock.SessionLocker, in the same way as Unlock.
 func (l *Locker) SessionUnlock(ctx context.Context, _ *sql.Conn) error { return l.Unlock(ctx, nil) }

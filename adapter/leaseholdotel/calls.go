@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// traceparent is how a span is passed on from process to process.
+// traceparent writes and reads the HTTP header of that name, which passes a span to another
+// process.
 var traceparent propagation.TraceContext
 
 // Call makes a span of each call to a service: give it to Options.Trace of package serve. The span

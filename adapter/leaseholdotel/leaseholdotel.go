@@ -45,10 +45,10 @@ type Observer struct {
 	metrics *metrics
 
 	mu    sync.Mutex
-	spans map[uint64]*spans // guarded by mu; the open ones, by Event.ID
+	spans map[uint64]*spans // guarded by mu; by Event.ID, those that have not ended
 }
 
-// spans are the two of one lease.
+// spans are the two spans of one lease.
 type spans struct{ wait, hold trace.Span }
 
 // New returns an Observer; nil options are the defaults. It returns [leasehold.ErrInvalidOption] if
@@ -86,7 +86,7 @@ func (o *Observer) Trace(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// attributes returns the attributes of both spans.
+// attributes returns the attributes of the wait's and the hold's span.
 func attributes(e leasehold.Event) trace.SpanStartEventOption {
 	return trace.WithAttributes(
 		attribute.String("leasehold.lock", e.Name), attribute.String("leasehold.mode", e.Mode.String()),
@@ -135,7 +135,7 @@ func (o *Observer) holds(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// renews adds the end of a renewal to the hold, as an event.
+// renews adds the end of a renewal as an event to the span of the hold.
 func (o *Observer) renews(e leasehold.Event) {
 	s := o.of(e)
 	if s == nil || !e.Step.Ends() {
@@ -148,7 +148,7 @@ func (o *Observer) renews(e leasehold.Event) {
 	s.hold.AddEvent("renewal "+e.Step.String(), trace.WithAttributes(about...))
 }
 
-// end ends the span of e.
+// end ends a span with the outcome of e. bad marks the span as failed.
 func end(s trace.Span, e leasehold.Event, bad bool) {
 	switch {
 	case bad && e.Err != nil:
@@ -160,7 +160,7 @@ func end(s trace.Span, e leasehold.Event, bad bool) {
 	s.End()
 }
 
-// of returns the spans of an event, or nil if they have ended.
+// of returns the spans of an event's lease, or nil if they have ended.
 func (o *Observer) of(e leasehold.Event) *spans {
 	o.mu.Lock()
 	defer o.mu.Unlock()

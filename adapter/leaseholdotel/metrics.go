@@ -17,7 +17,7 @@ import (
 type metrics struct {
 	lock    func(name string) string
 	started sync.Map // sets of attributes, attribute.Distinct, whose counters have started
-	reasons sync.Map // of uint64: why a wait, by its ID, is counted as waiting
+	reasons sync.Map // of uint64: by Event.ID, the reason that a wait is counted under
 
 	acquire  metric.Float64Histogram   // by leasehold.outcome
 	hold     metric.Float64Histogram   // by leasehold.end
@@ -33,10 +33,11 @@ type metrics struct {
 	outranks metric.Int64Counter
 }
 
-// seconds are boundaries from half a millisecond to an hour.
+// seconds are histogram boundaries from half a millisecond to an hour.
 var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 
-// shares are boundaries of what a renewal left of the TTL: two thirds when all is well.
+// shares are histogram boundaries for the share of the TTL that is left at a renewal. It is two
+// thirds if the renewal is on time.
 var shares = metric.WithExplicitBucketBoundaries(.05, .1, .2, .33, .4, .5, .6, .7, .8, .9, 1)
 
 func newMetrics(o *Options) (*metrics, error) {
@@ -69,7 +70,7 @@ func newMetrics(o *Options) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// set returns the attributes of an event's metric.
+// set returns the attributes of an event's metric: the common ones, then by.
 func (m *metrics) set(e leasehold.Event, by ...attribute.KeyValue) attribute.Set {
 	all := append(by, attribute.String("leasehold.engine", e.Engine))
 	if m.lock != nil {
@@ -78,13 +79,13 @@ func (m *metrics) set(e leasehold.Event, by ...attribute.KeyValue) attribute.Set
 	return attribute.NewSet(all...)
 }
 
-// of is set as an option.
+// of returns the set as an option.
 func (m *metrics) of(e leasehold.Event, by ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(m.set(e, by...))
 }
 
-// start starts all counters with the attributes of e at zero, once. Histograms cannot be: they
-// begin with what they first measure.
+// start starts all counters with the attributes of e at zero, once. Histograms cannot start at
+// zero: they begin with their first value.
 func (m *metrics) start(ctx context.Context, e leasehold.Event) {
 	set := m.set(e)
 	if _, already := m.started.LoadOrStore(set.Equivalent(), true); already {
@@ -102,7 +103,7 @@ func (m *metrics) start(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// keepEnds are how keeping a lease ends.
+// keepEnds are the steps that end the keeping of a lease.
 var keepEnds = []leasehold.Step{leasehold.StepTaken, leasehold.StepGivenBack, leasehold.StepLost, leasehold.StepEvicted, leasehold.StepUnknown}
 
 func (m *metrics) trace(ctx context.Context, e leasehold.Event) {
@@ -134,8 +135,7 @@ func (m *metrics) waits(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// waitsFor counts a call as waiting for reason, and no longer for what it waited for before; empty: it
-// does not wait.
+// waitsFor counts a wait under reason, instead of its former reason. With "", the wait has ended.
 func (m *metrics) waitsFor(ctx context.Context, e leasehold.Event, reason string) {
 	count := func(by int64, reason string) {
 		m.waiting.Add(ctx, by, m.of(e, attribute.String("leasehold.reason", reason)))
@@ -149,7 +149,8 @@ func (m *metrics) waitsFor(ctx context.Context, e leasehold.Event, reason string
 	}
 }
 
-// uses counts the weight of a shared lease, by locks.
+// uses adds weight to what the shared leases of a lock use. The metric exists only with
+// Options.Lock.
 func (m *metrics) uses(ctx context.Context, e leasehold.Event, weight int) {
 	if m.lock != nil && weight != 0 {
 		m.used.Add(ctx, int64(weight), m.of(e))

@@ -36,7 +36,7 @@ type Options struct {
 type Collector struct {
 	lock    func(name string) string
 	started sync.Map // of [2]string: label values whose series have started
-	reasons sync.Map // of uint64: why a wait, by its ID, is counted as waiting
+	reasons sync.Map // of uint64: by Event.ID, the reason that a wait is counted under
 
 	acquire  *prometheus.HistogramVec // by outcome
 	hold     *prometheus.HistogramVec // by end
@@ -101,7 +101,7 @@ func New(o *Options) (*Collector, error) {
 	return c, registerer.Register(c)
 }
 
-// labels returns the label names of a metric: the common ones, and by.
+// labels returns the label names of a metric: the common ones, then by.
 func (c *Collector) labels(by ...string) []string {
 	all := append([]string{"engine"}, by...)
 	if c.lock != nil {
@@ -110,7 +110,7 @@ func (c *Collector) labels(by ...string) []string {
 	return all
 }
 
-// of returns the label values of an event's metric.
+// of returns the label values of an event's metric: the common ones, then by.
 func (c *Collector) of(e leasehold.Event, by ...string) []string {
 	engine := e.Engine
 	if engine == "" {
@@ -167,7 +167,7 @@ func (c *Collector) start(e leasehold.Event) {
 	c.outranks.WithLabelValues(c.of(e)...)
 }
 
-// keepEnds are how keeping a lease ends.
+// keepEnds are the steps that end the keeping of a lease.
 var keepEnds = []leasehold.Step{leasehold.StepTaken, leasehold.StepGivenBack, leasehold.StepLost, leasehold.StepEvicted, leasehold.StepUnknown}
 
 func (c *Collector) waits(e leasehold.Event) {
@@ -186,8 +186,7 @@ func (c *Collector) waits(e leasehold.Event) {
 	}
 }
 
-// waitsFor counts a call as waiting for reason, and no longer for what it waited for before; empty: it
-// does not wait.
+// waitsFor counts a wait under reason, instead of its former reason. With "", the wait has ended.
 func (c *Collector) waitsFor(e leasehold.Event, reason string) {
 	if was, waits := c.reasons.LoadAndDelete(e.ID); waits {
 		c.waiting.WithLabelValues(c.of(e, was.(string))...).Dec()

@@ -20,18 +20,19 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// A question is one of those who choose. Each engine is a line, and each lock of it a mark.
+// A question is one that users who choose a lock have. In its chart, each engine is a line, and
+// each lock a mark on it.
 type question struct {
 	file, title, axis string
 	column            string
 	label             func(float64) string
-	tables            map[string]string // by page: the title of a table that is not called like the others
-	begins            string            // the others
+	tables            map[string]string // by page, titles of tables that do not begin with begins
+	begins            string            // beginning of the other titles
 }
 
 const ours = "leasehold"
 
-// engines are the pages, in the order in which they are shown from top to bottom, and what they are called.
+// engines lists the pages from top to bottom, with the names of the engines.
 var engines = []struct{ page, name string }{
 	{"redis", "Redis"}, {"memcached", "memcached"}, {"postgresql", "PostgreSQL"}, {"mariadb", "MariaDB"}, {"sqlite", "SQLite"},
 	{"nats", "NATS"}, {"etcd", "etcd"}, {"zookeeper", "ZooKeeper"},
@@ -56,7 +57,7 @@ var questions = []question{
 	},
 }
 
-// drawAll draws the charts of the pages in from into files in to.
+// drawAll draws the charts of the pages in from to files in to.
 func drawAll(from, to string) error {
 	for _, q := range questions {
 		p, lines, err := q.plot(from)
@@ -70,7 +71,7 @@ func drawAll(from, to string) error {
 	return drawCurves(from, to)
 }
 
-// A mark is one lock's figure.
+// A mark is the figure of one lock.
 type mark struct {
 	lock string
 	x    float64
@@ -83,13 +84,13 @@ func (q *question) marks(folder, page string) (all []mark, err error) {
 	}
 	t, err := find(folder, page, begins)
 	if err != nil {
-		return nil, nil // not every engine has an answer to every question
+		return nil, nil // not every engine answers every question
 	}
 	column, err := t.column(q.column)
 	if err != nil {
 		return nil, err
 	}
-	leases := slices.Index(t.columns, "leases") // a lock that cannot hold so many is left out
+	leases := slices.Index(t.columns, "leases") // a lock that cannot hold so many leases is left out
 	for _, row := range t.rows {
 		if lock := row[0]; shown(lock) && column < len(row) && (leases < 0 || row[leases] == "10000") {
 			if x, ok := figure(row[column]); ok {
@@ -100,7 +101,7 @@ func (q *question) marks(folder, page string) (all []mark, err error) {
 	return all, nil
 }
 
-// shown leaves out variations of ours and of others: they stand in the tables.
+// shown reports whether a lock is in the charts. Variants are only in the tables.
 func shown(lock string) bool {
 	return lock == ours || !strings.Contains(lock, ours) && !strings.Contains(lock, "…") && !strings.Contains(lock, "sections of")
 }
@@ -111,7 +112,7 @@ var (
 	faint  = color.RGBA{0xe5, 0xe7, 0xeb, 0xff}
 )
 
-// plot returns the chart and how many lines it has.
+// plot returns the chart and the number of its lines.
 func (q *question) plot(folder string) (*plot.Plot, int, error) {
 	p := newPlot(q.title)
 	p.X.Label.Text = q.axis
@@ -119,7 +120,7 @@ func (q *question) plot(folder string) (*plot.Plot, int, error) {
 	var names []string
 	least, most := math.Inf(1), 0.0
 	var own, others plotter.XYs
-	var named []string // the others
+	var named []string // names of the others
 	for _, e := range slices.Backward(engines) {
 		marks, err := q.marks(folder, e.page)
 		if err != nil {
@@ -172,9 +173,10 @@ func (q *question) plot(folder string) (*plot.Plot, int, error) {
 	return p, len(names), nil
 }
 
-// beside returns labels above and below points, such that those of one line do not cover each other where the axis is so long.
+// beside returns labels above and below points. It places them so that labels of one line do not
+// overlap on an axis of this length.
 func beside(points plotter.XYs, names []string, axis float64) (all plotter.XYLabels) {
-	const letter = 1.0 / 125 // of the axis
+	const letter = 1.0 / 125 // as a part of the axis
 	ends := map[float64]float64{}
 	for i, point := range points {
 		half := letter * axis * float64(len(names[i])) / 2
@@ -208,7 +210,7 @@ func newPlot(title string) *plot.Plot {
 	return p
 }
 
-// ticks are at 1, 2 and 5 of each power of ten.
+// ticks marks 1, 2 and 5 of each power of ten.
 func ticks(label func(float64) string) plot.TickerFunc {
 	return func(least, most float64) (all []plot.Tick) {
 		for power := math.Floor(math.Log10(least)); power <= math.Log10(most); power++ {
@@ -251,13 +253,13 @@ func save(p *plot.Plot, width, height vg.Length, file string) error {
 	return write(canvas, file)
 }
 
-// A curve is one engine's.
+// A curve is the curve of one engine.
 type curve struct {
 	engine string
 	points plotter.XYs
 }
 
-// A growing is a chart of curves over the first figure of a table, which is how many there are.
+// A growing is a chart with curves over a number, the first figure of the tables.
 type growing struct {
 	file, title, table, x, y, axis string
 	label                          func(float64) string
@@ -268,7 +270,7 @@ var curves = []growing{
 	{"growth-idle", "What does a crowd cost that only waits?", "A crowd that waits", "waiters", "clients, cores", "cores of all clients", plain},
 }
 
-// drawCurves draws what grows; a page that is not there yet has none.
+// drawCurves draws the charts of growing numbers. It omits pages that do not exist.
 func drawCurves(from, to string) error {
 	for _, g := range curves {
 		t, err := find(from, "growth", g.table)
@@ -332,7 +334,7 @@ func (g *growing) curves(t *table) ([]curve, error) {
 	return all, nil
 }
 
-// palette holds colors that people with color blindness can tell apart.
+// palette has colors that people with color blindness can distinguish.
 var palette = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff},
 	color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0x00, 0x00, 0x00, 0xff},

@@ -1,5 +1,5 @@
-// Command charts draws what the pages of a folder have measured, into files beside them: one chart for each
-// question of those who choose a lock, and the curves of crowds that grow.
+// Command charts draws what the pages of a folder have measured, in files beside them: a chart for
+// each question of users who choose a lock, and curves for growing numbers.
 //
 //	charts FOLDER
 package main

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A Table is one that a benchmark has written into a page, as text.
+// A table is a table that a benchmark has written to a page, as text.
 type table struct {
 	title   string
 	columns []string
@@ -19,7 +19,7 @@ type table struct {
 
 var gaps = regexp.MustCompile(`\s{2,}`)
 
-// readTables returns the tables of a page. Their columns are two blanks apart, or more.
+// readTables returns the tables of a page. Columns are separated by two spaces or more.
 func readTables(file string) (all []table, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -47,7 +47,7 @@ func readTables(file string) (all []table, err error) {
 	return all, nil
 }
 
-// find returns the first table whose title begins so.
+// find returns the first table whose title begins with title.
 func find(folder, page, title string) (table, error) {
 	all, err := readTables(filepath.Join(folder, page+".md"))
 	if err != nil {
@@ -60,7 +60,7 @@ func find(folder, page, title string) (table, error) {
 	return all[i], nil
 }
 
-// column returns the number of a column.
+// column returns the index of a column.
 func (t *table) column(name string) (int, error) {
 	i := slices.Index(t.columns, name)
 	if i < 0 {
@@ -69,11 +69,11 @@ func (t *table) column(name string) (int, error) {
 	return i, nil
 }
 
-// units maps the units in the pages to factors. Times become seconds. A cell with any other word
-// after its number is a sentence, not a figure.
+// units maps the units in the pages to factors, which convert times to seconds. A cell with any
+// other word after its number is a sentence and not a figure.
 var units = map[string]float64{"": 1, "µs": 1e-6, "ms": 1e-3, "s": 1}
 
-// figure reads a cell; false: it was not measured.
+// figure parses a cell. It reports false if nothing was measured.
 func figure(cell string) (float64, bool) {
 	number, unit, _ := strings.Cut(cell, " ")
 	f, err := strconv.ParseFloat(number, 64)

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// childEnv names the part that a process started by a scenario plays.
+// childEnv is the environment variable that names the part of a process that a scenario starts.
 const childEnv = "LEASEHOLD_BENCH_CHILD"
 
-// An order is what a child is to do, the first line of its input.
+// An order tells a child what to do. It is the first line of its input.
 type order struct {
-	Addr    string // of the server
-	Lock    string // which competitor
-	Name    string // of the lock
-	Path    string // of the section
-	Number  int    // which child
+	Addr    string // address of the server
+	Lock    string // name of the competitor
+	Name    string // name of the lock
+	Path    string // path of the section
+	Number  int    // number of the child
 	Workers int
 	Leases  int
 	Lasts   time.Duration
 }
 
-// A child is another process of this test binary. It says what it has as lines of JSON,
-// and ends when its input does.
+// A child is another process of this test binary. It writes its results as lines of JSON, and ends
+// when its input does.
 type child struct {
 	tb  testing.TB
 	cmd *exec.Cmd
@@ -36,12 +36,12 @@ type child struct {
 	out *bufio.Reader
 }
 
-// Again starts this test binary once more, with an addition to its environment by which its
-// TestMain tells what to do, and returns its input and output. The caller waits for its end.
+// Again starts this test binary once more, with env added to its environment, by which its TestMain
+// recognizes its task. It returns the process's input and output. The caller must wait for its end.
 func Again(tb testing.TB, env string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
-	// The race detector would have each child wait for a second at its end.
+	// Otherwise the race detector would make each child wait for a second at its end.
 	cmd.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -58,7 +58,7 @@ func Again(tb testing.TB, env string) (*exec.Cmd, io.WriteCloser, *bufio.Reader)
 	return cmd, in, bufio.NewReader(out)
 }
 
-// startChild starts a process that plays the part, and gives it its order.
+// startChild starts a process for the part, and sends its order.
 func startChild(tb testing.TB, part string, o order) *child {
 	tb.Helper()
 	cmd, in, out := Again(tb, childEnv+"="+part)
@@ -75,7 +75,7 @@ func (c *child) end() {
 		return
 	}
 	c.in.Close()
-	_, _ = io.Copy(io.Discard, c.out) // to its end
+	_, _ = io.Copy(io.Discard, c.out) // until it ends
 	if err := c.cmd.Wait(); err != nil {
 		c.tb.Errorf("a child ended: %v", err)
 	}
@@ -88,7 +88,8 @@ func (c *child) tell(v any) {
 	}
 }
 
-// hears is hear for so long, and reports whether there was an answer: a child that has none then is killed.
+// hears is hear with a time limit. It reports whether there was an answer. A child without one is
+// killed.
 func (c *child) hears(v any, within time.Duration) bool {
 	c.tb.Helper()
 	late := time.AfterFunc(within, func() { _ = c.cmd.Process.Kill() })
@@ -118,10 +119,10 @@ func (c *child) understand(line []byte, err error, v any) {
 	}
 }
 
-// A parent is the other end of a child.
+// A parent is the parent, as a child sees it.
 type parent struct{ in *bufio.Scanner }
 
-// play is a child's life.
+// play runs a child.
 func (e *Engine) play(part string) error {
 	p := &parent{bufio.NewScanner(os.Stdin)}
 	if !p.wait() {
@@ -153,7 +154,7 @@ func (e *Engine) play(part string) error {
 	return fmt.Errorf("nobody plays %q", part)
 }
 
-// wait waits for the next line; false: the parent wants no more.
+// wait waits for the next line. It reports false if there is none.
 func (p *parent) wait() bool { return p.in.Scan() }
 
 func (p *parent) tell(v any) error {

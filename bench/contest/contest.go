@@ -1,7 +1,7 @@
-// Package contest measures locks side by side: the standing scenarios that every engine's
-// comparison consists of, without an engine. The parts of a scenario take turns in one
-// run on one machine, so that its ratios mean something. Whatever is measured, every
-// section under a lock also counts in two steps, and a run whose holders overlap fails.
+// Package contest compares locks. It has the scenarios of every engine's comparison, but no engine.
+// The parts of a scenario alternate in one run on one machine, so that ratios are meaningful. In
+// each scenario, every section under a lock also increments a counter in two steps. If holders
+// overlap, the run fails.
 //
 // # Adding an engine
 //
@@ -28,18 +28,16 @@
 //		)
 //	}
 //
-// Open is called in the benchmark's own process and in those it starts, so all that it
-// needs is in addr, which may be a URL or a DSN; it reaches them through a pipe. What is
-// wanted of a competitor:
+// Open is called in the benchmark's own process and in those that it starts. So addr, which may be
+// a URL or a DSN, must contain all that Open needs. A competitor must meet these conditions:
 //
-//   - It has one client, or pool with its limit, for each call of Open.
-//   - Lock waits until it holds or ctx ends. Where a client has only a try, Lock loops as
-//     its users would, and Polls is the period. One that never waits may take part in
-//     Alone and OwnKeys.
-//   - Where holders in one process do not exclude each other (an etcd session, say), wrap
-//     Lock with Local, as its users must.
-//   - Commands counts what the client sends, best on its connections; nil where that is
-//     out of reach: the table then has a dash.
+//   - Each call of Open makes one client, or a pool with its limit.
+//   - Lock waits until it holds or ctx ends. If a client can only try, Lock loops as its users would,
+//     and Polls is the interval. A lock that never waits may take part in Alone and OwnKeys.
+//   - If holders in one process do not exclude each other, as in an etcd session, wrap Lock with
+//     Local, as its users must.
+//   - Commands counts what the client sends, preferably on its connections. If that is impossible it
+//     is nil, and the table has a dash.
 //   - The TTL is contest.TTL. Unlock and Renew return an error if the lock was lost.
 //
 // The scenarios are methods of Engine. Each prints a table and returns what goals need.
@@ -59,55 +57,55 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// TTL is that of every lock, whoever makes it.
+// TTL is the TTL of every lock.
 const TTL = 10 * time.Second
 
-// An Engine is the locks of one kind of server.
+// An Engine describes the locks of one kind of server.
 type Engine struct {
-	Name        string // as in titles
-	Where       string // added to titles, where it is measured on more than one set of servers
+	Name        string // for titles
+	Where       string // added to titles if the engine is measured on several sets of servers
 	Competitors []Competitor
 
-	// Rounds says how often each part was measured, for the conditions of the run;
-	// "": the median of several rounds, locks in turns. With -short it is one round.
+	// Rounds says how often each part was measured, for the conditions of the run. "" means: the
+	// median of several rounds, in which locks alternate. With -short there is one round.
 	Rounds string
 
-	// CPU returns what the server has used so far; nil: it is not measured.
+	// CPU returns the CPU time of the server so far; nil: not measured.
 	CPU func() time.Duration
 }
 
-// A Competitor is one of the locks that are compared.
+// A Competitor is one of the compared locks.
 type Competitor struct {
-	Name string // as in the tables
+	Name string // for the tables
 
-	// Open opens the lock on the server at addr, on a client of its own.
+	// Open opens the lock on the server at addr, with a client of its own.
 	Open func(addr string) (*Locker, error)
 
-	// Polls is how often a waiter asks, where nothing wakes it: the gap is then measured
-	// over one period. 0: it is woken.
+	// Polls is the interval at which a waiter polls. The gap is then measured over one interval. 0:
+	// the waiter is woken.
 	Polls time.Duration
 
-	// Leases is the most that a process can hold; 0: as many as the scenario wants.
+	// Leases is the most leases that a process can hold; 0: no limit.
 	Leases int
 }
 
 // A Locker is an open competitor.
 type Locker struct {
 	Lock     LockFunc
-	Commands func() int64 // how many it has sent; nil: they are not counted
+	Commands func() int64 // number of commands sent so far; nil: not counted
 	Close    func()       // nil: there is nothing to close
 }
 
-// A LockFunc waits for the lock of that name. It returns soon after ctx has ended.
+// A LockFunc waits for the lock with this name. It returns soon after ctx has ended.
 type LockFunc func(ctx context.Context, name string) (Held, error)
 
-// Held is a lock that is held. Its calls return an error if it was lost.
+// A Held is a lock that is held. Its calls return an error if it was lost.
 type Held struct {
 	Unlock func() error
-	Renew  func() error // nil: it is renewed without being asked
+	Renew  func() error // nil: it is renewed automatically
 }
 
-// Leasehold is ours on any engine. It closes d at its end.
+// Leasehold returns a Locker on d. Its Close closes d.
 func Leasehold(d driver.Driver, opts *leasehold.Options) (*Locker, error) {
 	locks, err := leasehold.New(d, opts)
 	if err != nil {
@@ -136,9 +134,9 @@ func (l *Locker) close() {
 	}
 }
 
-// Main is the TestMain of an engine's package: it plays the part of a child when this
-// process is one. Otherwise it runs the tests and benchmarks, prints the tables, and writes them
-// into the engine's page where -contest.pages names a folder.
+// Main is the TestMain of an engine's package. In a child process it plays the child's part.
+// Otherwise it runs the tests and benchmarks and prints the tables. It writes them to the engine's
+// page if -contest.pages names a folder.
 func (e *Engine) Main(m *testing.M) {
 	if part := os.Getenv(childEnv); part != "" {
 		if err := e.play(part); err != nil {
@@ -159,18 +157,18 @@ func (e *Engine) Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// A Part of a benchmark runs once.
+// A Part is a part of a benchmark. It runs once.
 type Part struct {
 	Name string
 	Run  func(b *testing.B)
 }
 
-// Run runs the parts, each once. The times per operation that go test prints mean nothing.
+// Run runs each part once. The times per operation that go test prints mean nothing.
 func Run(b *testing.B, parts ...Part) {
 	for _, part := range parts {
 		done := false
 		b.Run(part.Name, func(b *testing.B) {
-			if !done { // else it was over within a second and go test wants more of it
+			if !done { // otherwise it took less than a second, and go test asks for more
 				done = true
 				part.Run(b)
 			}
@@ -178,10 +176,10 @@ func Run(b *testing.B, parts ...Part) {
 	}
 }
 
-// Local puts a mutex of this process in front of each name, for a lock whose holders in
-// one process do not exclude each other.
+// Local adds a mutex of this process per name, for locks whose holders in one process do not
+// exclude each other.
 func Local(lock LockFunc) LockFunc {
-	var all sync.Map // by name, of chan struct{} with one place
+	var all sync.Map // by name; values are channels of capacity 1
 	return func(ctx context.Context, name string) (Held, error) {
 		place, _ := all.LoadOrStore(name, make(chan struct{}, 1))
 		mutex := place.(chan struct{})
@@ -201,7 +199,8 @@ func Local(lock LockFunc) LockFunc {
 	}
 }
 
-// LostUnless is for calls that answer whether the lock was still held.
+// LostUnless returns an error if held is false, for calls that report whether the lock was still
+// held.
 func LostUnless(held bool, err error) error {
 	if err == nil && !held {
 		err = errors.New("the lock was lost")
@@ -209,7 +208,7 @@ func LostUnless(held bool, err error) error {
 	return err
 }
 
-// title says where e is measured, too.
+// title adds to text where e is measured.
 func (e *Engine) title(text string) string {
 	if e.Where == "" {
 		return text
@@ -242,7 +241,7 @@ func (e *Engine) open(name, addr string) (*Locker, error) {
 	return l, nil
 }
 
-// openAll opens the lockers with these names until tb is done.
+// openAll opens the lockers with these names. They are closed when tb ends.
 func (e *Engine) openAll(tb testing.TB, addr string, names []string) map[string]*Locker {
 	tb.Helper()
 	all := make(map[string]*Locker)
@@ -257,7 +256,7 @@ func (e *Engine) openAll(tb testing.TB, addr string, names []string) map[string]
 	return all
 }
 
-// cpu is what the server has used so far, or less than 0.
+// cpu returns the CPU time of the server so far, or a negative value if it is not measured.
 func (e *Engine) cpu() time.Duration {
 	if e.CPU == nil {
 		return -1

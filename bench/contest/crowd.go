@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// A crowd is goroutines that want locks all the time.
+// A crowd is a number of goroutines that lock all the time.
 type crowd struct {
 	locker     *Locker
 	goroutines int
-	process    int // which it is
+	process    int // number of the process
 	name       func(goroutine int) string
 	section    func(goroutine int) *Section
 	lasts      time.Duration
 }
 
-// oneSection is a crowd of which all want the lock called name.
+// oneSection returns a crowd that wants one lock.
 func oneSection(l *Locker, name string, s *Section, goroutines int, lasts time.Duration) *crowd {
 	return &crowd{
 		locker: l, goroutines: goroutines, lasts: lasts,
@@ -28,8 +28,8 @@ func oneSection(l *Locker, name string, s *Section, goroutines int, lasts time.D
 	}
 }
 
-// Contend has goroutines of this process want the one lock called name. An error is a lock
-// that failed or was lost, or holders that overlapped.
+// Contend makes goroutines of this process contend for one lock. It returns an error if a lock
+// failed or was lost, or if holders overlapped.
 func Contend(l *Locker, name string, goroutines int, lasts time.Duration) (Tally, error) {
 	var one Section
 	got, err := oneSection(l, name, &one, goroutines, lasts).run()
@@ -37,7 +37,7 @@ func Contend(l *Locker, name string, goroutines int, lasts time.Duration) (Tally
 	return got, errors.Join(err, one.excluded(got.Sections()))
 }
 
-// run lets the crowd loose. An error is a lock that was lost or failed.
+// run runs the crowd. It returns an error if a lock failed or was lost.
 func (c *crowd) run() (Tally, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -63,14 +63,14 @@ func (c *crowd) run() (Tally, error) {
 		t.Waits.add(&w.waits)
 		errs = append(errs, w.err)
 	}
-	// One is enough to read.
+	// One error is enough.
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return t, errs[i]
 	}
 	return t, nil
 }
 
-// work is what one goroutine of a crowd has done.
+// work is the work of one goroutine of a crowd.
 type work struct {
 	sections int64
 	waits    Waits
@@ -78,7 +78,7 @@ type work struct {
 	err      error
 }
 
-// do takes turns until ctx ends. A wait that the end cuts off counts as long as it was.
+// do locks and unlocks until ctx ends. A wait that ctx cuts off counts with its length.
 func (w *work) do(ctx context.Context, c *crowd, g int) {
 	name, section := c.name(g), c.section(g)
 	for ctx.Err() == nil {

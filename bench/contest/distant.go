@@ -10,12 +10,11 @@ import (
 
 const distantPart = "distant"
 
-// Distance is what Distant adds to the round trip.
+// Distance is the time that Distant adds to each round trip.
 const Distance = 500 * time.Microsecond
 
-// Distant returns the address of a proxy to addr, host and port, that delays what goes to
-// the server. It is a process of its own, so that it takes part in no scheduling of
-// goroutines.
+// Distant returns the address of a proxy to addr, a host and port. The proxy delays what is sent to
+// the server. It is a separate process, so that its goroutines do not compete with others.
 func Distant(tb testing.TB, addr string) string {
 	tb.Helper()
 	var at string
@@ -43,7 +42,7 @@ func forward(p *parent, o order) error {
 				conn.Close()
 				continue
 			}
-			go func() { _, _ = io.Copy(conn, server); conn.Close() }() // an error is an end, too
+			go func() { _, _ = io.Copy(conn, server); conn.Close() }() // an error ends the connection as well
 			go delay(server, conn)
 		}
 	}()
@@ -51,13 +50,13 @@ func forward(p *parent, o order) error {
 	return nil
 }
 
-// A parcel is bytes on their way.
+// A parcel is data in flight.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 }
 
-// delay copies with the distance added, whatever has come meanwhile.
+// delay copies with the added distance, without holding back later data.
 func delay(to, from net.Conn) {
 	defer to.Close()
 	parcels := make(chan parcel, 1024)
@@ -80,10 +79,10 @@ func delay(to, from net.Conn) {
 	}
 }
 
-// sleepExactly is time.Sleep without its rounding up to milliseconds.
+// sleepExactly is time.Sleep without rounding up to milliseconds.
 func sleepExactly(d time.Duration) {
 	if d > 0 {
 		ts := syscall.NsecToTimespec(d.Nanoseconds())
-		_ = syscall.Nanosleep(&ts, nil) // a signal cuts it short, which is rare
+		_ = syscall.Nanosleep(&ts, nil) // a signal may shorten it, which is rare
 	}
 }

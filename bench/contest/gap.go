@@ -11,18 +11,18 @@ import (
 
 const waitPart = "wait"
 
-// Gaps are the times from release to the waiter's return, of each lock.
+// Gaps are the times from a release to the waiter's return, by lock.
 type Gaps map[string][]time.Duration
 
-// Percentile is the p-th of 100, in seconds.
+// Percentile returns the p-th percentile, in seconds.
 func (g Gaps) Percentile(name string, p int) float64 { return Percentile(g[name], p).Seconds() }
 
-// hangs is after how long a waiter whose lock is free is taken for one that never returns.
+// hangs is the time after which a waiter whose lock is free counts as hung.
 const hangs = 3 * TTL
 
-// Gap is the time from the call that releases in this process to the waiter's return in
-// another. The first of names is ours, with which the others are compared. A waiter that hangs is
-// counted, and its process is replaced.
+// Gap measures the time from the call that releases in this process to the waiter's return in
+// another one. The others are compared with the first of names, which is Leasehold. A waiter that
+// hangs is counted, and its process is replaced.
 func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 	blocks := 10
 	if testing.Short() {
@@ -31,7 +31,7 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 	gaps, rivals := make(Gaps), make(map[string]*rivalry)
 	lockers := e.openAll(b, addr, names)
 	for i, name := range names {
-		c, _ := e.find(name) // it was opened
+		c, _ := e.find(name) // it was opened, so it exists
 		r := &rivalry{locker: lockers[name], lock: fmt.Sprint("gap/", i), polls: c.Polls}
 		o := order{Addr: addr, Lock: name, Name: r.lock, Path: filepath.Join(b.TempDir(), "section")}
 		var unmap func()
@@ -43,7 +43,7 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 		r.begin = func() *child { return startChild(b, waitPart, o) }
 		r.waiter = r.begin()
 		rivals[name] = r
-		if _, err := r.measure(3); err != nil { // opens connections, subscribes
+		if _, err := r.measure(3); err != nil { // this opens connections and subscribes
 			b.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -67,7 +67,7 @@ func (e *Engine) Gap(b *testing.B, addr string, names ...string) Gaps {
 	return gaps
 }
 
-// A rivalry is a lock that this process holds while another waits for it.
+// A rivalry is one lock that this process holds while another process waits for it.
 type rivalry struct {
 	locker  *Locker
 	lock    string
@@ -75,11 +75,11 @@ type rivalry struct {
 	begin   func() *child
 	waiter  *child
 	section *Section
-	hung    int             // waiters that never returned
-	calls   []time.Duration // how long each release took its caller
+	hung    int             // number of waiters that hung
+	calls   []time.Duration // how long each release took
 }
 
-// times is how often a block measures it: seldom where it takes long.
+// times returns how often a block measures the lock: fewer times if it takes long.
 func (r *rivalry) times() int {
 	if r.polls >= 50*time.Millisecond {
 		return 5
@@ -87,8 +87,8 @@ func (r *rivalry) times() int {
 	return 60
 }
 
-// measure holds the lock for a few milliseconds, and where the waiter polls for up to one
-// of its periods.
+// measure holds the lock for some milliseconds or, if the waiter polls, for up to one of its
+// periods.
 func (r *rivalry) measure(times int) ([]time.Duration, error) {
 	spread := max(4*time.Millisecond, r.polls)
 	var all []time.Duration
@@ -121,7 +121,7 @@ func (r *rivalry) measure(times int) ([]time.Duration, error) {
 	return all, nil
 }
 
-// wait is the other process of the gap.
+// wait is the process that waits.
 func wait(p *parent, o order, l *Locker) error {
 	s, unmap, err := shareSection(o.Path)
 	if err != nil {

@@ -15,25 +15,25 @@ import (
 
 const holdPart = "hold"
 
-// Upkeep is what it takes a process to keep its leases for a while.
+// Upkeep is the cost of keeping leases for a while.
 type Upkeep struct {
 	Leases     int
 	CPU        time.Duration
-	Server     time.Duration // CPU time of the server; less than 0: not measured
-	Commands   int64         // less than 0: not counted
-	Bytes      int64         // heap and stacks, for all leases
+	Server     time.Duration // CPU time of the server; negative: not measured
+	Commands   int64         // negative: not counted
+	Bytes      int64         // heap and stacks for all leases
 	Goroutines int           // for all leases
 	Lost       int64
 	Lasted     time.Duration
 }
 
-// KiB is the memory for each lease.
+// KiB returns the memory per lease.
 func (u Upkeep) KiB() float64 { return float64(u.Bytes) / 1024 / float64(u.Leases) }
 
-// GoroutinesEach is the goroutines for each lease.
+// GoroutinesEach returns the goroutines per lease.
 func (u Upkeep) GoroutinesEach() float64 { return float64(u.Goroutines) / float64(u.Leases) }
 
-// CommandsASecond is for all leases together; NaN: not counted.
+// CommandsASecond returns the commands per second for all leases; NaN: not counted.
 func (u Upkeep) CommandsASecond() float64 {
 	if u.Commands < 0 {
 		return math.NaN()
@@ -41,15 +41,15 @@ func (u Upkeep) CommandsASecond() float64 {
 	return float64(u.Commands) / u.Lasted.Seconds()
 }
 
-// CPUEach is the process's time for each lease, in seconds.
+// CPUEach returns the process's CPU time per lease, in seconds.
 func (u Upkeep) CPUEach() float64 { return u.CPU.Seconds() / float64(u.Leases) }
 
-// Cores is how many processors the process has kept busy.
+// Cores returns how many processors the process has used.
 func (u Upkeep) Cores() float64 { return u.CPU.Seconds() / u.Lasted.Seconds() }
 
-// Holding is a process that keeps 10,000 leases, or as many as it can, for two TTLs, of
-// each lock. Locks that do not renew by themselves have a goroutine each that does. than is
-// the lock that the others' CPU time for each lease is compared with.
+// Holding measures a process that keeps 10,000 leases, or as many as it can, for two TTLs. Locks
+// that are not renewed automatically have a goroutine for it each. The CPU time per lease is
+// compared with than's.
 func (e *Engine) Holding(b *testing.B, addr, than string, names ...string) map[string]Upkeep {
 	const leases = 10000
 	lasts := 2 * TTL
@@ -138,7 +138,7 @@ func hold(p *parent, o order, l *Locker) error {
 	return err
 }
 
-// keepers renew what does not renew itself.
+// keepers renew leases that are not renewed automatically.
 type keepers struct {
 	stop   chan struct{}
 	once   sync.Once
@@ -174,25 +174,25 @@ func (k *keepers) end() {
 	k.wg.Wait()
 }
 
-// size is what is in use after a garbage collection.
+// size returns the memory in use after a garbage collection.
 func size() (bytes int64, goroutines int) {
 	runtime.GC()
-	runtime.GC() // what the first one has queued for the second
+	runtime.GC() // the first run may queue objects for the second
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
 }
 
-// cpuTime is that of this process so far.
+// cpuTime returns the CPU time of this process so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // there is no such process as this one
+		panic(err) // this process exists
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// inParallel calls do for 0 to n-1 in so many goroutines.
+// inParallel calls do for 0 to n-1 in the given number of goroutines.
 func inParallel(goroutines, n int, do func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup

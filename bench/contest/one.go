@@ -10,8 +10,8 @@ import (
 
 const contendPart = "contend"
 
-// Processes are how many Engine.Processes starts for each lock, and Workers the goroutines
-// that each has.
+// Processes is the number of processes that Engine.Processes starts for each lock. Workers is the
+// number of goroutines in each.
 const (
 	Processes = 8
 	Workers   = 4
@@ -19,8 +19,8 @@ const (
 
 const contention = 1500 * time.Millisecond
 
-// OneProcess is one lock that 64 goroutines of one process want. The first of names is
-// ours, with which the others are compared.
+// OneProcess measures one lock that 64 goroutines of one process want. The others are compared with
+// the first of names, which is Leasehold.
 func (e *Engine) OneProcess(b *testing.B, addr string, names ...string) *Series {
 	lockers := e.openAll(b, addr, names)
 	s := Compare(b, e.title("One key, one process, 64 goroutines"), names, 3, func(name string, round int) (Tally, error) {
@@ -30,8 +30,8 @@ func (e *Engine) OneProcess(b *testing.B, addr string, names ...string) *Series 
 	return s
 }
 
-// Processes is one lock that the goroutines of several processes want. The first of names
-// is ours, with which the others are compared.
+// Processes measures one lock that goroutines of several processes want. The others are compared
+// with the first of names, which is Leasehold.
 func (e *Engine) Processes(b *testing.B, addr string, names ...string) *Series {
 	title := e.title(fmt.Sprintf("One key, %d processes of %d goroutines", Processes, Workers))
 	s := Compare(b, title, names, 3, func(name string, round int) (Tally, error) {
@@ -44,7 +44,7 @@ func (e *Engine) Processes(b *testing.B, addr string, names ...string) *Series {
 	return s
 }
 
-// contendInProcesses runs n processes of contend at once.
+// contendInProcesses runs contend in n processes at the same time.
 func contendInProcesses(tb testing.TB, o order, n int) (Tally, error) {
 	var children []*child
 	for i := range n {
@@ -75,7 +75,7 @@ func contendInProcesses(tb testing.TB, o order, n int) (Tally, error) {
 	return all, s.excluded(all.Sections())
 }
 
-// contend is one of the processes.
+// contend is the part of one process.
 func contend(p *parent, o order, l *Locker) error {
 	if _, err := Cycle(l.Lock, fmt.Sprint("warm/", o.Number), &Section{}, 10); err != nil {
 		return err

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Solo is what one goroutine with a lock of its own has taken.
+// A Solo has the results of one goroutine with its own lock.
 type Solo struct {
-	blocks   map[string][]time.Duration // the median of each block
+	blocks   map[string][]time.Duration // median of each block
 	commands map[string]float64
 }
 
-// Ratio is the median over the blocks of how many times as long name took as other.
+// Ratio returns the median over the blocks of the time of name divided by the one of other.
 func (s *Solo) Ratio(name, other string) float64 {
 	var all []float64
 	for i, d := range s.blocks[name] {
@@ -24,11 +24,11 @@ func (s *Solo) Ratio(name, other string) float64 {
 	return Median(all)
 }
 
-// Commands is the commands for each cycle; NaN: not counted.
+// Commands returns the commands per cycle; NaN: not counted.
 func (s *Solo) Commands(name string) float64 { return s.commands[name] }
 
-// Alone is one goroutine with a lock that nobody else wants. bare is the one that the
-// others are compared with.
+// Alone measures one goroutine with a lock that nobody else wants. The others are compared with
+// bare.
 func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 	const cycles = 50
 	blocks := 60
@@ -40,7 +40,7 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 	solo := &Solo{make(map[string][]time.Duration), make(map[string]float64)}
 	var s Section
 	sections := 0
-	hung := make(map[string]bool) // and is left out from there on
+	hung := make(map[string]bool) // a lock that hung is left out from then on
 	for block := range blocks + 1 {
 		for _, name := range names {
 			if hung[name] {
@@ -55,7 +55,7 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 			if err != nil {
 				b.Fatalf("%s: %v", name, err)
 			}
-			if block == 0 { // opens connections, loads scripts
+			if block == 0 { // this opens connections and loads scripts
 				before[name] = l.commands()
 				continue
 			}
@@ -81,11 +81,11 @@ func (e *Engine) Alone(b *testing.B, addr, bare string, names ...string) *Solo {
 	return solo
 }
 
-// ownRounds is how often each lock is asked: a round is short, and its rate a fifth more or less than the next one's.
+// ownRounds is the number of rounds per lock. Rounds are short, and their rates differ by a fifth.
 const ownRounds = 9
 
-// OwnKeys is many goroutines of one process, each with a lock that nobody else wants. where
-// is added to the title; than is the lock that the others are compared with.
+// OwnKeys measures many goroutines of one process, each with a lock that nobody else wants. where
+// is added to the title. The others are compared with than.
 func (e *Engine) OwnKeys(b *testing.B, addr, where string, goroutines int, than string, names ...string) *Series {
 	lockers := e.openAll(b, addr, names)
 	title := e.title(fmt.Sprintf("%d goroutines, own keys%s", goroutines, where))

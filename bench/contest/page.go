@@ -19,13 +19,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/table"
 )
 
-// pages is given by make bench.
+// pages is set by make bench.
 var pages = flag.String("contest.pages", "", "write what was measured, and the conditions of the run, into the engine's page in this `folder`")
 
-// part is what the program writes of a page.
+// part is the part of a page that this program writes.
 const part = "run: written by make bench"
 
-// Server notes what is measured, such as "Redis 7.0.15", for the conditions of the run.
+// Server records what is measured, such as "Redis 7.0.15", for the conditions of the run.
 func Server(what string) {
 	report.mu.Lock()
 	defer report.mu.Unlock()
@@ -34,7 +34,7 @@ func Server(what string) {
 	}
 }
 
-// Version is the first line that a command prints.
+// Version returns the first line of a command's output.
 func Version(tb testing.TB, command string, args ...string) string {
 	tb.Helper()
 	out, err := exec.Command(command, args...).Output()
@@ -45,15 +45,15 @@ func Version(tb testing.TB, command string, args ...string) string {
 	return line
 }
 
-// A run is when and beside what it was measured.
+// A run has the conditions under which was measured.
 type run struct {
 	began time.Time
-	load  string // of the machine, before
+	load  string // load of the machine, before
 }
 
 func beginRun() run { return run{time.Now().UTC(), load()} }
 
-// conditions is what one must know to compare with another run.
+// conditions returns what a reader must know to compare the run with another one.
 func (r run) conditions(servers []string, rounds string) string {
 	if rounds == "" {
 		rounds = "the median of several rounds, locks in turns"
@@ -81,15 +81,15 @@ func (r run) conditions(servers []string, rounds string) string {
 
 func load() string { return firstFields("/proc/loadavg", 3) }
 
-// kernel is the system's version, without what a builder has added.
+// kernel returns the version of the kernel, without suffixes of its builder.
 func kernel() string {
 	version, _, _ := strings.Cut(firstFields("/proc/sys/kernel/osrelease", 1), "-")
 	return "Linux " + version
 }
 
-// firstFields are those of a file, or "unknown".
+// firstFields returns the first n fields of a file, or "unknown".
 func firstFields(file string, n int) string {
-	text, _ := os.ReadFile(file) // on another system there is none
+	text, _ := os.ReadFile(file) // other systems do not have it
 	fields := strings.Fields(string(text))
 	if len(fields) < n {
 		return "unknown"
@@ -98,7 +98,7 @@ func firstFields(file string, n int) string {
 }
 
 func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // on another system there is none
+	text, _ := os.ReadFile("/proc/cpuinfo") // other systems do not have it
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
 			return strings.TrimSpace(value)
@@ -107,10 +107,11 @@ func processor() string {
 	return "unknown"
 }
 
-// libraries are those that this package's tests use and bench requires itself, but ours.
+// libraries returns the modules that this package's tests use and bench requires directly, except
+// Leasehold.
 func libraries() (all []string) {
 	const used = "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}"
-	out, _ := exec.Command("go", "list", "-deps", "-test", "-f", used, ".").Output() // without it nothing is told of them
+	out, _ := exec.Command("go", "list", "-deps", "-test", "-f", used, ".").Output() // after an error no library is listed
 	required, _ := os.ReadFile("../go.mod")
 	for line := range strings.Lines(string(out)) {
 		library := strings.TrimSpace(line)
@@ -123,7 +124,7 @@ func libraries() (all []string) {
 	return all
 }
 
-// writePage replaces what a former run has left in the engine's page.
+// writePage replaces the results of a former run in the engine's page.
 func (e *Engine) writePage(folder string, r run) error {
 	var tables bytes.Buffer
 	report.print(&tables, e.Name)

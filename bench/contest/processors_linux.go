@@ -12,8 +12,9 @@ import (
 
 const awakePart = "awake"
 
-// KeepAwake keeps all processors from sleeping until rest is called: idle ones take long to wake up, which
-// hides what a lock costs. What keeps them awake gives way to whatever else there is to do.
+// KeepAwake keeps all processors awake until rest is called. An idle processor takes long to wake
+// up, which would hide the costs of a lock. The process that keeps them awake has the lowest
+// priority.
 func KeepAwake(tb testing.TB) (rest func()) {
 	tb.Helper()
 	c := startChild(tb, awakePart, order{})
@@ -22,7 +23,7 @@ func KeepAwake(tb testing.TB) (rest func()) {
 	return c.end
 }
 
-// keepAwake is the process that does.
+// keepAwake is that process.
 func keepAwake(p *parent) error {
 	n := runtime.NumCPU()
 	runtime.GOMAXPROCS(n + 1)
@@ -54,8 +55,8 @@ func keepAwake(p *parent) error {
 	return nil
 }
 
-// Pin has this process run on one processor alone, with one thread of Go's at a time, and the process pid
-// on the same, or on the next if it is to be apart, until undo is called.
+// Pin binds this process to one processor, with one running thread of Go at a time, until undo is
+// called. It binds the process pid to the same processor or, if apart is true, to the next.
 func Pin(tb testing.TB, pid int, apart bool) (undo func()) {
 	tb.Helper()
 	all := allowed(tb)
@@ -74,10 +75,10 @@ func Pin(tb testing.TB, pid int, apart bool) (undo func()) {
 	}
 }
 
-// processors are a set of them, a bit each.
+// processors is a set of processors, one bit each.
 type processors [16]uint64
 
-// least is the first of them alone.
+// least returns a set with only the first of them.
 func (p processors) least() (one processors) {
 	for i, w := range p {
 		if w != 0 {
@@ -95,7 +96,7 @@ func (p processors) without(q processors) processors {
 	return p
 }
 
-// allowed are those that this process may use.
+// allowed returns the processors that this process may use.
 func allowed(tb testing.TB) (p processors) {
 	tb.Helper()
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, unsafe.Sizeof(p), uintptr(unsafe.Pointer(&p))); errno != 0 {
@@ -104,7 +105,7 @@ func allowed(tb testing.TB) (p processors) {
 	return p
 }
 
-// pin has all threads of a process run on some processors.
+// pin binds all threads of a process to some processors.
 func pin(tb testing.TB, pid int, on processors) {
 	tb.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -117,7 +118,7 @@ func pin(tb testing.TB, pid int, on processors) {
 			tb.Fatal(err)
 		}
 		_, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, uintptr(id), unsafe.Sizeof(on), uintptr(unsafe.Pointer(&on)))
-		if errno != 0 && errno != syscall.ESRCH { // a thread that has ended
+		if errno != 0 && errno != syscall.ESRCH { // ESRCH: the thread has ended
 			tb.Fatalf("pin thread %d: %v", id, errno)
 		}
 	}

@@ -14,20 +14,20 @@ const buyers, pieces = 1000, 100
 // Mutex is the name of the lock in Engine.Seckill that needs no server.
 const Mutex = "sync.Mutex"
 
-// A Shop keeps its stock where the engine keeps its data, and reads and writes it as two
-// steps. It may be used by one goroutine at a time only, which is what the lock is for.
+// A Shop keeps its stock where the engine keeps its data. It reads and writes the stock in two
+// steps, so only one goroutine may use it at a time. That is what the lock is for.
 type Shop struct {
 	Stock    func(ctx context.Context) (int, error)
 	SetStock func(ctx context.Context, pieces int) error
 }
 
-// Sales are the times until all were served, of each lock, by round.
+// Sales are the times until all buyers were served, by lock and round.
 type Sales map[string][]time.Duration
 
-// Ratio is how many times as long name took as other, by their medians.
+// Ratio returns the median time of name divided by the one of other.
 func (s Sales) Ratio(name, other string) float64 { return ratio(Median(s[name]), Median(s[other])) }
 
-// Fastest is the fastest of names.
+// Fastest returns the fastest of names.
 func (s Sales) Fastest(names ...string) string {
 	fastest := names[0]
 	for _, name := range names {
@@ -38,10 +38,10 @@ func (s Sales) Fastest(names ...string) string {
 	return fastest
 }
 
-// Seckill is a thousand buyers in one process who want a hundred pieces, each under one
-// lock. The first of names is ours, with which the others, and a sync.Mutex, are compared.
+// Seckill measures a thousand buyers in one process, who want a hundred pieces under one lock. The
+// others and a sync.Mutex are compared with the first of names, which is Leasehold.
 func (e *Engine) Seckill(b *testing.B, addr string, shop Shop, names ...string) Sales {
-	const enough = 4 * time.Second // of a slow lock
+	const enough = 4 * time.Second // for a slow lock
 	lockers := e.openAll(b, addr, names)
 	var mu sync.Mutex
 	lockers[Mutex] = &Locker{Lock: mutexLock(&mu)}
@@ -78,7 +78,7 @@ func mutexLock(mu *sync.Mutex) LockFunc {
 	}
 }
 
-// sell opens the doors to all buyers at once, and returns when all are served.
+// sell lets all buyers begin at the same time, and returns when all are served.
 func (s Shop) sell(lock LockFunc, name string) (took, longest time.Duration, err error) {
 	ctx, end := patiently()
 	defer end()
@@ -114,7 +114,7 @@ func (s Shop) sell(lock LockFunc, name string) (took, longest time.Duration, err
 	return took, longest, errors.Join(errs...)
 }
 
-// buy takes a piece, if one is left.
+// buy takes a piece, and reports whether one was left.
 func (s Shop) buy(ctx context.Context) (bool, error) {
 	stock, err := s.Stock(ctx)
 	if err != nil || stock <= 0 {

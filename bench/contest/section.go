@@ -12,18 +12,18 @@ import (
 	"unsafe"
 )
 
-// A Section is what a lock protects. Nothing else does: holders that overlap lose
-// updates of the counter. It may lie in memory that processes share.
+// A Section is the memory that a lock protects. Nothing else protects it, so holders that overlap
+// lose updates of the counter. It may be in memory that processes share.
 type Section struct {
 	counter, holder     atomic.Int64
-	turns, processTurns atomic.Int64 // how often the holder, and its process, was another than before
+	turns, processTurns atomic.Int64 // how often the holder, and its process, differed from the previous one
 }
 
-// holderOf is what a goroutine of a process passes as; both count from 0. The process is in
-// the upper half, where pass finds it.
+// holderOf returns the number of a goroutine of a process for pass. Both count from 0. The process
+// is in the upper half, where pass finds it.
 func holderOf(process, goroutine int) int64 { return int64(process+1)<<32 | int64(goroutine) }
 
-// pass is one holder's work.
+// pass is the work of one holder.
 func (s *Section) pass(holder int64) {
 	n := s.counter.Load()
 	if last := s.holder.Load(); last != holder {
@@ -37,7 +37,7 @@ func (s *Section) pass(holder int64) {
 	s.counter.Store(n + 1)
 }
 
-// excluded returns an error unless so many sections were counted as were held.
+// excluded returns an error unless the counter equals the number of sections.
 func (s *Section) excluded(sections int64) error {
 	if n := s.counter.Load(); n != sections {
 		return fmt.Errorf("%d sections were counted and %d held: holders overlapped", n, sections)
@@ -45,8 +45,8 @@ func (s *Section) excluded(sections int64) error {
 	return nil
 }
 
-// shareSection maps the section in the file at path, which it creates if it is missing,
-// until unmap is called.
+// shareSection maps the section in the file at path until unmap is called. It creates a missing
+// file.
 func shareSection(path string) (s *Section, unmap func(), err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -65,21 +65,22 @@ func shareSection(path string) (s *Section, unmap func(), err error) {
 	return (*Section)(unsafe.Pointer(&memory[0])), unmap, nil
 }
 
-// patience is how long a lock may take for what others do in seconds: one that hangs must not hold up the
-// whole run.
+// patience is how long a lock may take for what others do in seconds. A lock that hangs must not
+// stop the whole run.
 const patience = 30 * time.Second
 
 var errHung = fmt.Errorf("it hung for %v", patience)
 
-// patiently is a context that ends when patience does. It has no deadline, because some locks make less of
-// a context that has one.
+// patiently returns a context that ends after patience. It has no deadline, because some locks do
+// less with a context that has one.
 func patiently() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	timer := time.AfterFunc(patience, func() { cancel(errHung) })
 	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 
-// Cycle locks and unlocks so many times and returns how long each took that was over before an error.
+// Cycle locks and unlocks the given number of times. It returns the duration of each cycle before
+// an error.
 func Cycle(lock LockFunc, name string, s *Section, times int) ([]time.Duration, error) {
 	ctx, end := patiently()
 	defer end()

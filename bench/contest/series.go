@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// A Series is the tallies of each lock, by round.
+// A Series has the tallies of each lock, by round.
 type Series struct {
 	Title   string
 	tallies map[string][]Tally
 }
 
-// Compare has each lock run once a round, and another first in each: a server may still be warming up.
+// Compare runs each lock once per round. In each round another lock is first, because a server may
+// still be warming up.
 func Compare(tb testing.TB, title string, names []string, rounds int, run func(name string, round int) (Tally, error)) *Series {
 	tb.Helper()
 	if testing.Short() {
@@ -31,7 +32,7 @@ func Compare(tb testing.TB, title string, names []string, rounds int, run func(n
 	return s
 }
 
-// Typical is the tally of the round with the median rate.
+// Typical returns the tally of the round with the median rate.
 func (s *Series) Typical(name string) *Tally {
 	var rates []float64
 	for _, t := range s.tallies[name] {
@@ -43,7 +44,7 @@ func (s *Series) Typical(name string) *Tally {
 	return &s.tallies[name][max(0, slices.Index(rates, Median(rates)))]
 }
 
-// Ratio is the median over the rounds of how many times faster name was than other.
+// Ratio returns the median over the rounds of the rate of name divided by the one of other.
 func (s *Series) Ratio(name, other string) float64 {
 	var all []float64
 	for i, t := range s.tallies[name] {
@@ -52,7 +53,7 @@ func (s *Series) Ratio(name, other string) float64 {
 	return Median(all)
 }
 
-// Best is the fastest of names.
+// Best returns the fastest of names.
 func (s *Series) Best(names ...string) string {
 	best := names[0]
 	for _, name := range names {
@@ -63,8 +64,8 @@ func (s *Series) Best(names ...string) string {
 	return best
 }
 
-// contended prints what a scenario with one lock has brought, which groups of so many
-// goroutines want: one each, or those of a process.
+// contended prints the results of a scenario with one lock. group is the number of goroutines that
+// contend as one: 1, or all of a process.
 func (s *Series) contended(names []string, group int) {
 	columns := []string{"lock", "sections/s", "× ours", "commands/section", "turns/s", "longest wait", "starved", "slowest/mean"}
 	if group > 1 {

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// report is what this process has found.
+// report collects the results of this process.
 var report book
 
+// A book has what this process will print.
 type book struct {
 	mu      sync.Mutex
 	tables  []*Table // guarded by mu
@@ -21,13 +22,13 @@ type book struct {
 	servers []string // guarded by mu
 }
 
-// A Table is one scenario: its first column names the locks.
+// A Table has the results of one scenario. Its first column names the locks.
 type Table struct {
 	title string
 	rows  [][]string
 }
 
-// A goal is a ratio that must be at most, or at least, so much.
+// A goal is an upper or lower limit for a ratio.
 type goal struct {
 	what   string
 	got    float64
@@ -35,7 +36,7 @@ type goal struct {
 	wanted float64
 }
 
-// NewTable adds a table to what Main prints at the end.
+// NewTable adds a table to those that Main prints at the end.
 func NewTable(title string, columns ...string) *Table {
 	t := &Table{title: title, rows: [][]string{columns}}
 	report.mu.Lock()
@@ -44,8 +45,8 @@ func NewTable(title string, columns ...string) *Table {
 	return t
 }
 
-// Row adds a line. Floats and durations have three digits; NaN and less than no time are
-// what was not measured.
+// Row adds a row. Floats and durations have three digits. NaN and negative durations mean that
+// nothing was measured.
 func (t *Table) Row(cells ...any) {
 	line := make([]string, len(cells))
 	for i, c := range cells {
@@ -61,11 +62,11 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, line)
 }
 
-// AtMost adds a goal, which is printed at the end as met or missed. A missed one fails
-// nothing: it depends on the machine.
+// AtMost adds a goal. At the end it is printed as met or missed. A missed goal does not fail the
+// run, because it depends on the machine.
 func AtMost(what string, got, wanted float64) { addGoal(goal{what, got, true, wanted}) }
 
-// AtLeast is AtMost the other way round.
+// AtLeast is AtMost for a lower limit.
 func AtLeast(what string, got, wanted float64) { addGoal(goal{what, got, false, wanted}) }
 
 func addGoal(g goal) {
@@ -86,7 +87,7 @@ func (g goal) String() string {
 	return strings.Join([]string{g.what, digits(g.got), bound + " " + fmt.Sprint(g.wanted), verdict}, "\t")
 }
 
-// print prints what there is, under the name of the engine.
+// print prints all tables and goals, under the name of the engine.
 func (b *book) print(to io.Writer, engine string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,12 +109,12 @@ func (b *book) print(to io.Writer, engine string) {
 		fmt.Fprintln(w, "  "+g.String())
 	}
 	fmt.Fprintln(w)
-	_ = w.Flush() // of standard output, where nobody could be told
+	_ = w.Flush() // an error of standard output cannot be reported
 }
 
 const unmeasured = "–"
 
-// digits is f with three digits.
+// digits returns f with three digits.
 func digits(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -140,10 +141,10 @@ func span(d time.Duration) string {
 	return digits(d.Seconds()*1e6) + " µs"
 }
 
-// Median is the middle one.
+// Median returns the median.
 func Median[T ~int64 | ~float64](all []T) T { return Percentile(all, 50) }
 
-// Percentile is the p-th of 100; 0 if there is none.
+// Percentile returns the p-th percentile, or 0 if all is empty.
 func Percentile[T ~int64 | ~float64](all []T, p int) T {
 	if len(all) == 0 {
 		return 0
@@ -152,5 +153,5 @@ func Percentile[T ~int64 | ~float64](all []T, p int) T {
 	return sorted[(len(sorted)-1)*p/100]
 }
 
-// ratio is a/b as a number.
+// ratio returns a/b as a float.
 func ratio[T ~int64](a, b T) float64 { return float64(a) / float64(b) }

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// uncounted is the number of commands where nobody counted them.
+// uncounted is the number of commands if they were not counted.
 const uncounted = -1
 
-// A Tally is what came of a run.
+// A Tally is the result of a run.
 type Tally struct {
-	Each         []int64 // sections of each goroutine
-	Turns        int64   // how often the holder was another goroutine than before
-	ProcessTurns int64   // how often it was one of another process
+	Each         []int64 // sections per goroutine
+	Turns        int64   // how often the holder was another goroutine than the previous one
+	ProcessTurns int64   // how often it was in another process
 	Waits        Waits
-	Longest      time.Duration // wait
-	Commands     int64         // less than 0: not counted
+	Longest      time.Duration // longest wait
+	Commands     int64         // negative: not counted
 	Took         time.Duration
-	Server       time.Duration // CPU time of the server; less than 0: not measured
-	Mallocs      uint64        // of this process, where locks of its own were measured
+	Server       time.Duration // CPU time of the server; negative: not measured
+	Mallocs      uint64        // allocations of this process, if each goroutine had its own lock
 }
 
-// Sections is how many there were.
+// Sections returns the number of sections.
 func (t *Tally) Sections() (n int64) {
 	for _, s := range t.Each {
 		n += s
@@ -31,13 +31,13 @@ func (t *Tally) Sections() (n int64) {
 	return n
 }
 
-// Rate is the sections a second.
+// Rate returns the sections per second.
 func (t *Tally) Rate() float64 { return t.ASecond(t.Sections()) }
 
-// ASecond is how many a second n are.
+// ASecond returns n per second.
 func (t *Tally) ASecond(n int64) float64 { return float64(n) / t.Took.Seconds() }
 
-// CommandsEach is the commands for each section; NaN: not counted.
+// CommandsEach returns the commands per section; NaN: not counted.
 func (t *Tally) CommandsEach() float64 {
 	if t.Commands < 0 {
 		return math.NaN()
@@ -45,10 +45,10 @@ func (t *Tally) CommandsEach() float64 {
 	return float64(t.Commands) / float64(max(1, t.Sections()))
 }
 
-// MallocsEach is the allocations for each section, those of the section among them.
+// MallocsEach returns the allocations per section, including those of the section itself.
 func (t *Tally) MallocsEach() float64 { return float64(t.Mallocs) / float64(max(1, t.Sections())) }
 
-// ServerEach is the server's time for each section.
+// ServerEach returns the server's CPU time per section.
 func (t *Tally) ServerEach() time.Duration {
 	if t.Server < 0 {
 		return t.Server
@@ -56,7 +56,7 @@ func (t *Tally) ServerEach() time.Duration {
 	return t.Server / time.Duration(max(1, t.Sections()))
 }
 
-// Starved counts those with less than a tenth of the mean, or nothing.
+// Starved counts goroutines with less than a tenth of the mean, or nothing.
 func (t *Tally) Starved() (n int) {
 	for _, s := range t.Each {
 		if s == 0 || s*int64(len(t.Each))*10 < t.Sections() {
@@ -66,7 +66,7 @@ func (t *Tally) Starved() (n int) {
 	return n
 }
 
-// Slowest is the least share among groups of so many goroutines, with 1 for the mean.
+// Slowest returns the smallest share of any group of goroutines, relative to the mean.
 func (t *Tally) Slowest(group int) float64 {
 	least := t.Sections()
 	for each := range slices.Chunk(t.Each, group) {
@@ -75,14 +75,14 @@ func (t *Tally) Slowest(group int) float64 {
 	return float64(least) * float64(len(t.Each)/group) / float64(max(1, t.Sections()))
 }
 
-// Fair99 is the 99th percentile of the waits, with 1 for the time in which everybody has
-// one turn.
+// Fair99 returns the 99th percentile of the waits, relative to the time in which every goroutine
+// could have one turn.
 func (t *Tally) Fair99() float64 {
 	fair := t.Took.Seconds() / float64(max(1, t.Sections())) * float64(len(t.Each))
 	return t.Waits.percentile(99).Seconds() / fair
 }
 
-// add is for what another process has tallied at the same time.
+// add adds the tally of another process that ran at the same time.
 func (t *Tally) add(other Tally) {
 	t.Each = append(t.Each, other.Each...)
 	t.Longest, t.Took = max(t.Longest, other.Longest), max(t.Took, other.Took)
@@ -94,12 +94,12 @@ func (t *Tally) add(other Tally) {
 	}
 }
 
-// Waits counts waits by their length, to an eighth of it.
+// Waits is a histogram of waits, with a resolution of an eighth.
 type Waits [61 * 8]int64
 
 func (w *Waits) count(d time.Duration) {
 	n := uint64(max(8, d))
-	exponent := bits.Len64(n) - 4 // the first digit, and three more
+	exponent := bits.Len64(n) - 4 // so that n has its leading bit and three more
 	w[min(len(w)-1, exponent*8+int(n>>exponent)&7)]++
 }
 
@@ -109,7 +109,7 @@ func (w *Waits) add(other *Waits) {
 	}
 }
 
-// percentile is the shortest wait of the group that it falls in.
+// percentile returns the shortest wait of the bucket of the p-th percentile.
 func (w *Waits) percentile(p int64) time.Duration {
 	var all, seen int64
 	for _, n := range w {

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// A Wire dials, and counts how often its connections are written to: once for a command,
-// where a client writes each of them at once.
+// A Wire dials, and counts the writes to its connections. A client that writes each command at once
+// makes one write per command.
 type Wire struct{ Writes atomic.Int64 }
 
-// Dial is net.Dialer.DialContext.
+// Dial is like net.Dialer.DialContext.
 func (w *Wire) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
@@ -19,6 +19,7 @@ func (w *Wire) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return &countingConn{conn, w}, nil
 }
 
+// A countingConn counts the writes to a connection.
 type countingConn struct {
 	net.Conn
 	wire *Wire

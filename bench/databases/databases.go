@@ -1,6 +1,6 @@
-// Package databases compares Leasehold on a database server with the server's own locks, and
-// with what one would write by hand. The server's own write nothing to the disk, and have no
-// TTL and no fence; each takes a connection.
+// Package databases compares Leasehold on a database server with the server's own locks, and with
+// locks that users write by hand. The server's own locks write nothing to the disk, have no TTL and
+// no fence, and take a connection each.
 package databases
 
 import (
@@ -12,34 +12,34 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// A Server is what is different on each.
+// A Server describes what differs between database servers.
 type Server struct {
-	Name string // as in titles
-	Own  string // what its own lock is called
+	Name string // for titles
+	Own  string // name of its own lock
 
-	// Open opens a client, and returns what counts the statements that it sends.
+	// Open opens a client. statements counts the statements that it sends.
 	Open func(addr string) (db *sql.DB, statements func() int64, err error)
 
-	Drivers []Driver // ours, of which the first is called leasehold
+	Drivers []Driver // drivers of Leasehold; the first is called leasehold
 
-	// The statements of ByHand, and those that lock and unlock a name by the server's own
-	// lock, which answer true or false.
+	// The statements of ByHand, and those that lock and unlock a name by the server's own lock. The
+	// latter return true or false.
 	Create, Take, Free, Lock, Unlock string
 }
 
-// A Driver is one of ours.
+// A Driver is a driver of Leasehold.
 type Driver struct {
-	Name  string // as in the tables
+	Name  string // for the tables
 	New   func(addr string, db *sql.DB) (*sqllock.Driver, error)
-	Polls time.Duration // as in contest.Competitor
+	Polls time.Duration // see contest.Competitor
 }
 
-// Engine is for TestMain.
+// Engine returns the engine for TestMain.
 func (s *Server) Engine() *contest.Engine {
 	return &contest.Engine{Name: s.Name, Competitors: s.competitors()}
 }
 
-// Compare measures on the server at addr, which must allow 500 connections.
+// Compare measures on the server at addr. The server must allow 500 connections.
 func (s *Server) Compare(b *testing.B, addr string) {
 	c := &comparison{s, s.Engine(), addr}
 	contest.Run(b,
@@ -52,6 +52,7 @@ func (s *Server) Compare(b *testing.B, addr string) {
 	)
 }
 
+// A comparison is a run of all parts on one server.
 type comparison struct {
 	*Server
 	engine *contest.Engine

@@ -11,30 +11,30 @@ import (
 	"github.com/leasehold-go/leasehold/bench/contest"
 )
 
-// The locks that are compared on every server, beside its own.
+// Locks that are compared on every server, beside its own.
 const (
 	ours       = "leasehold"
 	oursGlobal = "leasehold, HandOver -1"
 	oursLong   = "leasehold" + ofLong
-	byHand     = "two statements" // what one writes by hand; it waits for nobody
+	byHand     = "two statements" // the lock that users write by hand; it does not wait
 )
 
 const (
-	long   = 20 * time.Millisecond // a section that does something
+	long   = 20 * time.Millisecond // a section with some work
 	ofLong = ", sections of 20 ms"
 )
 
 const (
-	pool   = 16 // connections of a process, where it does not need one for each lock
+	pool   = 16 // connections per process, if not each lock needs one
 	pooled = ", 16 connections"
-	many   = 200 // connections, where it does
+	many   = 200 // connections, if each lock needs one
 )
 
-// Polling is the slowest of sqllock's paces on a server.
+// Polling is the longest of sqllock's polling intervals on a server.
 const Polling = 100 * time.Millisecond
 
-// competitors are ours, those by hand, and the server's own locks, as one writes those by
-// hand: a connection for each.
+// competitors are Leasehold, the locks by hand, and the server's own locks as users write them:
+// with a connection each.
 func (s *Server) competitors() []contest.Competitor {
 	var all []contest.Competitor
 	for _, d := range s.Drivers {
@@ -51,7 +51,8 @@ func (s *Server) competitors() []contest.Competitor {
 	)
 }
 
-// on opens a lock on a pool of its own with so many connections.
+// on returns an Open function for a lock on a pool of its own, with the given number of
+// connections.
 func (s *Server) on(connections int, open func(addr string, db *sql.DB) (*contest.Locker, error)) func(addr string) (*contest.Locker, error) {
 	return func(addr string) (*contest.Locker, error) {
 		db, statements, err := s.Open(addr)
@@ -84,7 +85,7 @@ func (d Driver) lock(opts *leasehold.Options) func(addr string, db *sql.DB) (*co
 	}
 }
 
-// lasting has each section last a while.
+// lasting makes each section last for a while.
 func lasting(open func(addr string) (*contest.Locker, error)) func(addr string) (*contest.Locker, error) {
 	return func(addr string) (*contest.Locker, error) {
 		l, err := open(addr)
@@ -107,9 +108,9 @@ func (s *Server) byHand(_ string, db *sql.DB) (*contest.Locker, error) {
 	return ByHand(db, s.Create, s.Take, s.Free)
 }
 
-// ByHand takes and frees a row in two statements, each of which changes a row or none. Both
-// get the name and the owner; create makes the table, unless it is there. It does not wait:
-// only its uncontended use is measured.
+// ByHand acquires and frees a row in two statements. Each changes one row or none, and gets the
+// name and the owner. create creates the table unless it exists. ByHand does not wait, so it is
+// measured only without contention.
 func ByHand(db *sql.DB, create, take, free string) (*contest.Locker, error) {
 	if _, err := db.Exec(create); err != nil {
 		return nil, err
@@ -156,7 +157,7 @@ func (s *Server) own(_ string, db *sql.DB) (*contest.Locker, error) {
 	return &contest.Locker{Lock: lock, Close: func() {}}, nil
 }
 
-// holds runs a statement that answers whether the lock is, or was, held.
+// holds runs a statement that returns whether the lock is held, or was.
 func holds(ctx context.Context, conn *sql.Conn, statement, name string) error {
 	var held bool
 	err := conn.QueryRowContext(ctx, statement, name).Scan(&held)

@@ -19,7 +19,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// scriptTTL is the lease of acquire: nobody renews it, so it is longer than a program's.
+// scriptTTL is the default TTL of acquire. Nobody renews the lease, so it is longer than a
+// program's.
 const scriptTTL = time.Minute
 
 func newAcquireCommand(a *app) *cobra.Command {
@@ -46,14 +47,14 @@ terminal.
 
 # Waiting
 -n and -w limit everything until NAME is held, connecting included. A store that does not
-answer has 2 s with -n, and with -w TIME or 2 s, whichever is longer. Otherwise it has 3
-to 10 s, depending on the engine. Then the exit code is 69. If holders give different
-numbers with --limit, the smallest counts, and standard error warns of it.
+answer is given up after 3 to 10 s, depending on the engine. With -n it gets at most 2 s,
+with -w at most TIME or 2 s, whichever is longer. The exit code is then 69. If holders give
+different numbers with --limit, the smallest counts, and standard error warns of it.
 
 # Exit codes
   1      NAME is busy
   64     wrong usage
-  69     the store is unreachable
+  69     the store is unreachable, read-only or full
   70     internal error
   77     the store denies access
   128+n  signal n ended the wait`,
@@ -81,11 +82,11 @@ numbers with --limit, the smallest counts, and standard error warns of it.
 }
 
 func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []leasehold.Option) error {
-	// A reader that is gone must not end the process between the grant and the print.
+	// A closed pipe must not end the process between the grant and the output.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := f.bounded(ctx)
 	defer stop()
-	// The script rather than this process, which ends at once.
+	// The holder is the script, not this process, which ends at once.
 	who, err := f.details("script", os.Getppid())
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func acquire(ctx context.Context, a *app, name string, f *claimFlags, opts []lea
 			return err
 		}
 		if err := a.printLease(lease); err != nil {
-			// Nobody has learnt the owner, so nobody else could release it.
+			// Nobody has seen the owner, so nobody else could release the lease.
 			return errors.Join(err, lease.Release(ctx))
 		}
 		return nil
@@ -123,7 +124,7 @@ func newRenewCommand(a *app) *cobra.Command {
 is as from "leasehold acquire". Its token is larger than the one that acquire printed,
 and stays the same from one renewal to the next. Use it for all later writes: a resource
 that has seen it refuses the first one. Exit code 75 means that the lease has ended, and
-that another may hold NAME.
+that another process may hold NAME.
 
 OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
 		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
@@ -142,7 +143,7 @@ OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`
 			return renew(cmd.Context(), a, args[0], owner, length)
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	cmd.Flags().Var(&ttl, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	return cmd
 }
 
@@ -190,7 +191,7 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if !d.Features().Resumes {
 		return fmt.Errorf("release %q: %w: its leases end with the process that acquired them", name, leasehold.ErrUnsupported)
 	}
-	// One call: to renew the lease first could find it lost in between.
+	// The driver releases in one call. After a Resume, the lease could end before its Release.
 	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
 	if err != nil {
 		return fmt.Errorf("release %q: %w", name, err)
@@ -201,12 +202,13 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	return a.print(releasedView{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
 }
 
+// releasedView is the output of release.
 type releasedView struct {
 	Name     string `json:"name"`
 	Released bool   `json:"released" about:"always true: else there is an error"`
 }
 
-// ownerOf takes the owner from the arguments or the environment.
+// ownerOf returns the owner from the arguments or the environment.
 func ownerOf(args []string) (string, error) {
 	owner := os.Getenv("LEASEHOLD_OWNER")
 	if len(args) > 1 {
@@ -218,7 +220,7 @@ func ownerOf(args []string) (string, error) {
 	return owner, nil
 }
 
-// leaseView is what acquire and renew print. It is the one place that shows an owner whole.
+// leaseView is the output of acquire and renew. It is the only output with a whole owner.
 type leaseView struct {
 	Name  string  `json:"name"`
 	Owner string  `json:"owner" about:"whole: the secret that renews and releases the lease"`
@@ -227,7 +229,7 @@ type leaseView struct {
 }
 
 func (a *app) printLease(l *leasehold.Lease) error {
-	// The time left, rounded down: by then the script must be done or renew.
+	// The time left is rounded down: by then the script must have finished or renewed the lease.
 	ttl := time.Until(l.Deadline()).Truncate(time.Millisecond).Seconds()
 	v := leaseView{l.Name(), l.Owner(), l.Token(), ttl}
 	err := a.print(v, func(w io.Writer) {
@@ -242,21 +244,22 @@ func (a *app) printLease(l *leasehold.Lease) error {
 	return err
 }
 
-// failEval makes the eval of a script fail too: without output it would succeed. It is for
-// the commands whose output scripts evaluate, and for a name that is misspelt.
+// failEval prints a command that fails, so that a script's eval of the output fails too. Without
+// output eval would succeed. It is for commands whose output scripts evaluate, and for misspelt
+// command names.
 func (a *app) failEval(ran *cobra.Command, err error) {
 	if _, ok := terminal(a.stdout); err == nil || ok || a.json || !slices.Contains([]string{"leasehold", "acquire", "renew"}, ran.Name()) {
 		return
 	}
-	fmt.Fprintf(a.stdout, "(exit %d)\n", exitCode(err)) // a reader that is gone evaluates nothing
+	fmt.Fprintf(a.stdout, "(exit %d)\n", exitCode(err)) // if the reader is gone, there is no eval
 }
 
-// shellQuote returns s as one word of a POSIX shell.
+// shellQuote returns s quoted as one word of a POSIX shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// trace tells with --verbose what becomes of the leases, and watch what is waited for.
+// trace reports events of leases with --verbose. Events of waits are reported by watch.
 func (a *app) trace(_ context.Context, e leasehold.Event) {
 	switch e.Step {
 	case leasehold.StepQueued:

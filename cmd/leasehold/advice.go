@@ -10,12 +10,12 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// advice says what to do next about an error that does not say it itself.
+// advice returns what to do about err, unless its text says that already.
 func (a *app) advice(err error) string {
 	var busy *leasehold.BusyError
 	switch {
 	case errors.Is(err, polyglot.ErrMissing):
-		return "" // which says it
+		return "" // its text has the advice
 	case errors.As(err, &busy) && busy.Holder.Owner.Reveal() == "" && busy.Holder.Note != "":
 		return "See when it began and ends: " + a.line("show", busy.Resource) + "\nLet it run again now: " + a.line("reset", busy.Resource)
 	case errors.As(err, &busy):
@@ -23,7 +23,7 @@ func (a *app) advice(err error) string {
 	case errors.Is(err, leasehold.ErrBusy):
 		return "Wait longer with --wait TIME"
 	case errors.Is(err, leasehold.ErrLost):
-		return "The lease is over, and another may hold the lock: undo what it guarded, or acquire it again"
+		return "The lease is over, and another process may hold the lock: undo what it guarded, or acquire it again"
 	case errors.Is(err, leasehold.ErrTooHeavy):
 		return "No release makes room for it. Ask for less with --weight, or see who has set a limit: leasehold limit NAME"
 	case errors.Is(err, driver.ErrCorrupt):
@@ -38,7 +38,7 @@ func (a *app) advice(err error) string {
 	return ""
 }
 
-// line is the command line that runs a command of this program on name, at the chosen store.
+// line returns a command line that runs a command of this program on name, at the chosen store.
 func (a *app) line(command, name string) string {
 	words := []string{"leasehold"}
 	if a.flags != nil && a.flags.Changed(keyStore) {
@@ -51,7 +51,7 @@ func (a *app) line(command, name string) string {
 	return shellLine(append(words, name)...)
 }
 
-// shellLine is a command line of a POSIX shell. Words are quoted where they must be.
+// shellLine returns a command line for a POSIX shell. It quotes words where necessary.
 func shellLine(words ...string) string {
 	for i, word := range words {
 		if word == "" || strings.Trim(word, shellPlain) != "" {
@@ -61,11 +61,11 @@ func shellLine(words ...string) string {
 	return strings.Join(words, " ")
 }
 
-// shellPlain are characters that mean themselves to a shell.
+// shellPlain has the characters that need no quotes in a shell.
 const shellPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
 
-// named is the chosen store in brackets: a configuration file or the environment may have
-// named it. It is "" before one is chosen.
+// named returns the chosen store in brackets, because a configuration file or the environment may
+// have set it. It returns "" before a store is chosen.
 func (a *app) named() string {
 	if a.storeURL == "" {
 		return ""

@@ -21,26 +21,26 @@ import (
 	"golang.org/x/term"
 )
 
-// An app is what the commands share: the global flags and the streams.
+// An app has what all commands share: the global flags and the streams.
 type app struct {
-	flags     *pflag.FlagSet // global
+	flags     *pflag.FlagSet // the global flags
 	storeURL  string         // resolved, with the password
-	byDefault bool           // nobody has named it
+	byDefault bool           // no flag, variable or file has named the store
 	json      bool
 	verbose   bool
-	version   bool                   // is all that is asked for
-	checks    sync.WaitGroup         // of engines, see check
-	queued    atomic.Pointer[string] // the name that is waited for; nil: none yet
+	version   bool                   // --version was given
+	checks    sync.WaitGroup         // running calls of check
+	queued    atomic.Pointer[string] // the name in whose queue the command waits; nil: none yet
 	stdin     io.Reader
 	stdout    io.Writer
 	stderr    io.Writer
 }
 
-// An opener opens a store: stores.Open, or stores.OpenExisting for who takes no lock.
+// An opener opens a store. Commands that take no lock use stores.OpenExisting, others stores.Open.
 type opener func(ctx context.Context, url string) (driver.Driver, error)
 
-// open opens the chosen store. From then on a.storeURL means the same from every working
-// directory, so that it can be given to a child. The caller closes the driver.
+// open opens the chosen store. It sets a.storeURL, which means the same in every working directory,
+// so that it can be passed to a child. The caller must close the driver with close.
 func (a *app) open(ctx context.Context, open opener) (driver.Driver, error) {
 	chosen, err := a.chosenStore()
 	if err != nil {
@@ -73,11 +73,11 @@ func (a *app) openURL(ctx context.Context, open opener, chosen setting) (driver.
 	return d, nil
 }
 
-// checkBound is how long an engine may take to find out what it says about itself.
+// checkBound limits how long an engine may take to check its configuration.
 const checkBound = 4 * time.Second
 
-// check tells what an engine says about a configuration that weakens its locks. Nobody waits
-// for it but close.
+// check reports a configuration that weakens the engine's locks. It runs in the background, and
+// only close waits for it.
 func (a *app) check(ctx context.Context, d driver.Driver) {
 	checker, ok := d.(driver.Checker)
 	if !ok {
@@ -98,13 +98,13 @@ func (a *app) check(ctx context.Context, d driver.Driver) {
 	})
 }
 
-// close closes what open has opened.
+// close closes a driver that open returned.
 func (a *app) close(d driver.Driver) error {
 	a.checks.Wait()
 	return d.Close()
 }
 
-// locker opens the chosen store for one command. The caller calls done.
+// locker opens the chosen store for one command. The caller must call done.
 func (a *app) locker(ctx context.Context, open opener, opts *leasehold.Options) (locks *leasehold.Locker, done func(), err error) {
 	d, err := a.open(ctx, open)
 	if err != nil {
@@ -118,8 +118,8 @@ func (a *app) locker(ctx context.Context, open opener, opts *leasehold.Options) 
 	return locks, func() { locks.Close(); a.close(d) }, nil
 }
 
-// with opens the chosen store and calls do, with a context that ends with the signals that
-// end a program.
+// with opens the chosen store and calls do. The context of do ends with a signal that ends a
+// program.
 func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do func(ctx context.Context, locks *leasehold.Locker) error) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -131,8 +131,8 @@ func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do
 	return orSignal(ctx, do(ctx, locks))
 }
 
-// quit calls done. When ctx has a deadline, a store that hangs is waited for no longer than
-// half a tenth after it: what is left there ends by itself.
+// quit calls done. If ctx has a deadline, it waits for a store that does not answer until shortly
+// after it. Leases that are left then expire.
 func quit(ctx context.Context, done func()) {
 	end, bounded := ctx.Deadline()
 	if !bounded {
@@ -150,7 +150,8 @@ func quit(ctx context.Context, done func()) {
 	}
 }
 
-// orSignal returns the signal that has ended ctx in place of the error that came of it.
+// orSignal returns the signal that has ended ctx, if one has, instead of the error that followed
+// from it.
 func orSignal(ctx context.Context, err error) error {
 	if stopped := signalIn(ctx); err != nil && stopped != nil {
 		return stopped
@@ -158,7 +159,7 @@ func orSignal(ctx context.Context, err error) error {
 	return err
 }
 
-// signalIn is the signal that has ended ctx, or nil.
+// signalIn returns the signal that has ended ctx, or nil.
 func signalIn(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.As(cause, new(*signalError)) {
 		return cause
@@ -166,10 +167,10 @@ func signalIn(ctx context.Context) error {
 	return nil
 }
 
-// answerBound is how long a command waits for the store's answer to one question.
+// answerBound limits how long a command waits for one answer of the store.
 const answerBound = 15 * time.Second
 
-// print writes v as JSON with --json, else what plain writes.
+// print writes v as JSON if --json is set, else the output of plain.
 func (a *app) print(v any, plain func(w io.Writer)) error {
 	var b bytes.Buffer
 	if !a.json {
@@ -180,7 +181,7 @@ func (a *app) print(v any, plain func(w io.Writer)) error {
 	return a.output(b.Bytes())
 }
 
-// output writes all that a command prints at once.
+// output writes all output of a command at once.
 func (a *app) output(text []byte) error {
 	if _, err := a.stdout.Write(text); err != nil {
 		return internalErrorf("write the output: %w", err)
@@ -188,10 +189,11 @@ func (a *app) output(text []byte) error {
 	return nil
 }
 
-// writeJSON writes v on a line, or with an indentation on several. Names stay as they are, whatever HTML takes them for.
+// writeJSON writes v on one line, or on several if indent is set. It does not escape names for
+// HTML.
 func writeJSON(w io.Writer, v any, indent string) error { return writeJSONWithin(w, v, "", indent) }
 
-// writeJSONWithin indents all lines but the first by prefix too.
+// writeJSONWithin is writeJSON with a prefix for all lines but the first.
 func writeJSONWithin(w io.Writer, v any, prefix, indent string) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -199,13 +201,13 @@ func writeJSONWithin(w io.Writer, v any, prefix, indent string) error {
 	return enc.Encode(v)
 }
 
-// internalErrorf returns an error of this machine or program rather than of the store.
+// internalErrorf returns an error of this machine or program, not of the store.
 func internalErrorf(format string, args ...any) error {
 	return &exitError{exitInternal, fmt.Errorf(format, args...)}
 }
 
-// interruptible returns a context that ends with the signals that end a program; its
-// cause then carries the exit code that a shell gives to that signal.
+// interruptible returns a context that ends with the signals that end a program. Its cause then has
+// the exit code that shells use for the signal.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
@@ -213,7 +215,7 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case s := <-signals:
-			signal.Stop(signals) // a second one ends a program that hangs
+			signal.Stop(signals) // a second signal ends a program that hangs
 			cancel(bySignal(s.(syscall.Signal), fmt.Errorf("stopped by signal: %v", s)))
 		case <-ctx.Done():
 		}
@@ -224,7 +226,7 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// terminal returns the file behind a stream if it is a terminal.
+// terminal returns the file of a stream if the file is a terminal.
 func terminal(stream any) (*os.File, bool) {
 	if c, ok := stream.(*console); ok {
 		stream = c.file

@@ -24,43 +24,43 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// minRunTTL leaves a guardian time to act, and renewals time to fail once.
+// minRunTTL is the shortest TTL under which the guardian has time to act, and one renewal may fail.
 const minRunTTL = time.Second
 
-// A child is a command that runs under leases, and how it must end.
+// A child is a command that runs under leases, with all that decides when it must end.
 type child struct {
 	app *app
 	task
 	terms
 	hooks   hooks
-	metrics *runMetrics // nil: nobody asks for them
+	metrics *runMetrics // nil: without metrics
 
-	signals chan os.Signal          // caught from the start, for the command
-	renewed chan struct{}           // the deadline has moved
-	failed  atomic.Pointer[failure] // the last renewal of a lease, unless it has succeeded since
+	signals chan os.Signal          // signals for the command, caught from the start
+	renewed chan struct{}           // receives an element when a deadline has moved
+	failed  atomic.Pointer[failure] // the last failed renewal of a lease, until that lease is renewed
 	trouble *trouble
 }
 
-// A task is the command, as it was asked for.
+// A task is the requested command.
 type task struct {
-	name     string // of the lock
+	name     string // of the first lock
 	argv     []string
 	shell    string
 	grace    span
 	lostCode int
-	yield    syscall.Signal // for when others wait; 0: none
+	yield    syscall.Signal // sent when others wait; 0: none
 }
 
-// The terms are the terms of its leases.
+// terms describe the leases of a child.
 type terms struct {
 	ttl      time.Duration
 	who      leasehold.Details
-	fixed    bool          // they last as long as they were granted for
-	heirless bool          // they outlive a kill of this process: nobody may release them
-	keep     time.Duration // they keep others out for it, from the grant
+	fixed    bool          // the leases last as long as they were granted for, without renewals
+	heirless bool          // if this process is killed, the leases stay: no guardian may release them
+	keep     time.Duration // time from the grant for which AtLeast keeps others out
 }
 
-// A failure is a renewal that failed.
+// A failure is a failed renewal.
 type failure struct {
 	name string
 	err  error
@@ -71,13 +71,13 @@ func newChild(a *app) child {
 }
 
 func (c *child) addFlags(flags *pflag.FlagSet) {
-	flags.SetInterspersed(false) // what follows COMMAND is COMMAND's
-	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default TTL/5, max 10s)")
-	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` with $SHELL, or /bin/sh")
+	flags.SetInterspersed(false) // flags after COMMAND belong to it
+	flags.Var(&c.grace, "grace", "`TIME` from TERM to KILL (default min(TTL/5, 10s))")
+	flags.StringVarP(&c.shell, "command", "c", "", "run `STRING` in $SHELL or /bin/sh, without -- COMMAND")
 }
 
-// parse takes NAME and COMMAND from the arguments. Flags may stand on both sides of NAME.
-// Where named, NAME is given otherwise.
+// parse takes NAME and COMMAND from the arguments. Flags may stand before and after NAME. If named
+// is true, the arguments contain no NAME.
 func (c *child) parse(cmd *cobra.Command, args []string, named bool) error {
 	c.argv = args
 	if !named {
@@ -110,14 +110,14 @@ func (c *child) parse(cmd *cobra.Command, args []string, named bool) error {
 	return nil
 }
 
-// describe takes from flags who holds. Of the command it is not the arguments: they may contain secrets, and others
-// read them.
+// describe sets who holds the leases. It uses the command's name but not its arguments: they may
+// contain secrets, and others read the details.
 func (c *child) describe(f *detailFlags) (err error) {
 	c.who, err = f.details(filepath.Base(c.argv[0]), os.Getpid())
 	return err
 }
 
-// shell is chosen as flock(1) does.
+// shell returns the shell that flock(1) would use.
 func shell() string {
 	if sh := os.Getenv("SHELL"); sh != "" {
 		return sh
@@ -125,8 +125,8 @@ func shell() string {
 	return "/bin/sh"
 }
 
-// checkTimes checks that the command can be ended before a lease of ttl does; flag is what
-// the user sets ttl with.
+// checkTimes checks that there is time to end the command before a lease of ttl expires. flag is
+// the flag that sets ttl.
 func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) error {
 	c.ttl = ttl
 	if ttl < minRunTTL {
@@ -135,17 +135,17 @@ func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) e
 	if !cmd.Flags().Changed("grace") {
 		c.grace = span(min(ttl/5, 10*time.Second))
 	}
-	// The first half of the TTL is for renewals, one of which may fail.
+	// The first half of the TTL is for renewals. One of them may fail.
 	if most := ttl/2 - guardian.Margin(ttl); time.Duration(c.grace) > most {
 		return usageErrorf("--grace %v leaves a %s of %v no time to be renewed\nUse at most %v, or a longer TTL", &c.grace, flag, ttl, most)
 	}
 	return nil
 }
 
-// catch keeps signals for the command from now on.
+// catch catches signals for the command from now on.
 func (c *child) catch() {
 	guardian.Catch(c.signals, guardian.Forwarded...)
-	// A reader of our errors that is gone must not end us while the lease is held.
+	// A closed standard error must not end us while the lease is held.
 	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE)
 }
 
@@ -153,7 +153,7 @@ func (c *child) options() *leasehold.Options {
 	return &leasehold.Options{TTL: c.ttl, Details: c.who, Trace: leasehold.TraceAll(c.app.trace, c.trouble.trace, c.renews, c.metrics.trace)}
 }
 
-// renews notes how the renewals go.
+// renews records the outcome of renewals.
 func (c *child) renews(_ context.Context, e leasehold.Event) {
 	switch {
 	case e.Kind != leasehold.KindRenewal:
@@ -171,8 +171,8 @@ func (c *child) renews(_ context.Context, e leasehold.Event) {
 	}
 }
 
-// refuseNested refuses a resource that an enclosing run holds. Shared ones too: a waiter
-// between the two would wait for the outer and keep the inner waiting.
+// refuseNested refuses a resource that an enclosing run holds, even if both are shared. A waiter
+// between the two would wait for the outer lease, and the inner one would wait behind it.
 func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name string) error {
 	held := strings.Fields(os.Getenv("LEASEHOLD_HELD"))
 	if len(held) == 0 {
@@ -181,7 +181,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	nested := false
 	state, err := locks.Inspect(ctx, name)
 	switch {
-	case errors.Is(err, leasehold.ErrUnsupported): // then at least the innermost one
+	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only
 		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
 	case err != nil:
 		return err
@@ -198,7 +198,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 }
 
 // freshen renews leases that may be too short to start a command under. A lease that was granted by
-// another's release is short at first, and its next renewal takes a while.
+// another's release is short at first, and its next renewal is not due for a while.
 func (c *child) freshen(leases []*leasehold.Lease) {
 	if c.fixed {
 		return
@@ -206,20 +206,20 @@ func (c *child) freshen(leases []*leasehold.Lease) {
 	for _, lease := range leases {
 		if time.Until(lease.Deadline()) < c.ttl/2 {
 			ctx, cancel := context.WithDeadline(context.Background(), lease.Deadline())
-			_ = lease.Extend(ctx, c.ttl) // without it, what is left decides
+			_ = lease.Extend(ctx, c.ttl) // if it fails, the time that is left decides
 			cancel()
 		}
 	}
 }
 
-// run runs the command under held until nothing of it is left. held consists of leases, NAME's first.
-// leave must be called after they were released; see [guardian.Run].
+// run runs the command under held until none of its processes is left. held consists of leases,
+// NAME's first. The caller must release the leases and then call leave; see [guardian.Run].
 func (c *child) run(held interface {
 	Context() context.Context
 	Deadline() time.Time
 }, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
 	c.freshen(leases)
-	c.app.flush(flushBound) // in front of what the command says
+	c.app.flush(flushBound) // before the command writes its own
 	env := c.environ(held.Deadline(), leases)
 	wanted, stop := c.listen(env, leases)
 	defer stop()
@@ -240,7 +240,7 @@ func (c *child) run(held interface {
 	})
 }
 
-// findProgram finds the file of the command as every shell does.
+// findProgram finds the file of the command as shells do.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
@@ -252,10 +252,10 @@ func findProgram(name string) (string, error) {
 	return "", &guardian.StartError{Code: guardian.CodeNotExecutable, Text: err.Error()}
 }
 
-// flushBound is how long a command waits for the reader of what was said before it.
+// flushBound limits how long the start of a command waits until earlier messages have been read.
 const flushBound = 100 * time.Millisecond
 
-// tellEnding tells that the guardian ends the command, or what it has left running.
+// tellEnding reports that the guardian ends the command, or processes that the command has left.
 func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 	switch lost := context.Cause(lease); {
 	case !cut:
@@ -267,7 +267,7 @@ func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 	}
 }
 
-// tellSilent tells that the guardian does not answer, or does again.
+// tellSilent reports that the guardian does not answer, or answers again.
 func (c *child) tellSilent(pid int, silent bool) {
 	if !silent {
 		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guardian.Name, pid)
@@ -277,8 +277,8 @@ func (c *child) tellSilent(pid int, silent bool) {
 		"Until it answers, nothing ends the command in time if leasehold run is stopped too", guardian.Name, pid)
 }
 
-// environ is this process's environment with what the command should know of its leases,
-// and without the store's password.
+// environ returns this process's environment plus the variables about the leases, without the
+// store's password.
 func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
 	var tokens, owners strings.Builder
 	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
@@ -311,16 +311,17 @@ func setenv(env []string, key, value string) []string {
 	return append(kept, key+"="+value)
 }
 
-// An ending is how a command and its leases ended.
+// An ending has the outcomes of a command, its guardian and its leases.
 type ending struct {
 	guardian.Result
-	err      error // of the guardian
-	lost     error // why the leases ended early
+	err      error // of the guardian's
+	lost     error // why the leases ended early; nil: they did not
 	released error
-	left     time.Duration // that the leases last at most where released is an unknown outcome
+	left     time.Duration // the most that the leases still last if released is an unknown outcome
 }
 
-// verdict says how it went: what happened to the leases counts before what the command did.
+// verdict returns the error that the run ends with. A lost lease takes precedence over the exit of
+// the command.
 func (c *child) verdict(e ending) error {
 	var start *guardian.StartError
 	switch {
@@ -339,13 +340,14 @@ func (c *child) verdict(e ending) error {
 	case e.err != nil:
 		return &exitError{exitInternal, e.err}
 	case e.Cut && c.fixed:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another can hold it", shown(c.name), c.ttl)}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s, which lasts %v and is not renewed, was about to end, so the command was ended before another process can hold it", shown(c.name), c.ttl)}
 	case e.Cut:
-		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another can hold it%s", shown(c.name), c.unrenewed())}
+		return &exitError{c.lostCode, fmt.Errorf("the lease of %s could not be renewed in time, so the command was ended before another process can hold it%s", shown(c.name), c.unrenewed())}
 	case e.released != nil:
 		c.app.tell(onError, c.name, 0, "%s", unconfirmed(e.released, e.left))
 	}
-	// One that has tidied up after a Ctrl-C and says so by its exit code has ended by it too.
+	// A command may handle Ctrl-C and report it by its exit code. That counts as ended by the
+	// signal too.
 	if keyed := e.Terminal || e.Interrupted; e.Status.Signaled() || keyed {
 		if sig := endedBy(e.Status); sig == syscall.SIGINT {
 			return bySignal(sig, nil)
@@ -357,7 +359,7 @@ func (c *child) verdict(e ending) error {
 	return nil
 }
 
-// unconfirmed says that a release has no answer, and what becomes of leases that last for left at most.
+// unconfirmed describes a release without an answer, and leases that last for left at most.
 func unconfirmed(err error, left time.Duration) string {
 	fate := "It has ended by itself"
 	switch {
@@ -369,7 +371,7 @@ func unconfirmed(err error, left time.Duration) string {
 	return strings.TrimPrefix(err.Error(), "leasehold: ") + "\n" + fate
 }
 
-// unrenewed says why the leases could not be renewed lately, if so.
+// unrenewed returns why the last renewal failed, or "" if it did not.
 func (c *child) unrenewed() string {
 	f := c.failed.Load()
 	if f == nil {
@@ -378,7 +380,7 @@ func (c *child) unrenewed() string {
 	return fmt.Sprintf("; the last renewal of %s failed: %v", shown(f.name), f.err)
 }
 
-// exitOf is the exit code of a command as a shell counts it.
+// exitOf returns a command's exit code as shells count it.
 func exitOf(status syscall.WaitStatus) int {
 	if status.Signaled() {
 		return exitSignal + int(status.Signal())
@@ -386,42 +388,43 @@ func exitOf(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// endedBy is the signal that a command has ended by, or says so as shells do; 0: none.
+// endedBy returns the signal that ended a command, or that its exit code names as in shells; 0:
+// none.
 func endedBy(status syscall.WaitStatus) syscall.Signal {
 	return syscall.Signal(max(exitOf(status)-exitSignal, 0))
 }
 
-// interrupted reports whether a Ctrl-C or Ctrl-\ ended a command that had the terminal to
-// itself, so that it reached nobody else.
+// interrupted reports whether Ctrl-C or Ctrl-\ ended a command that had the terminal alone, so that
+// no other process received the signal.
 func interrupted(r guardian.Result) bool {
 	sig := endedBy(r.Status)
 	return r.Terminal && (sig == syscall.SIGINT || sig == syscall.SIGQUIT)
 }
 
-// passOn passes a Ctrl-C that ended the command on to the rest of the job, such as a script around
-// it. Had the terminal not been lent to the command alone, the job would have got it too.
+// passOn sends a Ctrl-C that ended the command to the rest of the job, such as an enclosing script.
+// The job would have received it if the command had not had the terminal alone.
 func passOn(r guardian.Result) {
 	if interrupted(r) {
-		syscall.Kill(0, endedBy(r.Status)) // caught here, and no longer listened to
+		syscall.Kill(0, endedBy(r.Status)) // this process catches it, and ignores it by now
 	}
 }
 
-// endBySignal ends this program by the signal that err tells of, if it does and can.
+// endBySignal ends this program by the signal in err, if there is one and it can end a Go program.
 func endBySignal(err error) {
 	var by *signalError
-	// Of SIGQUIT a Go program does not die, but prints what it was doing. The first process of
-	// a container dies of none.
+	// SIGQUIT does not end a Go program quietly: it prints all goroutines. No signal ends the first
+	// process of a container.
 	if !errors.As(err, &by) || by.signal == syscall.SIGQUIT || signal.Ignored(by.signal) || os.Getpid() == 1 {
 		return
 	}
 	signal.Reset(by.signal)
 	syscall.Kill(os.Getpid(), by.signal)
-	time.Sleep(dyingBound) // another thread may take it
+	time.Sleep(dyingBound) // another thread may receive the signal
 }
 
-// dyingBound is how long it takes until a signal is taken, on the busiest of machines. A shell goes on
-// after a program that ends by itself.
+// dyingBound is longer than a signal takes to arrive, even on a very busy machine. If this program
+// exited by itself, a shell would continue its script.
 const dyingBound = 10 * time.Second
 
-// ownGroup puts a process into a group of its own.
+// ownGroup starts a process in a process group of its own.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -23,19 +23,20 @@ LEASEHOLD_REQUIRE_SHARED=true or the line above refuse such a file, even if one 
 
 A store that cannot be reached is reported at once. Commands that only look create nothing.`
 
-// defaultStore is the store that is used when none is named.
+// defaultStore is used if no store is named.
 const defaultStore = "sqlite:"
 
-// systemConfig is for all users of this machine.
+// systemConfig is the configuration for all users of this machine.
 const systemConfig = "/etc/leasehold/config"
 
-// Keys of the configuration: the names of their flags.
+// Keys of the configuration are the names of flags.
 const keyStore, keyShared = "store", "require-shared"
 
-// A setting is a value, and who has set it: "" is nobody.
+// A setting is a value and its origin. If from is "", nothing has set it.
 type setting struct{ value, from string }
 
-// setting looks for key where it may be set, in order.
+// setting returns the value of key from the first place that sets it: flag, environment, user's
+// file, system's file.
 func (a *app) setting(key string) (setting, error) {
 	if f := a.flags.Lookup(key); f.Changed {
 		return setting{f.Value.String(), "--" + key}, filled("--"+key, f.Value.String())
@@ -53,7 +54,7 @@ func (a *app) setting(key string) (setting, error) {
 	return setting{}, nil
 }
 
-// filled refuses an empty value: it is a slip of who meant to give one.
+// filled refuses an empty value, which is probably a mistake.
 func filled(what, value string) error {
 	if strings.TrimSpace(value) == "" {
 		return usageErrorf("%s is empty: it may come from a variable that is not set", what)
@@ -61,8 +62,7 @@ func filled(what, value string) error {
 	return nil
 }
 
-// chosenStore is the URL of the store to open, as the user gave it, and who has: "" for the
-// default.
+// chosenStore returns the URL of the store to open, as given, with its origin.
 func (a *app) chosenStore() (setting, error) {
 	s, err := a.setting(keyStore)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *app) chosenStore() (setting, error) {
 	return s, a.refuseLocal(s)
 }
 
-// wrongURL is err, which is of the URL, with where that is to be mended.
+// wrongURL adds to err, an error about the URL, where the URL was set.
 func wrongURL(err error, chosen setting) error {
 	if filepath.IsAbs(chosen.from) {
 		return usageErrorf("%s: %w\nCorrect it there, or set --store or LEASEHOLD_STORE", chosen.from, err)
@@ -85,19 +85,19 @@ func wrongURL(err error, chosen setting) error {
 	return usageErrorf("%w\nSet --store or LEASEHOLD_STORE", err)
 }
 
-// local reports whether url is of a file, which only this machine has.
+// local reports whether url names a file, which only this machine has.
 func local(url string) bool {
 	scheme, _, _ := strings.Cut(url, ":")
 	return strings.EqualFold(scheme, "sqlite")
 }
 
-// relative reports whether url is of a file whose path means another in another folder.
+// relative reports whether url names a file by a path that depends on the working directory.
 func relative(url string) bool {
 	_, path, _ := strings.Cut(url, ":")
 	return local(url) && path != "" && !strings.HasPrefix(path, "/")
 }
 
-// refuseLocal refuses a file of this machine where a store for all was required.
+// refuseLocal refuses a file on this machine if the configuration requires a shared store.
 func (a *app) refuseLocal(s setting) error {
 	shared, err := a.setting(keyShared)
 	if err != nil || shared.from == "" {
@@ -115,22 +115,23 @@ func (a *app) refuseLocal(s setting) error {
 	return nil
 }
 
-// userConfig is in the folder of the XDG base directory specification for configuration.
+// userConfig returns the path of the user's configuration, in the folder of the XDG base directory
+// specification.
 func userConfig() string {
 	folder := os.Getenv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(folder) { // the specification says to ignore relative paths
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "" // who has no home has no file in it
+			return "" // without a home directory there is no such file
 		}
 		folder = filepath.Join(home, ".config")
 	}
 	return filepath.Join(folder, "leasehold", "config")
 }
 
-// readConfig reads "key = value" lines; a file that is not there has none. Errors repeat
-// nothing of it, because a URL may have a password. A file that cannot be read is an error,
-// and so is a link to one that is not there: to go on without it could lock somewhere else.
+// readConfig reads lines of the form "key = value". A missing file has none. Errors repeat no
+// content, because a URL may contain a password. A file that cannot be read is an error, and so is
+// a dangling link. Without the file, the program could lock in another store.
 func readConfig(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
@@ -152,8 +153,7 @@ func readConfig(path string) (map[string]string, error) {
 	return values, nil
 }
 
-// readFile returns nothing of a file that is not there. It does not wait for who may write
-// into a pipe.
+// readFile returns nothing for a missing file. It does not wait for a writer of a named pipe.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -192,7 +192,7 @@ func readLine(values map[string]string, line string) error {
 	return nil
 }
 
-// sayLocal tells a person at a terminal whom the default store excludes.
+// sayLocal informs a person at a terminal which processes the default store excludes.
 func (a *app) sayLocal() {
 	if _, ok := terminal(a.stderr); ok && a.byDefault && !a.json {
 		a.tell(onStore, "", 0, "no store is named, so only your own processes on this machine exclude each other\nTo exclude others, name one with --store: leasehold help --full")

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// A console is standard error for goroutines that must not wait for whoever reads it: leases
-// are renewed although a pager stands still.
+// A console is standard error for goroutines that must not wait for its reader. Leases are renewed
+// even if a pager has stopped.
 type console struct {
 	file *os.File
 
 	mu      sync.Mutex
-	pending []byte        // guarded by mu: not yet taken by the goroutine that writes
-	dropped int           // guarded by mu: texts that there was no room for
-	idle    chan struct{} // guarded by mu: closed when nothing is pending; nil: nothing is
+	pending []byte        // guarded by mu; what the writing goroutine has not taken yet
+	dropped int           // guarded by mu; number of texts that were dropped for lack of room
+	idle    chan struct{} // guarded by mu; closed when nothing is pending; nil: nothing is
 	status  status        // guarded by mu
 }
 
 const (
-	// consoleRoom is how much a reader may be behind.
+	// consoleRoom is how many bytes the reader may be behind.
 	consoleRoom = 1 << 20
-	// consoleBound is how long a reader who is behind is waited for at the end.
+	// consoleBound limits how long the end of the program waits for the reader.
 	consoleBound = 5 * time.Second
 )
 
 func newConsole(file *os.File) *console { return &console{file: file} }
 
-// Write never waits. What a reader who is gone misses is nobody's.
+// Write never waits. Text that is not read in time may be lost.
 func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *console) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes what is pending, until nothing is.
+// write writes what is pending until nothing is left. It runs in a goroutine of its own.
 func (c *console) write() {
 	for p := c.take(); p != nil; p = c.take() {
 		c.file.Write(p)
@@ -70,7 +70,7 @@ func (c *console) take() []byte {
 	return p
 }
 
-// flush waits until all is written, or for bound.
+// flush waits until everything is written, or for bound.
 func (c *console) flush(bound time.Duration) {
 	c.mu.Lock()
 	idle := c.idle
@@ -84,8 +84,8 @@ func (c *console) flush(bound time.Duration) {
 	}
 }
 
-// draw makes text the status line, unless what it tells of is over, while something is being
-// written, and if the terminal takes it.
+// draw makes text the status line. It draws nothing if over is true, if other text is being
+// written, or if the terminal does not accept it at once.
 func (c *console) draw(text string, over *atomic.Bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,14 +94,14 @@ func (c *console) draw(text string, over *atomic.Bool) {
 	}
 }
 
-// clear erases the status line. The caller must have set over, so that it is not drawn again.
+// clear erases the status line. The caller must have set over, so that the line is not drawn again.
 func (c *console) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status.erase()
 }
 
-// flush waits for the reader of what was written, for a while.
+// flush waits until standard error is written, or for bound.
 func (a *app) flush(bound time.Duration) {
 	if c, ok := a.stderr.(*console); ok {
 		c.flush(bound)

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// csvHeads name what ls --csv prints of each holder, and of each lock that has only waiters.
+// csvHeads name the columns of ls --csv. It prints a record per holder, and one per lock that has
+// only waiters.
 var csvHeads = []string{"name", "state", "holder", "host", "held_seconds", "left_seconds", "waiting", "mode", "limit", "owner", "token",
 	"user", "pid", "program", "started", "link", "labels", "kind", "weight"}
 
-// writeCSV writes records as RFC 4180 has them, the first time with the heads above them.
+// writeCSV writes records as in RFC 4180, after the heads if heads is true.
 func writeCSV(w io.Writer, views []stateView, heads bool) error {
 	out := csv.NewWriter(w)
 	out.UseCRLF = true
@@ -27,7 +28,7 @@ func writeCSV(w io.Writer, views []stateView, heads bool) error {
 			}
 			record := []string{name, state, h.who(), d.Host, known(h.Held), known(h.Left), waiting, h.Mode, counted(h.Limit), h.Owner,
 				counted(h.Token), d.User, counted(d.PID), d.Program, d.Started, d.Link, d.labels(), d.Kind, counted(h.Weight)}
-			for _, i := range []int{2, 3, 9, 11, 13, 15, 16, 17} { // which others wrote
+			for _, i := range []int{2, 3, 9, 11, 13, 15, 16, 17} { // columns with text that others wrote
 				record[i] = unformulated(record[i])
 			}
 			out.Write(record)
@@ -42,15 +43,16 @@ func writeCSV(w io.Writer, views []stateView, heads bool) error {
 	return out.Error()
 }
 
-// unformulated is text that no spreadsheet takes for a formula, which could send what is beside it elsewhere.
+// unformulated returns text in a form that no spreadsheet takes for a formula. A formula could send
+// other cells elsewhere.
 func unformulated(text string) string {
-	if strings.IndexAny(text, "=+-@＝＋－＠") == 0 { // the wide ones too
+	if strings.IndexAny(text, "=+-@＝＋－＠") == 0 { // also the full-width forms
 		return "'" + text
 	}
 	return text
 }
 
-// known is a number of seconds, or nothing where it is unknown.
+// known returns a number of seconds, or "" if it is unknown.
 func known(seconds float64) string {
 	if seconds == 0 {
 		return ""
@@ -58,7 +60,7 @@ func known(seconds float64) string {
 	return strconv.FormatFloat(seconds, 'f', 3, 64)
 }
 
-// counted is a number, or nothing for none.
+// counted returns a number, or "" for 0.
 func counted[N int | uint64](n N) string {
 	if n == 0 {
 		return ""

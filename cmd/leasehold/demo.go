@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newDemoCommand is the parent of the scenarios.
+// newDemoCommand returns the parent of the scenarios.
 func newDemoCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "demo",
@@ -36,7 +36,7 @@ func newDemoCommand(a *app) *cobra.Command {
 
 const scenarioExit = "\n\nExit code 1 means that a run that promises to be right went wrong."
 
-// scenarioNotes end the manual page of each scenario.
+// scenarioNotes end each scenario's manual page.
 const scenarioNotes = `
 
 # Processes and stores
@@ -45,7 +45,7 @@ the store that --store or LEASEHOLD_STORE names. The shop's books are in a tempo
 or in a schema of their own in the database of --shop. The demo cleans up after itself; only
 the store remembers the last tokens, for as long as it keeps them.`
 
-// A demoCall is one call of a scenario.
+// A demoCall is one run of a scenario, with its flags.
 type demoCall struct {
 	scenario demo.Scenario
 	strategy string
@@ -87,7 +87,7 @@ func strategyNames(s demo.Scenario) string {
 	return names + "or " + allStrategies
 }
 
-// newDemoProcessCommand is what scenarios start as their processes.
+// newDemoProcessCommand returns the hidden command that scenarios start as their processes.
 func newDemoProcessCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "process",
@@ -99,7 +99,7 @@ func newDemoProcessCommand(a *app) *cobra.Command {
 	}
 }
 
-// strategies are those that the user wants to see.
+// strategies returns the strategies that the user selected.
 func (c *demoCall) strategies() ([]demo.Strategy, error) {
 	all := c.scenario.Strategies()
 	if c.strategy == allStrategies {
@@ -129,7 +129,7 @@ func (c *demoCall) play(ctx context.Context, a *app) error {
 	})
 }
 
-// wrong is err, with where the settings are described if it is about them.
+// wrong returns err. If err is about the settings, it adds where they are described.
 func (c *demoCall) wrong(err error) error {
 	if errors.Is(err, demo.ErrSettings) || errors.Is(err, stores.ErrURL) {
 		return usageErrorf("%w\nSee: leasehold demo %s --help", err, c.scenario.About().Name)
@@ -137,13 +137,13 @@ func (c *demoCall) wrong(err error) error {
 	return err
 }
 
-// A demoOutcome says what came of a demo.
+// A demoOutcome is the result of a demo.
 type demoOutcome interface {
 	Write(w io.Writer)
-	Err() error // what promises to be right went wrong
+	Err() error // a strategy that should be correct was not
 }
 
-// onStage has play use a folder, which it removes, and the store of the user's choice, and prints its report.
+// onStage calls play with a temporary folder and the selected store, and prints play's report.
 func (a *app) onStage(ctx context.Context, play func(ctx context.Context, st *demo.Stage) (demoOutcome, error)) (err error) {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -170,7 +170,7 @@ func (a *app) onStage(ctx context.Context, play func(ctx context.Context, st *de
 }
 
 // demoStore opens the store that the flag or the environment names, or else one in the stage's
-// folder. It ignores configuration files, whose store is for work.
+// folder. It ignores configuration files, because a store that they name is for real work.
 func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
 	chosen := setting{value: "sqlite:" + filepath.Join(st.Dir, "locks.db")}
 	if _, ok := os.LookupEnv("LEASEHOLD_STORE"); ok || a.flags.Changed(keyStore) {
@@ -188,7 +188,7 @@ func (a *app) demoStore(ctx context.Context, st *demo.Stage) error {
 	return a.close(d)
 }
 
-// demoProcesses returns what starts a process of a scenario: this program.
+// demoProcesses returns a function that starts this program as a process of a scenario.
 func demoProcesses() (func(ctx context.Context) *exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -196,16 +196,16 @@ func demoProcesses() (func(ctx context.Context) *exec.Cmd, error) {
 	}
 	return func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, "demo", "process")
-		cmd.Env = secret.Environ() // it is told of the store, with the password, by its order
+		cmd.Env = secret.Environ() // its order names the store, with the password
 		cmd.SysProcAttr = demoProcess()
 		return cmd
 	}, nil
 }
 
-// progressEvery keeps the progress line from costing more than the scenario.
+// progressEvery is long enough that the progress line costs little.
 const progressEvery = 50 * time.Millisecond
 
-// playOn plays a scenario, with a progress line on a terminal.
+// playOn plays a scenario, with a progress line if standard error is a terminal.
 func (a *app) playOn(ctx context.Context, st *demo.Stage, s demo.Scenario, strategies []demo.Strategy) (*demo.Report, error) {
 	if _, ok := terminal(a.stderr); ok {
 		var last time.Time

@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// demoProcess is how a process of a scenario is started: in a group of its own, so that Ctrl-C
-// reaches only the demo, which ends the others.
+// demoProcess starts a process of a scenario in a group of its own. So Ctrl-C reaches only the
+// demo, which ends the others.
 func demoProcess() *syscall.SysProcAttr { return ownGroup() }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// detailFlags say who holds NAME, and what for.
+// detailFlags describe the holder of NAME and its purpose.
 type detailFlags struct {
 	note   string
 	link   string
@@ -25,7 +25,7 @@ func (f *detailFlags) add(set *pflag.FlagSet, whom string) {
 
 // details returns the details of process pid, which runs program. The Locker fills in the rest.
 func (f *detailFlags) details(program string, pid int) (leasehold.Details, error) {
-	mine := details.Mine() // for the places in queues, see wait
+	mine := details.Mine() // of this process, whose own place in the queue wait looks for
 	d := leasehold.Details{Host: mine.Host, PID: pid, Program: strings.ToValidUTF8(program, "?"), Text: f.note, Link: f.link}
 	for _, label := range f.labels {
 		name, value, ok := strings.Cut(label, "=")
@@ -49,20 +49,20 @@ func (f *detailFlags) details(program string, pid int) (leasehold.Details, error
 	if fits(d, "") {
 		return d, nil
 	}
-	d.Host, d.PID, d.Program = "", 0, "" // which nobody has asked for
+	d.Host, d.PID, d.Program = "", 0, "" // no flag has asked for them
 	if err := driver.CheckNote(details.Details(d).Note()); err != nil {
 		return d, usageErrorf("--note, --link and --label: %w", err)
 	}
 	return d, nil
 }
 
-// fits reports whether an engine keeps d, with more beside it.
+// fits reports whether an engine can keep d and more beside it.
 func fits(d leasehold.Details, more string) bool {
 	return driver.CheckNote(details.Details(d).Note()+more) == nil
 }
 
-// jobLink is the page of the CI job that this is part of, by the variables of GitHub, GitLab,
-// Jenkins, Buildkite and CircleCI; "": it is part of none.
+// jobLink returns the page of the CI job that this process is part of, or "". It reads the
+// variables of GitHub, GitLab, Jenkins, Buildkite and CircleCI.
 func jobLink() string {
 	candidates := []string{os.Getenv("CI_JOB_URL"), os.Getenv("BUILDKITE_BUILD_URL"), os.Getenv("CIRCLE_BUILD_URL"), os.Getenv("BUILD_URL")}
 	if server, repository, run := os.Getenv("GITHUB_SERVER_URL"), os.Getenv("GITHUB_REPOSITORY"), os.Getenv("GITHUB_RUN_ID"); server != "" && repository != "" && run != "" {

@@ -57,7 +57,7 @@ func TestDetailsOfAFinishedJob(t *testing.T) {
 		if v.State != "done" || d == nil || d.Kind != "once" || d.Labels["exit"] != want.exit || d.Host != hostname() || !strings.HasPrefix(d.Text, want.text) || !strings.Contains(d.Text, "(exit code "+want.exit+" after ") {
 			t.Errorf("%s: %+v, %+v", name, v, d)
 		}
-		contains(t, c.want(0, "show", name).stdout, name+" is done, kept until ")
+		contains(t, c.want(0, "show", name).stdout, name+" is done, not free until ")
 		contains(t, c.call("run", "-n", name, "--", "true").stderr, "kept after "+want.text, "which is done")
 	}
 	if d := c.shown("plain").Holders[0].Details; d.Labels["team"] != "payments" {

@@ -63,7 +63,7 @@ func newDoctorCommand(a *app) *cobra.Command {
 	}
 }
 
-// What a doctor looks at beside what drivers do.
+// Values of Finding.About for checks that doctor makes itself.
 const (
 	aboutStore    = "store"
 	aboutReach    = "reach"
@@ -72,19 +72,21 @@ const (
 	aboutRights   = "rights"
 )
 
-// stepBound is how long a store may take for one step of an examination.
+// stepBound limits how long a store may take for one step of an examination.
 const stepBound = 4 * time.Second
 
-// trips is how many round trips are timed; the first, which may connect, is not one of them.
+// trips is the number of round trips that are timed. The first one does not count, because it may
+// connect.
 const trips = 9
 
-// A doctor is one examination.
+// A doctor examines one store.
 type doctor struct {
 	app   *app
 	store setting
 	found []driver.Finding
 }
 
+// A doctorView is the output of "leasehold doctor --json".
 type doctorView struct {
 	Store    string        `json:"store" about:"its URL, without the password"`
 	From     string        `json:"from" about:"who has named it: a flag, a variable, a file, or default"`
@@ -92,6 +94,7 @@ type doctorView struct {
 	Findings []findingView `json:"findings"`
 }
 
+// A findingView is one finding in a doctorView.
 type findingView struct {
 	About  string `json:"about" about:"what was looked at"`
 	Where  string `json:"where,omitempty" about:"which server, where there may be several"`
@@ -119,17 +122,17 @@ func (d *doctor) run(ctx context.Context) error {
 	return d.print()
 }
 
-// examine looks at one thing after the other, until one is missing that all others need. An
-// error is about the URL.
+// examine makes one check after another, and stops if one fails that all others need. It returns an
+// error only for a wrong URL.
 func (d *doctor) examine(ctx context.Context) error {
 	verbose := d.app.verbose
-	d.app.verbose = false // what it would tell stands in the findings
+	d.app.verbose = false // the findings say all that -v would
 	defer func() { d.app.verbose = verbose }()
 	var err error
 	switch d.app.storeURL, err = stores.Resolve(d.store.value); {
 	case errors.Is(err, stores.ErrURL):
 		return wrongURL(err, d.store)
-	case err != nil: // such as a home that is missing
+	case err != nil: // for example, there is no home directory
 		d.add(driver.Finding{About: aboutStore, Level: driver.Unfit, Text: err.Error(), Advice: "set --store or LEASEHOLD_STORE"})
 		return nil
 	}
@@ -156,7 +159,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	reached, err := d.reach(ctx, opened, began)
 	first := len(d.found)
 	checked := d.check(ctx, opened)
-	if err != nil && checked == nil { // it may have elected a leader in between
+	if err != nil && checked == nil { // a leader may have been elected meanwhile
 		reached, err = d.reachAgain(ctx, opened, began)
 	}
 	d.found = slices.Insert(d.found, first, reached)
@@ -172,7 +175,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	return nil
 }
 
-// open opens a store as it is. A database without tables has much to look at.
+// open opens a store without changing it. Even a database without tables can be checked.
 func (d *doctor) open(ctx context.Context, url string) (driver.Driver, error) {
 	opened, err := stores.OpenToLook(ctx, url)
 	if opened != nil && stores.NoTables(err) {
@@ -181,7 +184,7 @@ func (d *doctor) open(ctx context.Context, url string) (driver.Driver, error) {
 	return opened, err
 }
 
-// unmade is the finding of a store in which nothing was ever locked.
+// unmade returns the finding for a store in which nothing was ever locked.
 func unmade(err error) driver.Finding {
 	return driver.Finding{About: aboutReach, Level: driver.Weak, Text: bare(err),
 		Advice: "the first command that takes a lock creates what is missing, if it may"}
@@ -189,14 +192,14 @@ func unmade(err error) driver.Finding {
 
 var errSilent = errors.New("no answer within " + stepBound.String())
 
-// bare is an error for a line that says where it happened.
+// bare returns the text of err in one line, without the name of the package.
 func bare(err error) string {
 	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), "leasehold: ")
 }
 
 func (d *doctor) add(f driver.Finding) { d.found = append(d.found, f) }
 
-// missingFile reports a file that is not there, which is to stay so.
+// missingFile reports a SQLite file that does not exist. It does not create the file.
 func (d *doctor) missingFile() bool {
 	path, ok := strings.CutPrefix(d.app.storeURL, "sqlite:")
 	if _, err := os.Stat(path); !ok || !errors.Is(err, fs.ErrNotExist) {
@@ -224,11 +227,11 @@ func (d *doctor) lookAtStore() {
 	d.add(f)
 }
 
-// within makes one step, which a store that hangs does not prolong.
+// within makes one step. It returns in time even if the store does not answer.
 func within[T any](ctx context.Context, step func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepBound, errSilent)
 	defer cancel()
-	terms := abandon.Terms[T]{Grace: stepBound / 20} // for what was found until then
+	terms := abandon.Terms[T]{Grace: stepBound / 20} // time to return what was found until then
 	found, err := terms.Call(ctx, func() (T, error) { return step(ctx) })
 	if err != nil && err == ctx.Err() {
 		err = context.Cause(ctx)
@@ -236,12 +239,12 @@ func within[T any](ctx context.Context, step func(ctx context.Context) (T, error
 	return found, err
 }
 
-// only is step, which finds nothing.
+// only adapts a step that has no result.
 func only(step func(ctx context.Context) error) func(ctx context.Context) (struct{}, error) {
 	return func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) }
 }
 
-// reach asks the store for the first time; some drivers connect only then.
+// reach makes the first call to the store. Some drivers connect only then.
 func (d *doctor) reach(ctx context.Context, opened driver.Driver, began time.Time) (driver.Finding, error) {
 	_, err := within(ctx, only(func(ctx context.Context) error { return askOnce(ctx, opened) }))
 	switch {
@@ -257,7 +260,8 @@ func (d *doctor) reach(ctx context.Context, opened driver.Driver, began time.Tim
 	return driver.Finding{About: aboutReach, Text: "it answers, " + spanText(time.Since(began)) + " after the first attempt to connect"}, nil
 }
 
-// reachAgain asks a store that did not answer, but then let itself be looked at.
+// reachAgain calls a store once more that did not answer the first call, although its check
+// succeeded.
 func (d *doctor) reachAgain(ctx context.Context, opened driver.Driver, began time.Time) (driver.Finding, error) {
 	f, err := d.reach(ctx, opened, began)
 	if err == nil {
@@ -267,12 +271,12 @@ func (d *doctor) reachAgain(ctx context.Context, opened driver.Driver, began tim
 	return f, err
 }
 
-// askOnce makes one question to the engine about a name that nobody uses.
+// askOnce makes one call to the engine, about a name that nobody uses.
 func askOnce(ctx context.Context, opened driver.Driver) error {
 	name := rehearsal.Name()
 	if operator, ok := opened.(driver.Operator); ok {
 		_, err := operator.Inspect(ctx, name)
-		if errors.Is(err, httplock.ErrDenied) { // by a service that knows us, as it has told what it promises
+		if errors.Is(err, httplock.ErrDenied) { // by a service that knows us: it has told us its features
 			return nil
 		}
 		return err
@@ -282,7 +286,7 @@ func askOnce(ctx context.Context, opened driver.Driver) error {
 		return err
 	}
 	err = claim.Release(ctx, driver.End{})
-	if errors.Is(err, leasehold.ErrLost) { // there was nothing to release
+	if errors.Is(err, leasehold.ErrLost) { // as expected: there was nothing to release
 		return nil
 	}
 	return err
@@ -305,7 +309,7 @@ func promises(f driver.Features) driver.Finding {
 	return driver.Finding{About: aboutPromises, Text: text}
 }
 
-// check has the driver look at its engine. Of several servers some may answer where the one that
+// check asks the driver for its findings. Some of several servers may answer even if the one that
 // was asked first does not.
 func (d *doctor) check(ctx context.Context, opened driver.Driver) error {
 	checker, ok := opened.(driver.Checker)
@@ -342,8 +346,9 @@ func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {
 	d.add(f)
 }
 
-// slowTrip is the longest round trip that is not slow. Of the shortest lease of "leasehold run", a
-// tenth of the default TTL, two renewals are sent before it ends. Each may take a quarter of it.
+// slowTrip is the longest round trip that is not slow. The shortest lease of "leasehold run" is a
+// tenth of the default TTL. Two renewals are sent before it ends, and each may take a quarter of
+// it.
 const slowTrip = leasehold.DefaultTTL / 40
 
 func tripText(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
@@ -353,12 +358,13 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	if !ok {
 		return
 	}
-	behind := strings.HasPrefix(d.app.storeURL, "http") // a service, which may not rehearse, or not for all
+	// A service may have no right to rehearse, or not on all names.
+	behind := strings.HasPrefix(d.app.storeURL, "http")
 	switch _, err := within(ctx, only(checker.Rehearse)); {
 	case behind && (errors.Is(err, driver.ErrUnsupported) || errors.Is(err, httplock.ErrDenied)):
 		d.add(driver.Finding{About: aboutRights, Text: "not tried: " + bare(err)})
 	case stores.NoTables(err) && !errors.Is(err, driver.ErrDenied):
-		text, _, _ := strings.Cut(bare(err), ": ") // that they are missing was said
+		text, _, _ := strings.Cut(bare(err), ": ") // an earlier finding said that they are missing
 		d.add(driver.Finding{About: aboutRights, Text: text})
 	case errors.Is(err, driver.ErrNotYet):
 		d.add(driver.Finding{About: aboutRights, Level: driver.Weak, Text: bare(err), Advice: "wait: the servers grant nothing until leases that they may have forgotten are over"})
@@ -369,7 +375,7 @@ func (d *doctor) rehearse(ctx context.Context, opened driver.Driver) {
 	}
 }
 
-// print writes the findings, and returns the exit code of the worst.
+// print writes the findings, and returns the exit code of the worst one.
 func (d *doctor) print() error {
 	v := doctorView{Store: stores.WithoutPassword(d.app.storeURL), From: d.store.from}
 	worst := driver.Fine
@@ -390,8 +396,8 @@ func (d *doctor) print() error {
 	return nil
 }
 
-// writeFindings writes the findings in three columns, of which the last is folded to the width of a
-// terminal; 0: it is not folded.
+// writeFindings writes the findings in three columns. The last one is folded to the width of a
+// terminal; 0 means that it is not.
 func writeFindings(w io.Writer, findings []findingView, width int) {
 	first, second := 0, 0
 	for _, f := range findings {
@@ -417,10 +423,10 @@ func writeFindings(w io.Writer, findings []findingView, width int) {
 	}
 }
 
-// leastRoom is the narrowest column that text is folded to.
+// leastRoom is the narrowest column to which text is folded.
 const leastRoom = 20
 
-// fold breaks text into lines of at most room characters, but for longer words; "" has none.
+// fold breaks text into lines of at most room characters, except for longer words. "" has no lines.
 func fold(text string, room int) (lines []string) {
 	if room < leastRoom {
 		room = math.MaxInt

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An event is something that happens, as -v tells it: a line with the time on standard error,
-// and with --json an object on a line of its own.
+// An event is a message of this program. It is printed as a line on standard error, with the time
+// if -v is set. With --json it is an object on a line of its own.
 type event struct {
 	Time  string `json:"time"`
 	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,wanted,ending,exited,released,looked,more,history,error"`
@@ -17,7 +17,7 @@ type event struct {
 	Next  string `json:"next,omitempty" about:"of more: what --after is to be, to go on"`
 }
 
-// The kinds of events.
+// Kinds of events.
 const (
 	onStore         = "store"
 	onServe         = "serving"
@@ -26,21 +26,20 @@ const (
 	onRecovered     = "recovered" // the store answers again
 	onGrant         = "acquired"
 	onRenewalFailed = "renewal_failed"
-	onWanted        = "wanted" // others wait for what is held
-	onEnding        = "ending" // of the command, or of what it has left running
+	onWanted        = "wanted" // others wait for a lease that is held
+	onEnding        = "ending" // the command, or processes that it left, are being ended
 	onExit          = "exited"
 	onRelease       = "released"
-	onLooked        = "looked" // at how many locks, for a list that leaves some out or is sorted
-	onMore          = "more"   // of a list
+	onLooked        = "looked" // how many locks were read, for a list that is filtered or sorted
+	onMore          = "more"   // a list has more pages
 	onHistory       = "history"
 	onError         = "error"
 )
 
-// stamp is the time of a line or an object.
+// stamp returns the current time for an event.
 func stamp() string { return time.Now().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// tell reports what everybody should know. With --json it reports only errors, unless -v asks for
-// more.
+// tell reports an event to every user. With --json it reports only errors, unless -v is set.
 func (a *app) tell(kind, name string, token uint64, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !a.json {
@@ -50,7 +49,7 @@ func (a *app) tell(kind, name string, token uint64, format string, args ...any) 
 	}
 }
 
-// announce tells of what everybody should know while the command goes on, with --json too.
+// announce reports an event to every user while the command continues, also with --json.
 func (a *app) announce(kind, name string, format string, args ...any) {
 	if a.json {
 		a.encode(event{Time: stamp(), Kind: kind, Name: name, Text: strings.TrimSpace(fmt.Sprintf(format, args...))})
@@ -59,7 +58,7 @@ func (a *app) announce(kind, name string, format string, args ...any) {
 	}
 }
 
-// more tells that a list goes on.
+// more reports that a list continues after next.
 func (a *app) more(next string) {
 	text := "there may be more: go on with --after " + next
 	if a.json {
@@ -69,7 +68,7 @@ func (a *app) more(next string) {
 	}
 }
 
-// detail tells of what only -v asks for.
+// detail reports an event if -v is set.
 func (a *app) detail(kind, name string, token uint64, format string, args ...any) {
 	if a.verbose {
 		a.tell(kind, name, token, format, args...)
@@ -77,10 +76,10 @@ func (a *app) detail(kind, name string, token uint64, format string, args ...any
 }
 
 func (a *app) encode(v any) {
-	_ = writeJSON(a.stderr, v, "") // there is nobody left to tell of an error
+	_ = writeJSON(a.stderr, v, "") // there is no place to report an error
 }
 
-// write writes lines for people, at once. Names and notes of other users may be part of them.
+// write writes lines for people in one piece. They may contain names and notes of other users.
 func (a *app) write(text string) {
 	var b strings.Builder
 	if a.verbose {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// eviction is what evict was asked to do.
+// eviction has the arguments of evict.
 type eviction struct {
 	name, owner, reason string
 	yes                 bool
@@ -26,9 +26,9 @@ func newEvictCommand(a *app) *cobra.Command {
 		Use:   "evict --owner OWNER --reason TEXT [flags] NAME",
 		Short: "End a holder's lease by force",
 		Long: `End the lease of a holder that hangs. The next holder gets a larger token. The
-evicted holder learns of it at its next renewal at the latest, and "leasehold run" then
-ends its command. Until then it may still act: only writes that check the token are
-safe at once.
+evicted holder learns of it at its next renewal or release at the latest. "leasehold run"
+then ends its command, but --once-per renews nothing and may learn of it only at the end.
+Until then the holder may still act: only writes that check the token are safe at once.
 
 OWNER is what "leasehold show" prints, or the whole owner. On a terminal the command
 asks first; elsewhere it needs --yes. Exit codes: 75 OWNER does not hold NAME, 64 no
@@ -78,7 +78,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
-		// The whole owner is named: who came in meanwhile with another one is safe.
+		// With the whole owner, a holder that came meanwhile is safe.
 		err = locks.Evict(ctx, e.name, h.Owner.Reveal(), e.reason)
 		switch {
 		case errors.Is(err, leasehold.ErrLost):
@@ -90,7 +90,7 @@ func (e *eviction) run(ctx context.Context, a *app) error {
 	})
 }
 
-// holder finds the one that --owner names among the present holders.
+// holder returns the present holder that --owner selects.
 func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, error) {
 	var found []leasehold.Holder
 	for _, h := range state.Holders {
@@ -110,12 +110,13 @@ func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, erro
 	return leasehold.Holder{}, usageErrorf("%d holders start with %s\nGive the whole owner", len(found), e.start())
 }
 
-// notHeld is not ErrLost, whose advice is for who has lost a lease.
+// notHeld returns an error that is not ErrLost, because the advice for ErrLost addresses the
+// holder.
 func (e *eviction) notHeld(a *app) error {
 	return &exitError{exitLost, fmt.Errorf("%s does not hold %s\nSee who does: %s", e.start(), shown(e.name), a.line("show", e.name))}
 }
 
-// confirm asks on a terminal, and insists on --yes elsewhere.
+// confirm asks the user on a terminal. Without a terminal it requires --yes.
 func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) error {
 	if e.yes {
 		return nil
@@ -125,8 +126,8 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 	}
 	fmt.Fprintf(a.stderr, "%s is held by %s (%s), %s left.\nEvict it? It may still act until it learns of it. [y/N] ",
 		shown(e.name), h.Owner, lineOf(h), secondsText(h.Left.Seconds()))
-	answer, err := abandon.Call(ctx, func() (string, error) { // a read from a terminal cannot be ended
-		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // what was read before an error counts
+	answer, err := abandon.Call(ctx, func() (string, error) { // a read from a terminal cannot be cancelled
+		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // text before an error counts
 		return strings.ToLower(strings.TrimSpace(line)), nil
 	})
 	switch {
@@ -139,6 +140,7 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 	return &exitError{exitBusy, fmt.Errorf("nobody was evicted")}
 }
 
+// evictedView is the output of evict.
 type evictedView struct {
 	Name    string `json:"name"`
 	Owner   string `json:"owner" about:"how the owner starts"`
@@ -150,11 +152,11 @@ func (e *eviction) print(a *app, h leasehold.Holder) error {
 	v := evictedView{e.name, h.Owner.String(), h.Token, true}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "evicted %s from %s\n", v.Owner, shown(v.Name))
-		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal at the latest.\n", v.Token)
+		fmt.Fprintf(w, "The next token is larger than %d. The holder learns of it at its next renewal or release at the latest.\n", v.Token)
 	})
 }
 
-// completeOwner offers the short owners of the holders of NAME.
+// completeOwner completes --owner with the short owners of NAME's holders.
 func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -171,5 +173,5 @@ func (e *eviction) completeOwner(a *app) cobra.CompletionFunc {
 	}
 }
 
-// start is as much of what --owner was given as may be printed: that may be the short form itself.
+// start returns the part of --owner that may be printed. The value may be a whole owner.
 func (e *eviction) start() string { return plain(e.owner[:min(8, len(e.owner))]) }

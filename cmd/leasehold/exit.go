@@ -10,20 +10,20 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Exit codes. Those from 64 on are of sysexits.h, the others as a shell has them. A
-// command that ran under a lock gives its own, and 128+n when signal n ended it.
+// Exit codes. Those from 64 on are from sysexits.h, the others are as in shells. A command under a
+// lock passes on its own code, or 128+n if signal n ended it.
 const (
-	exitBusy        = 1  // refused, as flock(1)
-	exitUsage       = 64 // the command line, or what the store can never do
+	exitBusy        = 1  // the lock was refused, as in flock(1)
+	exitUsage       = 64 // the command line is wrong, or the store cannot do this
 	exitUnavailable = 69 // the store cannot be reached or used
-	exitInternal    = 70 // this program went wrong
+	exitInternal    = 70 // an error of this program or machine
 	exitLost        = 75 // the lease ended too early
 	exitDenied      = 77 // the store refuses the user
 	exitSignal      = 128
 )
 
-// An exitError is an error with an exit code of its own. Without err it is silent: what
-// there was to say has been said, or the code says it.
+// An exitError is an error with its own exit code. Without err it is silent: either a message was
+// printed already, or the code says enough.
 type exitError struct {
 	code int
 	err  error
@@ -37,14 +37,14 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap returns what went wrong, or nil.
+// Unwrap returns the error, or nil.
 func (e *exitError) Unwrap() error { return e.err }
 
-// ExitCode returns what the program exits with.
+// ExitCode returns the exit code of the program.
 func (e *exitError) ExitCode() int { return e.code }
 
-// A signalError says that a signal has ended what the program did. The program then ends by
-// it as well: a shell stops its script at Ctrl-C only if what it waits for dies of that.
+// A signalError means that a signal ended what the program did. The program then ends itself by the
+// same signal, because a shell stops its script at Ctrl-C only if its child dies of SIGINT.
 type signalError struct {
 	exitError
 	signal syscall.Signal
@@ -54,11 +54,11 @@ func bySignal(sig syscall.Signal, err error) error {
 	return &signalError{exitError{exitSignal + int(sig), err}, sig}
 }
 
-// Unwrap returns the error with the exit code that a shell gives to the signal.
+// Unwrap returns the error with the exit code that shells use for the signal.
 func (e *signalError) Unwrap() error { return &e.exitError }
 
-// exitCode is what the program exits with after err. Errors of no known kind come from a store: all
-// others are made here, with their codes.
+// exitCode returns the exit code of the program for err. Errors without a code come from a store,
+// because all others are made here with their codes.
 func exitCode(err error) int {
 	var exit *exitError
 	switch {
@@ -81,15 +81,16 @@ func exitCode(err error) int {
 	return exitUnavailable
 }
 
-// passes reports whether err is of a store that may serve later: it comes back, or rights are given back.
+// passes reports whether the store may work again later, because it recovers or rights are
+// restored.
 func passes(err error) bool {
 	code := exitCode(err)
 	return code == exitUnavailable || code == exitDenied
 }
 
-// denied reports whether the store refuses the user, or this machine a file that the store is in or is
-// opened with.
+// denied reports whether the store refuses the user, or this machine denies access to a file that
+// is needed.
 func denied(err error) bool {
-	var net *net.OpError // by a firewall of this machine
+	var net *net.OpError // a connection that a firewall of this machine denied does not count
 	return errors.Is(err, driver.ErrDenied) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &net)
 }

@@ -18,27 +18,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// A farewell is what is left to do at the store when the command of a run is over.
+// A farewell is the work that is left at the store when the command of a run has ended: its record
+// and the release of the leases.
 type farewell struct {
 	run    *run
 	locks  *leasehold.Locker
 	leases *leasehold.Leases
-	each   []*leasehold.Lease // of leases, NAME's first
-	until  time.Time          // when the leases end if the store hears nothing
-	left   time.Duration      // until then, when the command had ended
-	code   int                // of the command
+	each   []*leasehold.Lease // the leases, NAME's first
+	until  time.Time          // when the leases end without a further call
+	left   time.Duration      // time until then, from the end of the command
+	code   int                // exit code of the command
 	took   time.Duration
 }
 
-// lastWord is how long the store may still take after a signal. The signal may be the one that has
-// ended the command, and a store that is there needs less.
+// lastWord is how long the store may still take after a signal. The signal may be the one that
+// ended the command, and a reachable store answers sooner.
 const lastWord = time.Second
 
-// silentFor is how long the store may take before standard error says that it does not answer.
+// silentFor is how long the store may take before a warning.
 const silentFor = 5 * time.Second
 
-// say records what came of the command and gives the leases up. A signal that ends a program ends it,
-// and is then returned beside the unknown outcome.
+// say records the outcome of the command and releases the leases. A signal that ends a program
+// stops it. say then returns the signal as well as the unknown outcome.
 func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	signalled, stop := f.run.endedBySignal(ctx)
 	defer stop()
@@ -68,8 +69,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	return released, stopped
 }
 
-// insist tries until the store has answered, the leases have ended by themselves, or a signal says that it
-// is enough.
+// insist repeats try until the store has answered, the leases have expired, or a signal has come.
 func (f *farewell) insist(ctx, signalled context.Context) error {
 	again := func(text string) {
 		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
@@ -83,7 +83,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	defer silent.Stop()
 	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
 		err := f.try(ctx)
-		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // by an earlier try
+		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt released it
 			return nil
 		}
 		if !answered(err) {
@@ -104,8 +104,8 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	}
 }
 
-// try is one attempt to record what came of the command, and to end the leases. Where much depends on the second,
-// it waits for the first until half of the time is over.
+// try makes one attempt to record the outcome and to release the leases. If the record matters, it
+// does not release them without it before half of the time has passed.
 func (f *farewell) try(ctx context.Context) error {
 	err := f.record(ctx)
 	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.until) > f.left/2 {
@@ -117,7 +117,7 @@ func (f *farewell) try(ctx context.Context) error {
 	return f.leases.Release(ctx)
 }
 
-// learned decides by what the store shows about leases whose end came to err.
+// learned inspects leases whose release returned err, to find out whether it was applied.
 func (f *farewell) learned(ctx context.Context, err error) error {
 	kept := true
 	for _, lease := range f.each {
@@ -137,10 +137,10 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 	if !kept && !f.gives() {
 		return fmt.Errorf("%w: the store has no record of it any more", leasehold.ErrLost)
 	}
-	return nil // an attempt that had no answer did it
+	return nil // an attempt without an answer was applied
 }
 
-// answered reports whether the store has said yes or no.
+// answered reports whether the outcome of a call is known.
 func answered(err error) bool {
 	return err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
 }
@@ -148,7 +148,7 @@ func answered(err error) bool {
 // insists reports whether the release must reach the store.
 func (f *farewell) insists() bool { return f.run.insists(f.code != 0) && f.left > 0 }
 
-// stake is what depends on the release.
+// stake returns what happens if the release does not reach the store.
 func (f *farewell) stake() string {
 	if f.gives() {
 		return shown(f.run.name) + " stays held"
@@ -156,7 +156,7 @@ func (f *farewell) stake() string {
 	return "it may run again before its time"
 }
 
-// consequence is what comes of it that nothing was released, for the end of a sentence.
+// consequence returns what follows if nothing was released, as the end of a sentence.
 func (f *farewell) consequence() string {
 	if f.gives() || !f.run.insists(false) {
 		return ""
@@ -164,11 +164,11 @@ func (f *farewell) consequence() string {
 	return ", and may run again before its time"
 }
 
-// gives reports whether NAME is to be free at once.
+// gives reports whether NAME must be free at once.
 func (f *farewell) gives() bool { return f.run.retry && f.code != 0 }
 
-// record leaves what came of the command in the details of what holds the names from now on. Without it the former
-// ones still say who and when.
+// record writes the outcome of the command to the details of the leases that are kept. Without it
+// the former details still say who ran the command and when.
 func (f *farewell) record(ctx context.Context) error {
 	if !f.run.keeps() {
 		return nil
@@ -177,8 +177,8 @@ func (f *farewell) record(ctx context.Context) error {
 	return errors.Join(several.Errors(len(f.each), len(f.each), func(i int) error { return f.each[i].SetDetails(ctx, done) })...)
 }
 
-// done are the details of what is kept for the finished command. A text that has no room for the exit code is
-// shortened.
+// done returns the details of leases that are kept for the finished command. It shortens a text
+// that leaves no room for the exit code.
 func (f *farewell) done() leasehold.Details {
 	who := details.Details(f.run.who)
 	who.Kind, who.Labels = details.Once, maps.Clone(who.Labels)
@@ -195,11 +195,11 @@ func (f *farewell) done() leasehold.Details {
 	return leasehold.Details(who)
 }
 
-// backTTL is how long a name stays taken whose lease is given back, should only the first of its two calls be answered.
+// backTTL is how long giveBack keeps a name if only the first of its two calls is applied.
 const backTTL = 10 * time.Second
 
-// giveBack ends leases without keeping their names. A lease that is resumed has no period
-// for which it would be kept, and lasts for backTTL. Without an answer they end by themselves.
+// giveBack ends leases without keeping their names. To do so it resumes a lease that would be kept,
+// with backTTL, and releases it. Without an answer the leases expire.
 func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
 	if !r.period.keeps() {
 		return leases.Release(ctx)
@@ -211,6 +211,6 @@ func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *lea
 		}
 		err = errors.Join(err, resumed)
 	}
-	_ = leases.Release(ctx) // there is nothing left of them at the engine, unless that has failed
+	_ = leases.Release(ctx) // nothing of them is left at the engine, unless a call above has failed
 	return err
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageErrorf returns an error that ends the program as a wrong command line does.
+// usageErrorf returns an error about the command line.
 func usageErrorf(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// argNames returns a check for exactly the named arguments; those in brackets may be
-// missing. The first argument NAME must be a valid name.
+// argNames returns a check for exactly the named arguments. Those in brackets are optional. If the
+// first is NAME, it must be a valid name.
 func argNames(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > len(names) {
@@ -36,7 +36,7 @@ func argNames(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// checkFilled refuses flags that were given an empty text.
+// checkFilled refuses flags with an empty value.
 func checkFilled(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Value.Type() == "string" {
@@ -53,11 +53,11 @@ func checkName(name string) error {
 	return nil
 }
 
-// claimFlags say what kind of lease is wanted and how long to wait for it. The letters
-// mean what they mean to flock.
+// claimFlags say what kind of lease to request, and how long to wait for it. The short flags are
+// those of flock.
 type claimFlags struct {
 	set    *pflag.FlagSet
-	began  time.Time // from when waits count
+	began  time.Time // start of the command, from which waits count
 	noWait bool
 	wait   span
 	alone  bool
@@ -70,33 +70,33 @@ type claimFlags struct {
 func (f *claimFlags) add(set *pflag.FlagSet, ttl time.Duration) {
 	f.set, f.ttl, f.began = set, span(ttl), time.Now()
 	set.BoolVarP(&f.noWait, "no-wait", "n", false, "fail at once if NAME is busy")
-	set.VarP(&f.wait, "wait", "w", "wait at most `TIME`: 2.5, 90s or 5m (default no limit)")
+	set.VarP(&f.wait, "wait", "w", "wait at most `TIME`: seconds, or 5m (default no limit)")
 	set.BoolVarP(&f.alone, "exclusive", "x", false, "share NAME with nobody (the default)")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share NAME with other shared holders")
 	set.IntVar(&f.slots, "slots", 0, "the same as --limit `N`")
-	set.StringArrayVar(&f.limit.texts, "limit", nil, "share NAME; all who share it use at most `N`")
+	set.StringArrayVar(&f.limit.texts, "limit", nil, "let at most `N` hold NAME at once (see --weight)")
 	set.StringArrayVar(&f.weight.texts, "weight", nil, "use `W` of the limit (default 1)")
-	set.Var(&f.ttl, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	set.Var(&f.ttl, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	f.detailFlags.add(set, "holds NAME")
 	addFlock(set, &f.alone)
 }
 
-// quickBound is how long the store may take to answer when nobody wants to wait.
+// quickBound limits how long the store may take to answer if the command does not wait.
 const quickBound = 2 * time.Second
 
-// bounded returns ctx with the end that -n and -w set to everything until NAME is held:
-// connecting and the first questions too. A wait shorter than quickBound is one for other
-// holders; the store then has as long as with -n.
+// bounded returns ctx with the deadline that -n and -w set for everything until NAME is held,
+// including the connection. A wait shorter than quickBound limits only the wait for other holders.
+// The store then has as much time as with -n.
 func (f *claimFlags) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !f.noWait && !f.set.Changed("wait") {
 		return ctx, func() {}
 	}
 	bound := max(time.Duration(f.wait), quickBound)
-	// A little later than the wait, which must be the first to end: its end says busy.
+	// A little later than the wait, which must end first: then the outcome is "busy".
 	return context.WithDeadlineCause(ctx, f.began.Add(bound+bound/20), fmt.Errorf("no answer within %v", bound))
 }
 
-// waiting is how long to wait for other holders from now on.
+// waiting returns the option for the time that is left to wait for other holders.
 func (f *claimFlags) waiting() []leasehold.Option {
 	switch {
 	case f.noWait:
@@ -107,8 +107,8 @@ func (f *claimFlags) waiting() []leasehold.Option {
 	return nil
 }
 
-// options checks the flags against each other. The TTL is for leasehold.Options, and the wait
-// begins later.
+// options checks the flags against each other and returns their options, except for the TTL and the
+// wait. The TTL belongs to leasehold.Options, and the wait begins later.
 func (f *claimFlags) options() ([]leasehold.Option, error) {
 	if _, err := ttlOption(f.ttl); err != nil {
 		return nil, err
@@ -137,8 +137,7 @@ func ttlOption(ttl span) (leasehold.Option, error) {
 	return leasehold.TTL(time.Duration(ttl)), nil
 }
 
-// inOurWords returns the error of a flag's value without the words of the language that this
-// is written in.
+// inOurWords returns the error for a flag's value without terms of the Go language.
 func inOurWords(err error) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -151,7 +150,7 @@ func inOurWords(err error) error {
 	return fmt.Errorf("%s %q: %w", flagText(f), invalid.GetValue(), wanted(f, invalid.Unwrap()))
 }
 
-// wanted is what a flag wants, when cause says that it got something else.
+// wanted returns what a flag accepts, for a value that failed with cause.
 func wanted(f *pflag.Flag, cause error) error {
 	switch f.Value.(type) {
 	case *span, *age:
@@ -179,8 +178,8 @@ func flagText(f *pflag.Flag) string {
 
 var errOutOfRange = errors.New("out of range")
 
-// A span is a flag that takes a length of time: seconds as flock takes them ("1.5"), or
-// with a unit as Go has them ("90s", "5m").
+// A span is a flag for a duration: seconds as in flock ("1.5"), or with a unit as in Go ("90s",
+// "5m").
 type span time.Duration
 
 func (s *span) String() string {
@@ -193,7 +192,7 @@ func (s *span) String() string {
 // Type names the kind of value in help texts.
 func (s *span) Type() string { return "duration" }
 
-// Set refuses negative lengths, so that no command has to.
+// Set refuses negative durations, so that no command has to.
 func (s *span) Set(text string) error {
 	d, err := parseSpan(text)
 	if err != nil {
@@ -203,13 +202,13 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-// maxSpan is a century: longer is a slip, and far from where nanoseconds overflow.
+// maxSpan is a century: more is a mistake, and still far from an overflow of nanoseconds.
 const maxSpan = 100 * 365 * 24 * time.Hour
 
 func parseSpan(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {
-		// Written so that NaN fails it.
+		// written so that NaN fails
 		if !(seconds >= 0 && seconds <= maxSpan.Seconds()) {
 			return 0, errOutOfRange
 		}

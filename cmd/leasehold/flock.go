@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flockNames are flock's long names of what is called otherwise here.
+// flockNames maps flock's long names of flags to those of this program.
 var flockNames = map[string]string{
 	"nonblock": "no-wait", "nb": "no-wait", "timeout": "wait", "conflict-exit-code": "busy-exit-code",
 }
 
-// A refusal is a flag of flock's that has no meaning here; its text says what to do instead.
+// A refusal is a flag of flock that has no meaning here. Its text says what to use instead.
 type refusal string
 
 func (refusal) String() string     { return "" }
@@ -22,7 +22,8 @@ func (r refusal) add(set *pflag.FlagSet, name, letter string) {
 	f.NoOptDefVal, f.Hidden = "true", true
 }
 
-// addFlock takes flock's other names of flags, and refuses its other flags by name.
+// addFlock adds flock's other names of flags. It also adds flock's remaining flags, which are
+// refused by name.
 func addFlock(set *pflag.FlagSet, alone *bool) {
 	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if ours, ok := flockNames[name]; ok {

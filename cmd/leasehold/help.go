@@ -18,17 +18,17 @@ import (
 // In both parts, unindented lines form paragraphs and are filled. An indented line with two spaces
 // between a term and a text is an entry. Any other indented line is an example.
 
-// helpWidth is how wide help is where nothing narrower is to show it.
+// helpWidth is the width of help, unless the terminal is narrower.
 const helpWidth = 80
 
-// helpFlags is the annotation that groups the flags of a command which has many: lines of a title,
-// a colon and the names of flags. Flags in no group are only named.
+// helpFlags is the annotation that groups the flags of a command with many. Each line has a title,
+// a colon and the names of flags. Of flags in no group, only the names are listed.
 const helpFlags = "flags"
 
-// A section of the manual page.
+// A section is one section of a manual page.
 type section struct{ title, text string }
 
-// sections are those after the help, which comes first and without a title.
+// sections returns the parts of the Long text. The first is the help text, without a title.
 func sections(cmd *cobra.Command) (all []section) {
 	text := cmd.Long
 	if text == "" {
@@ -45,21 +45,12 @@ func sections(cmd *cobra.Command) (all []section) {
 	return all
 }
 
-// writeHelp writes the help of cmd in lines of at most width cells where the texts allow it; with
-// full all that its manual page has.
+// writeHelp writes the help of cmd in lines of at most width cells, as far as its words allow. If
+// full is true, it writes all of the manual page.
 func writeHelp(w io.Writer, cmd *cobra.Command, width int, full bool) {
 	width = min(width, helpWidth)
 	all := sections(cmd)
-	shown := all
-	if !full {
-		shown = all[:1]
-	}
-	for _, s := range shown {
-		if s.title != "" {
-			fmt.Fprintf(w, "%s\n", strings.ToUpper(s.title))
-		}
-		fmt.Fprintf(w, "%s\n", fillText(s.text, width))
-	}
+	fmt.Fprintf(w, "%s\n", fillText(all[0].text, width))
 	fmt.Fprintln(w, hanging("Usage:", len("Usage: "), usageLine(cmd), width))
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
@@ -82,6 +73,11 @@ func writeHelp(w io.Writer, cmd *cobra.Command, width int, full bool) {
 		}
 		fmt.Fprintln(w, hanging("", 0, line, width))
 	}
+	if full {
+		for _, s := range all[1:] {
+			fmt.Fprintf(w, "\n%s\n%s", strings.ToUpper(s.title), fillText(s.text, width))
+		}
+	}
 }
 
 func usageLine(cmd *cobra.Command) string {
@@ -91,7 +87,7 @@ func usageLine(cmd *cobra.Command) string {
 	return cmd.UseLine()
 }
 
-// writeCommands lists what is below cmd, by group.
+// writeCommands lists the subcommands of cmd, by group.
 func writeCommands(w io.Writer, cmd *cobra.Command, width int) {
 	groups := cmd.Groups()
 	if len(groups) == 0 && cmd.HasAvailableSubCommands() {
@@ -110,7 +106,8 @@ func writeCommands(w io.Writer, cmd *cobra.Command, width int) {
 	}
 }
 
-// writeFlags lists the flags of cmd, but for --help, and returns those that it has not listed.
+// writeFlags lists the flags of cmd except --help. It returns the names of flags that it has not
+// listed.
 func writeFlags(w io.Writer, cmd *cobra.Command, width int, full bool) (rest []string) {
 	set := cmd.LocalFlags()
 	groups, column := flagGroups(cmd, full), 0
@@ -139,12 +136,13 @@ func writeFlags(w io.Writer, cmd *cobra.Command, width int, full bool) (rest []s
 	return rest
 }
 
+// A flagGroup is a group of flags in a help text.
 type flagGroup struct {
 	title string
 	flags []string
 }
 
-// flagGroups are the annotated groups, or one with all flags.
+// flagGroups returns the annotated groups, or one group with all flags.
 func flagGroups(cmd *cobra.Command, full bool) (groups []flagGroup) {
 	all := flagGroup{title: "Flags"}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -191,7 +189,8 @@ func flagAbout(f *pflag.Flag) string {
 	return about
 }
 
-// fillText fills paragraphs, and wraps entries below their texts. It ends with an empty line.
+// fillText fills paragraphs, and indents entries below their texts. Its result ends with an empty
+// line.
 func fillText(text string, width int) string {
 	var b, paragraph strings.Builder
 	flush := func() {
@@ -216,7 +215,7 @@ func fillText(text string, width int) string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// entry splits an indented line into a term and what it is.
+// entry splits an indented line into a term and its text.
 func entry(line string) (term, about string, ok bool) {
 	body := strings.TrimLeft(line, " ")
 	i := strings.Index(body, "  ")
@@ -226,7 +225,7 @@ func entry(line string) (term, about string, ok bool) {
 	return line[:len(line)-len(body)+i], strings.TrimLeft(body[i:], " "), true
 }
 
-// hanging is term, and text filled from column on.
+// hanging returns term, followed by text filled from column on.
 func hanging(term string, column int, text string, width int) string {
 	var b strings.Builder
 	b.WriteString(term)

@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// historyLimit is how many entries history prints unless it is said.
+// historyLimit is the default number of entries that history prints.
 const historyLimit = 50
 
 // A historian is a store that keeps a history.
@@ -28,7 +28,7 @@ type historian interface {
 	History(ctx context.Context, query url.Values) (answer []byte, err error)
 }
 
-// A history is what the command was asked for.
+// A history has the arguments of the command and the table it prints.
 type history struct {
 	a      *app
 	name   string
@@ -139,7 +139,7 @@ func (h *history) run(ctx context.Context) error {
 	return orSignal(ctx, h.show(ctx, store))
 }
 
-// show prints what there is and, to follow it, what comes.
+// show prints the history. With --follow it continues with new entries, until ctx ends.
 func (h *history) show(ctx context.Context, store historian) error {
 	seen := seenHistory{told: map[string]bool{}}
 	page, err := h.page(ctx, store, h.limit, func(wire.Entries, wire.Entry) bool { return false })
@@ -179,7 +179,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 	}
 }
 
-// take prints a page. It names the instance that answered if it has not been named before.
+// take prints a page. It names the instance that answered, once per instance.
 func (h *history) take(seen *seenHistory, page newEntries) error {
 	if err := h.print(page.Entries.Entries); err != nil {
 		return err
@@ -191,16 +191,16 @@ func (h *history) take(seen *seenHistory, page newEntries) error {
 	return nil
 }
 
-// followMost is how many events are asked for at once to follow a history.
+// followMost is the most events that one look of --follow asks for.
 const followMost = 20 * wire.MaxPage
 
-// A seenHistory is how much of a history was printed. Within an instance it goes by the numbers of
-// entries, and between instances by ages, because their clocks differ.
+// A seenHistory records what was printed. Within an instance it compares the numbers of entries.
+// Between instances it compares ages, because their clocks differ.
 type seenHistory struct {
 	instance string
-	last     int64     // number of that one's newest entry
-	newest   time.Time // when the newest that was printed happened, or the first answer came
-	answered time.Time // when the last answer came
+	last     int64     // number of the newest entry of instance
+	newest   time.Time // time of the newest printed entry, or of the first answer
+	answered time.Time // time of the last answer
 	told     map[string]bool
 }
 
@@ -228,17 +228,18 @@ func numberOf(e wire.Entry) int64 {
 	return n
 }
 
-// happenedAt is by this machine's clock, of an entry that came just now.
+// happenedAt returns the time of a just received entry by this machine's clock.
 func happenedAt(e wire.Entry) time.Time { return time.Now().Add(-wire.Duration(e.Ago)) }
 
-// newEntries holds the entries not printed yet, oldest first.
+// newEntries holds the entries that are not printed yet, oldest first.
 type newEntries struct {
 	wire.Entries
 	last int64 // number of the instance's newest entry
-	all  bool  // there are no more of them
+	all  bool  // the store had no more of them
 }
 
-// page asks for the newest entries, at most so many and only those before one that has knows.
+// page asks for the newest entries: at most limit, and only those that are newer than any for which
+// has returns true.
 func (h *history) page(ctx context.Context, store historian, limit int, has func(wire.Entries, wire.Entry) bool) (found newEntries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -253,7 +254,7 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 				found.last = numberOf(page.Entries[0])
 			}
 		}
-		same := page.Instance == found.Instance // else its numbers are others
+		same := page.Instance == found.Instance // numbers of another instance mean nothing here
 		if same {
 			i := slices.IndexFunc(page.Entries, func(e wire.Entry) bool { return has(page, e) })
 			if found.all = i >= 0 || page.Next == ""; i < 0 {
@@ -269,7 +270,7 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 	}
 }
 
-// ask makes one call.
+// ask makes one call to the store.
 func (h *history) ask(ctx context.Context, store historian, limit int, after string) (page wire.Entries, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for field, value := range map[string]string{"name": h.name, "prefix": h.prefix, "kind": strings.Join(h.kinds, ","), "after": after} {
@@ -292,7 +293,7 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 	return page, json.Unmarshal(text, &page)
 }
 
-// sayFrom says on standard error how much the instance knows.
+// sayFrom reports on standard error which instance answered, and since when it has recorded events.
 func (h *history) sayFrom(page wire.Entries) {
 	if page.Warning != "" {
 		h.a.tell(onWarning, "", 0, "warning: %s", plain(page.Warning))
@@ -307,7 +308,7 @@ func (h *history) sayFrom(page wire.Entries) {
 	h.a.tell(onHistory, "", 0, "as seen by %s since %s%s", plain(page.Instance), localTime(page.Begins, time.Now()), missing)
 }
 
-// An entryView is what "leasehold history --json" prints of each event.
+// An entryView is one entry in the output of "leasehold history --json".
 type entryView struct {
 	Time   string   `json:"time" about:"by the clock of the service"`
 	Event  string   `json:"event" enum:"granted,released,expired,evicted,ended,waiting,left,reserved,reset,gap"`
@@ -351,7 +352,7 @@ func secondsOf(ms *int64) *float64 {
 	return &s
 }
 
-// print prints entries, the oldest first. An end that was only seen stands in a history after what followed it.
+// print prints entries, oldest first. A history lists an end that a look found after what followed it.
 func (h *history) print(entries []wire.Entry) error {
 	slices.SortStableFunc(entries, func(a, b wire.Entry) int { return cmp.Compare(b.Ago, a.Ago) })
 	views := []entryView{}
@@ -370,12 +371,13 @@ func (h *history) print(entries []wire.Entry) error {
 	return h.a.output([]byte(b.String()))
 }
 
-// A historyTable prints a line for each entry, at most width cells wide; 0: as wide as it needs.
+// A historyTable prints a line for each entry, at most width cells wide. If width is 0, lines are
+// as wide as they need.
 type historyTable struct {
 	width  int
-	named  bool  // all are of one name
+	named  bool  // all entries have the same name
 	brief  bool  // hosts are left out
-	widths []int // nil: nothing was printed
+	widths []int // nil: nothing was printed yet
 }
 
 // Columns of the table of events.
@@ -434,7 +436,8 @@ func (t *historyTable) rows(views []entryView, headed bool) (rows [][]string) {
 	return rows
 }
 
-// fit chooses the widths that rows need, and returns that of a line.
+// fit chooses the widths that rows need, and returns the width of a line. It first shortens the
+// reason, then who and the name.
 func (t *historyTable) fit(rows [][]string) (all int) {
 	t.widths = make([]int, len(rows[0]))
 	all = -gap
@@ -461,7 +464,7 @@ func (t *historyTable) shrink(all int) {
 	}
 }
 
-// row is a line of the table.
+// row returns a line of the table.
 func (v *entryView) row(now time.Time) []string {
 	row := []string{localTime(v.Time, now), v.Event, "", "", "", v.Reason}
 	if v.Name != "" {
@@ -495,7 +498,7 @@ func (v *entryView) row(now time.Time) []string {
 	return row
 }
 
-// localTime is an instant for people here: the time alone, if it is of today.
+// localTime returns an instant in this machine's time zone. It omits the date if that is today.
 func localTime(stamp string, now time.Time) string {
 	t, err := time.Parse(time.RFC3339, stamp)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// hookBound is how long a hook may take.
+// hookBound limits how long a hook may take.
 const hookBound = 10 * time.Second
 
-// hooks are commands that notify people of what happens to the leases of a run. They run beside the
-// run, and only the end of this program waits for them.
+// hooks are commands that notify people of events of a run's leases. They run in parallel to the
+// run. Only the end of this program waits for them.
 type hooks struct {
 	acquire, lost, wanted string
 	running               sync.WaitGroup
@@ -30,25 +30,26 @@ func (h *hooks) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&h.wanted, "on-wanted", "", "run `STRING` with the shell when others wait for NAME")
 }
 
-// start runs text, if it is not "", with env and more variables.
+// start runs text with env and more variables, unless it is "".
 func (h *hooks) start(a *app, flag, text string, env []string, more ...string) {
 	if text == "" {
 		return
 	}
 	env = append(env[:len(env):len(env)], more...)
-	h.running.Go(func() { // a machine short of memory may take long to start a process
+	h.running.Go(func() { // in the background: without free memory, starting a process may take long
 		if err := runHook(a, text, env); err != nil {
 			a.tell(onWarning, "", 0, "warning: %s has failed: %v", flag, err)
 		}
 	})
 }
 
-// runHook runs text within hookBound. It reads nothing, and writes to where errors go.
+// runHook runs text within hookBound. Its output goes to standard error, and its standard input is
+// empty.
 func runHook(a *app, text string, env []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hookBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, shell(), "-c", text)
-	cmd.Env, cmd.SysProcAttr = env, ownGroup() // no signal of the terminal reaches it
+	cmd.Env, cmd.SysProcAttr = env, ownGroup() // signals of the terminal do not reach the group
 	if c, ok := a.stderr.(*console); ok {
 		cmd.Stdout, cmd.Stderr = c.file, c.file
 	}
@@ -57,7 +58,7 @@ func runHook(a *app, text string, env []string) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("killed after %v", hookBound)
-	case errors.Is(err, syscall.ECHILD): // it went with COMMAND
+	case errors.Is(err, syscall.ECHILD): // it was reaped with the processes of COMMAND
 		return nil
 	}
 	return err

@@ -2,7 +2,7 @@ package main
 
 import "unicode/utf8"
 
-// The keys that are no characters. Each character is a key of its own name.
+// Names of keys without a character. Any other key is named by its character.
 const (
 	keyUp        = "up"
 	keyDown      = "down"
@@ -17,18 +17,19 @@ const (
 	keyInterrupt = "interrupt"
 )
 
-// controls are the keys that terminals send as one byte.
+// controls maps bytes that terminals send to keys.
 var controls = map[byte]string{
 	'\r': keyEnter, '\n': keyEnter, 0x7f: keyBackspace, 0x08: keyBackspace, 0x15: keyClear, 0x03: keyInterrupt, 0x1c: keyInterrupt,
 }
 
-// sequences are the keys that terminals send as an escape sequence, without its first two bytes.
+// sequences maps escape sequences, without their first two bytes, to keys.
 var sequences = map[string]string{
 	"A": keyUp, "B": keyDown, "H": keyHome, "F": keyEnd, "5~": keyPageUp, "6~": keyPageDown,
 	"1~": keyHome, "7~": keyHome, "4~": keyEnd, "8~": keyEnd,
 }
 
-// decodeKeys returns the keys that b has, and what is left of one that has not come whole. all: nothing more comes.
+// decodeKeys returns the keys in b, and the beginning of an incomplete one. If all is true, no more
+// bytes will come.
 func decodeKeys(b []byte, all bool) (keys []string, rest []byte) {
 	for len(b) > 0 {
 		key, n := decodeKey(b)
@@ -47,7 +48,8 @@ func decodeKeys(b []byte, all bool) (keys []string, rest []byte) {
 	return keys, nil
 }
 
-// decodeKey returns the first key of b and its length, which is 0 if there is more to come. What is no key is "".
+// decodeKey returns the first key of b and its length. The length is 0 if the key is incomplete.
+// The key is "" if the bytes are no known key.
 func decodeKey(b []byte) (key string, n int) {
 	switch {
 	case b[0] == 0x1b:
@@ -64,7 +66,7 @@ func decodeKey(b []byte) (key string, n int) {
 	return string(r), n
 }
 
-// decodeEscape is for what begins with the byte of the Esc key.
+// decodeEscape is decodeKey for bytes that begin with an escape.
 func decodeEscape(b []byte) (key string, n int) {
 	switch {
 	case len(b) == 1:

@@ -21,7 +21,8 @@ import (
 const leadLong = `Campaign for NAME, run COMMAND while leading, and campaign again when the term is
 over, until a signal ends it. Start it on every machine that may lead: one of them
 runs COMMAND. If that machine dies, the next one leads once the lease is over. If only
-"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left.
+"leasehold lead" is killed, the next one leads as soon as nothing of COMMAND is left. On
+ZooKeeper and Redlock it then leads once the lease is over.
 
 # Terms
 A term ends when COMMAND exits, whatever its exit code, or when the lease is lost or
@@ -57,33 +58,33 @@ and "leasehold lead" ends when COMMAND has exited; only then another leads.
   N      COMMAND's own, if it exits after a signal
   128+n  signal n ended the campaign
   64     wrong usage
-  69     the store is unreachable at the start
+  69     the store is unreachable, read-only or full at the start
   70     internal error
   77     the store denies access at the start
   126    COMMAND cannot be run
   127    COMMAND was not found`
 
-// A lead is one "leasehold lead".
+// A lead is one run of "leasehold lead".
 type lead struct {
 	child
-	term  span // TTL
-	rank  int  // its preference
-	ranks bool // it has one
+	term  span // the TTL
+	rank  int  // its preference, if ranks
+	ranks bool // --preference was given
 	about detailFlags
 
 	caught chan os.Signal
 
-	wait      *wait         // for the next term
-	leave     func()        // for when the last term's lease was given up
-	last      error         // how COMMAND ended
-	signalled bool          // it had the signal that ends all
-	away      time.Duration // the pause after the last term
+	wait      *wait         // reports the wait for the next term
+	leave     func()        // tells the last term's guardian that the lease was released
+	last      error         // outcome of the last COMMAND
+	signalled bool          // COMMAND received the signal that ended the campaign
+	away      time.Duration // the pause before the next term
 }
 
-// How long a machine stays away after its command has exited.
+// The pause before the next term, after COMMAND has exited, is between firstAway and lastAway.
 const firstAway, lastAway = 500 * time.Millisecond, 30 * time.Second
 
-// errExited ends a term whose command has exited by itself.
+// errExited ends a term whose COMMAND has exited by itself.
 var errExited = errors.New("the command has exited")
 
 func newLeadCommand(a *app) *cobra.Command {
@@ -113,13 +114,13 @@ func newLeadCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	l.addFlags(flags)
-	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: 30, 90s or 5m")
+	flags.Var(&l.term, "ttl", "lease NAME for `TIME`: seconds, or 5m")
 	flags.IntVar(&l.rank, "preference", 0, "step down while a candidate of more than `N` waits")
 	l.about.add(flags, "leads")
 	return cmd
 }
 
-// run campaigns until a signal ends it.
+// run campaigns until a signal ends the campaign.
 func (l *lead) run(ctx context.Context) error {
 	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
@@ -127,7 +128,7 @@ func (l *lead) run(ctx context.Context) error {
 	l.lostCode = exitLost
 	l.trouble.campaigns = true
 	guardian.Catch(l.caught, guardian.Forwarded...)
-	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE) // a reader of our errors that is gone must not end us
+	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE) // a closed standard error must not end us
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	over := make(chan struct{})
@@ -146,20 +147,20 @@ func (l *lead) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	err = l.campaign(ctx, locks)
-	if l.signalled { // its answer to the signal is ours
+	if l.signalled { // COMMAND's reaction to the signal becomes this program's exit
 		return l.last
 	}
 	return orSignal(ctx, err)
 }
 
-// unreleased tells of a term whose end the store has not confirmed.
+// unreleased reports a term whose release the store has not confirmed.
 func (l *lead) unreleased(_ context.Context, e leasehold.Event) {
 	if e.Step == leasehold.StepUnknown {
 		l.app.tell(onError, e.Name, e.Token, "%s", unconfirmed(e.Err, l.ttl))
 	}
 }
 
-// campaign leads term after term, with pauses in which another may.
+// campaign leads term after term. In the pauses between them, another candidate may lead.
 func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	var opts []leasehold.Option
 	if l.ranks {
@@ -175,7 +176,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 			return err
 		case errors.Is(err, errExited):
 		case l.away > 0 && passes(err) && !errors.Is(err, driver.ErrCorrupt):
-			// The store went away during the pause: a leader is wanted when it is back.
+			// The store failed during the pause: elect a leader when it is back.
 		default:
 			return err
 		}
@@ -185,7 +186,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	}
 }
 
-// stayAway sets the pause after a command that has lived for so long.
+// stayAway sets the pause after a command that ran for the given time.
 func (l *lead) stayAway(lived time.Duration) {
 	if lived > l.away {
 		l.away = firstAway
@@ -196,8 +197,8 @@ func (l *lead) stayAway(lived time.Duration) {
 		exitCode(l.last), spanText(lived), l.away)
 }
 
-// pass passes signals on to the command until over; those that end a program end the
-// campaign before.
+// pass passes signals on to the command until over closes. Those that end a program end the
+// campaign first.
 func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 	for {
 		select {
@@ -208,7 +209,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 			}
 			select {
 			case l.signals <- sig:
-			default: // nobody has listened for long
+			default: // no command has run for a long time
 			}
 		case <-over:
 			return
@@ -216,12 +217,12 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 	}
 }
 
-// serve is one term. The command is not ended with the campaign but by the signal that ends
-// it, so that it can take its time to finish. The end of the campaign comes to ctx a moment
-// later, and may not have when the term begins.
+// serve is one term. The end of the campaign does not end the command. The signal that ends the
+// campaign also reaches the command, which can finish in its own time. ctx ends a moment after the
+// campaign, so both are checked at the start.
 func (l *lead) serve(ctx, campaign context.Context) error {
 	l.leave()
-	for len(l.signals) > 0 { // from before the term: there was no command
+	for len(l.signals) > 0 { // signals from before the term, when there was no command
 		<-l.signals
 	}
 	if campaign.Err() != nil || ctx.Err() != nil {
@@ -244,19 +245,20 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 		return nil
 	case errors.As(err, &start):
 		return l.last
-	case interrupted(result): // by somebody at the terminal, who means all of it
+	case interrupted(result): // Ctrl-C at the terminal is meant for the whole program
 		passOn(result)
 		return l.last
 	}
 	l.app.report(l.last)
 	if result.Cut || ctx.Err() != nil || errors.Is(err, guardian.ErrLate) {
-		return nil // it came of the lease: the next term may begin at once
+		return nil // the lease ended the command, so the next term may begin at once
 	}
 	l.stayAway(time.Since(began))
 	return errExited
 }
 
-// A reign is the lease of a leader while no candidate of higher preference waits.
+// A reign is the lease of a leader. Its context also ends when a candidate of higher preference
+// waits.
 type reign struct {
 	*leasehold.Lease
 	ctx  context.Context
@@ -265,7 +267,7 @@ type reign struct {
 
 func (r reign) Context() context.Context { return r.ctx }
 
-// outrankable returns the lease of a term. Its context does not end with the campaign, as term does.
+// outrankable returns the reign of a term. Unlike term, its context does not end with the campaign.
 func outrankable(term context.Context, lease *leasehold.Lease) reign {
 	ctx, end := context.WithCancelCause(lease.Context())
 	leave := context.AfterFunc(term, func() {

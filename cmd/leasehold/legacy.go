@@ -15,17 +15,17 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// A legacy is what the guardian of a run that was killed must know to release its leases.
-// It contains secrets and goes from the one to the other, and nowhere else.
+// A legacy is what a guardian needs to release the leases of a run that was killed. It contains
+// secrets: it is passed only from a run to its guardian.
 type legacy struct {
 	Store  string // with its password
 	Leases []heritage
 }
 
-// A heritage is a lease of the one who died.
+// A heritage is a lease of the killed run.
 type heritage struct{ Name, Owner string }
 
-// legacy returns the text for the guardian, or "" if the leases are to end by themselves.
+// legacy returns the legacy as text, or "" if nobody may release the leases.
 func (c *child) legacy(leases []*leasehold.Lease) string {
 	if c.heirless {
 		return ""
@@ -34,22 +34,23 @@ func (c *child) legacy(leases []*leasehold.Lease) string {
 	for _, lease := range leases {
 		l.Leases = append(l.Leases, heritage{lease.Name(), lease.Owner()})
 	}
-	// A waiter for the smallest name, which holds nothing, then finds the others free.
+	// The smallest name is last. A caller that waits for it, and holds nothing, then finds the
+	// others free.
 	slices.SortFunc(l.Leases, func(a, b heritage) int { return strings.Compare(b.Name, a.Name) })
 	text, err := json.Marshal(l)
 	if err != nil {
-		return "" // names that are no UTF-8 were refused; without a legacy the TTL stands
+		return "" // cannot happen: names are UTF-8. Without a legacy the leases expire.
 	}
 	return string(text)
 }
 
-// How soon a store that did not answer is asked again.
+// The pause before a store that did not answer is asked again is between firstAgain and lastAgain.
 const firstAgain, lastAgain = 100 * time.Millisecond, 10 * time.Second
 
-// releaseLegacy releases the leases of a run that was killed, once nothing of its command
-// is left. It tries until they have ended by themselves, and once in any case: a renewal
-// may have come through unheard. Each is released by its owner, so that nothing is taken
-// from who may hold the name by now.
+// releaseLegacy releases the leases of a run that was killed, after all of its command has ended.
+// It tries until the leases have expired, and at least once, because a renewal may have been
+// applied without an answer. It releases each lease by its owner, so a later holder of the name
+// keeps its lease.
 func releaseLegacy(text string, keep, deadline time.Time) {
 	var l legacy
 	if json.Unmarshal([]byte(text), &l) != nil {
@@ -60,7 +61,7 @@ func releaseLegacy(text string, keep, deadline time.Time) {
 	}
 }
 
-// release reports whether there is nothing left to do.
+// release makes one attempt. It reports whether nothing is left to do.
 func (l *legacy) release(keep time.Time) (done bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound)
 	defer cancel()
@@ -84,7 +85,7 @@ func (h heritage) release(ctx context.Context, d driver.Driver, keep time.Durati
 	return claim.Release(ctx, driver.End{Linger: max(keep, 0)})
 }
 
-// hopeless reports whether trying again cannot help.
+// hopeless reports whether another attempt cannot succeed.
 func hopeless(err error) bool {
 	for _, e := range []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, driver.ErrCorrupt} {
 		if errors.Is(err, e) {

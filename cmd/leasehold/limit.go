@@ -66,7 +66,7 @@ func showLimit(ctx context.Context, a *app, name string) error {
 	return printLimit(a, name, state.Limit)
 }
 
-// setLimit sets a limit; 0 removes it.
+// setLimit sets the limit of name; 0 removes it.
 func setLimit(ctx context.Context, a *app, name string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -79,6 +79,7 @@ func setLimit(ctx context.Context, a *app, name string, n int) error {
 	return printLimit(a, name, n)
 }
 
+// limitView is the output of limit.
 type limitView struct {
 	Name  string `json:"name"`
 	Limit int    `json:"limit" about:"that is set; 0: none"`

@@ -132,11 +132,11 @@ func show(ctx context.Context, a *app, name string, quiet bool) error {
 	return errors.Join(err, a.print(v, func(w io.Writer) { writeState(w, v) }))
 }
 
-// completeTimeout is as long as a person waits for a completion.
+// completeTimeout is how long a completion may take, because a person waits for it.
 const completeTimeout = time.Second
 
-// completeName completes the first argument with the names in the store; after is for
-// the arguments behind it.
+// completeName completes the first argument with names in the store. after applies to later
+// arguments.
 func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -153,17 +153,17 @@ func completeName(a *app, after cobra.ShellCompDirective) cobra.CompletionFunc {
 	}
 }
 
-// mostCompletions is how many names a shell is offered: more are nothing to choose from.
+// mostCompletions is the largest number of names that a shell is offered. Nobody chooses from more.
 const mostCompletions = 200
 
-// forCompletion is ask, and quick. Its error has no place in a completion.
+// forCompletion is ask within completeTimeout. Its error has no place in a completion.
 func forCompletion[T any](a *app, question func(ctx context.Context, locks *leasehold.Locker) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
 	return ask(ctx, a, question)
 }
 
-// ask puts one question to the chosen store.
+// ask asks the chosen store one question within answerBound.
 func ask[T any](ctx context.Context, a *app, question func(ctx context.Context, locks *leasehold.Locker) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()

@@ -115,7 +115,7 @@ func TestEvict(t *testing.T) {
 	c.want(0, "renew", "job", l.Owner)
 
 	o := c.want(0, "evict", "job", "--owner", l.Owner[:8], "--reason", "hangs", "--yes")
-	contains(t, o.stdout, "evicted "+l.Owner[:8], "next token is larger", "next renewal")
+	contains(t, o.stdout, "evicted "+l.Owner[:8], "next token is larger", "next renewal or release")
 	if strings.Contains(o.stdout+o.stderr, l.Owner) {
 		t.Error("evict prints the whole owner")
 	}

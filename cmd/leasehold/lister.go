@@ -15,26 +15,26 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// listPage is how many locks ls asks for at once.
+// listPage is the number of locks that ls asks for at once.
 const listPage = 500
 
-// A lister prints a list as it comes, or sorted when it is whole.
+// A lister prints a list page by page or, if it is sorted, when it is complete.
 type lister struct {
 	prefix string
-	after  string // as --after says
+	after  string // value of --after
 	limit  int    // 0: all
 	csv    bool
 	selection
 
 	a       *app
 	table   table
-	seen    map[[16]byte]bool // hashes of the names that were looked at, which an engine may tell twice
-	found   int               // of them, which are selected
-	kept    []stateView       // to be sorted
-	printed bool              // something was: the heads, or the beginning of an array
+	seen    map[[16]byte]bool // hashes of the names that were read, because an engine may return a name twice
+	found   int               // number of selected locks so far
+	kept    []stateView       // locks to be sorted
+	printed bool              // part of the output was printed: the heads, or the beginning of an array
 }
 
-// list prints pages until there are no more, or there is no more to be listed.
+// list prints pages until the list ends, or the limit is reached.
 func (l *lister) list(ctx context.Context, a *app) error {
 	after, err := base64.RawURLEncoding.DecodeString(l.after)
 	if err != nil {
@@ -62,7 +62,8 @@ func (l *lister) list(ctx context.Context, a *app) error {
 	})
 }
 
-// stream opens the store, which is bounded, and calls do, which bounds its calls by itself.
+// stream opens the store and calls do. It limits the time for opening and closing, but not for do,
+// which limits each call itself.
 func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *leasehold.Locker) error) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -81,7 +82,7 @@ func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *le
 	return err
 }
 
-// page asks for the next locks, up to the last one that is to be listed.
+// page returns the next locks, up to the last one that may be listed.
 func (l *lister) page(ctx context.Context, locks *leasehold.Locker, after string) (leasehold.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -95,11 +96,11 @@ func (l *lister) page(ctx context.Context, locks *leasehold.Locker, after string
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) || last == len(page.States)-1 {
 			return page, err
 		}
-		limit = last + 1 // the page then tells how to go on behind it
+		limit = last + 1 // so that Next of the page continues after it
 	}
 }
 
-// last is the index of the last of states that there is room for.
+// last returns the index of the last of states that the limit allows.
 func (l *lister) last(states []leasehold.State) int {
 	if l.limit > 0 && l.sort == "" && l.filters() {
 		for i, found := 0, l.found; i < len(states); i++ {
@@ -111,7 +112,7 @@ func (l *lister) last(states []leasehold.State) int {
 	return len(states) - 1
 }
 
-// counts is 1 for a lock that is to be listed.
+// counts returns 1 for a lock that is to be listed, else 0.
 func (l *lister) counts(s leasehold.State) int {
 	if l.seen[nameHash(s.Resource)] || !l.has(viewOf(s)) {
 		return 0
@@ -119,13 +120,13 @@ func (l *lister) counts(s leasehold.State) int {
 	return 1
 }
 
-// nameHash stands for a name among those that were looked at, which may be many.
+// nameHash returns a short hash of a name, because there may be many names.
 func nameHash(name string) [16]byte {
 	sum := sha256.Sum256([]byte(name))
 	return [16]byte(sum[:])
 }
 
-// take prints, or keeps, those states that are selected and were not looked at yet.
+// take prints the new states that are selected, or keeps them to be sorted.
 func (l *lister) take(states []leasehold.State) error {
 	var views []stateView
 	for _, s := range states {
@@ -180,7 +181,7 @@ func (l *lister) print(views []stateView) error {
 	return l.a.output(b.Bytes())
 }
 
-// writeElement writes an element of an array that is indented.
+// writeElement writes an element of an indented array.
 func writeElement(w io.Writer, v any) error {
 	var b bytes.Buffer
 	err := writeJSONWithin(&b, v, "  ", "  ")
@@ -190,7 +191,7 @@ func writeElement(w io.Writer, v any) error {
 	return err
 }
 
-// end ends what was printed, and says how to go on after it.
+// end completes the output, and reports how to continue the list.
 func (l *lister) end(next string) error {
 	if l.sort != "" {
 		l.arrange(l.kept)
@@ -211,7 +212,7 @@ func (l *lister) end(next string) error {
 			return err
 		}
 	case !l.printed && next == "" && l.after == "" && !l.filters():
-		// On stderr, so that a script that counts lines counts none.
+		// On stderr, so that scripts that count lines count none.
 		which := ""
 		if l.prefix != "" {
 			which = " whose name starts with " + shown(l.prefix)

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	inherit() // of a run that was killed
+	inherit() // if this process is the guardian of a run that was killed
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: newConsole(os.Stderr)}
 	err := execute(a, os.Args[1:])
 	a.flush(consoleBound)
@@ -22,7 +22,7 @@ func main() {
 
 // execute runs one command line and prints its error.
 func execute(a *app, args []string) error {
-	cobra.EnableCommandSorting = false // the help text has an order of its own
+	cobra.EnableCommandSorting = false // the help text has its own order
 	cmd := newRootCommand(a)
 	cmd.SetArgs(args)
 	ran, err := cmd.ExecuteC()
@@ -31,7 +31,7 @@ func execute(a *app, args []string) error {
 	return err
 }
 
-// report prints err, if it says anything, and what to do next.
+// report prints err, unless it is silent, and advice.
 func (a *app) report(err error) {
 	if err == nil || err.Error() == "" {
 		return
@@ -47,7 +47,7 @@ func (a *app) report(err error) {
 	}
 }
 
-// errorView is an error as --json shows it; with -v it is one of many events.
+// errorView is an error in the output of --json. With -v it is one of many events.
 type errorView struct {
 	Time   string `json:"time,omitempty" about:"with -v"`
 	Kind   string `json:"event,omitempty" enum:"error" about:"with -v"`
@@ -86,9 +86,9 @@ func newRootCommand(a *app) *cobra.Command {
 			return onlySubcommands(cmd, args)
 		},
 	}
-	// Cobra's own needs a template, which keeps the linker from leaving out what nobody calls.
+	// cobra's version flag needs a template, with which the linker can no longer drop unused code.
 	root.Flags().BoolVar(&a.version, "version", false, "print the version")
-	_ = root.Flags().MarkHidden("version") // which the command says too
+	_ = root.Flags().MarkHidden("version") // because there is a command version
 	flags := root.PersistentFlags()
 	flags.String(keyStore, "", "the store: sqlite:PATH or another `URL` (default "+defaultStore+")")
 	flags.Bool(keyShared, false, "refuse a store that is a file of this machine")
@@ -120,7 +120,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
-		if c.Name() == "completion" { // cobra's own prints help for a shell that there is not
+		if c.Name() == "completion" { // cobra's completion prints help for an unknown shell
 			c.Args, c.RunE = cobra.ArbitraryArgs, onlySubcommands
 			c.Short = "Write a script that completes commands in a shell"
 		}
@@ -128,7 +128,7 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// describeStores has a line for each kind of store: its form and what it is.
+// describeStores returns a line for each kind of store, with its form and a description.
 func describeStores() string {
 	var b strings.Builder
 	for _, s := range stores.Schemes() {
@@ -147,7 +147,8 @@ func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
 	root.AddCommand(cmds...)
 }
 
-// newHelpCommand is cobra's, but for a COMMAND that there is not, which is wrong usage, and --full.
+// newHelpCommand returns a command like cobra's. In addition it has --full, and treats an unknown
+// COMMAND as wrong usage.
 func newHelpCommand() *cobra.Command {
 	full := false
 	help := &cobra.Command{
@@ -192,13 +193,13 @@ func completeCommand(cmd *cobra.Command, args []string, typed string) (names []c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// onlySubcommands prints the help of a command that does nothing by itself.
+// onlySubcommands prints the help of a command that has only subcommands.
 func onlySubcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	var hint strings.Builder
-	cmd.SuggestionsMinimumDistance = 2 // in letters
+	cmd.SuggestionsMinimumDistance = 2 // number of edits
 	for _, s := range cmd.SuggestionsFor(args[0]) {
 		fmt.Fprintf(&hint, "\nDid you mean: %s %s", cmd.CommandPath(), s)
 	}

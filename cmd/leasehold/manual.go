@@ -47,7 +47,8 @@ func writeManual(a *app, root *cobra.Command, dir string) error {
 	return a.print(pages, func(w io.Writer) { fmt.Fprintf(w, "wrote %d pages to %s\n", len(pages), dir) })
 }
 
-// manualDate is today, or what whoever makes packages says, so that the same source gives the same pages.
+// manualDate returns the date of manual pages: SOURCE_DATE_EPOCH if it is set, so that the same
+// source gives the same pages, or today.
 func manualDate() (time.Time, error) {
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
@@ -60,7 +61,7 @@ func manualDate() (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// documented is cmd and all below it that is for people.
+// documented returns cmd and all commands below it that are for people.
 func documented(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, c := range cmd.Commands() {
@@ -73,9 +74,9 @@ func documented(cmd *cobra.Command) []*cobra.Command {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manualPage returns the page of a command in roff, as man(7) describes it. It does not use cobra's
-// own pages. They are made by way of Markdown, which takes the _ of names for emphasis, and bring a
-// table of all HTML characters into the start of every command.
+// manualPage returns the page of a command in roff, as described in man(7). It does not use cobra's
+// generator, which makes pages by way of Markdown. Markdown takes the _ of names for emphasis. The
+// generator also adds a table of all HTML entities to the start of every command.
 func manualPage(cmd *cobra.Command, built time.Time) string {
 	var p strings.Builder
 	fmt.Fprintf(&p, ".nh\n.TH %s 1 %q %q Leasehold\n", roff(strings.ToUpper(pageName(cmd))),
@@ -117,7 +118,8 @@ func manualPage(cmd *cobra.Command, built time.Time) string {
 	return p.String()
 }
 
-// manualText keeps examples as they are, fills paragraphs, and makes entries of a list.
+// manualText writes text in roff. It keeps examples as they are, fills paragraphs and formats
+// entries.
 func manualText(p *strings.Builder, text string) {
 	kept, paragraph := false, false
 	keep := func(keep bool) {
@@ -165,11 +167,11 @@ func manualFlags(p *strings.Builder, title string, flags *pflag.FlagSet) {
 
 func bold(text string) string { return `\fB` + roff(text) + `\fP` }
 
-// inRoff is what characters are in roff that would else be shown as others: a command that is copied from
-// the page must be the one that was written.
+// inRoff maps characters to escapes, because roff would print other characters in their place. A
+// command that is copied from the page must be exact.
 var inRoff = map[rune]string{'\\': `\e`, '-': `\-`, '\'': `\(aq`, '`': `\(ga`, '^': `\(ha`, '~': `\(ti`}
 
-// roff escapes a line. A dot in front is no request.
+// roff escapes a line, so that a leading dot is no request.
 func roff(line string) string {
 	var b strings.Builder
 	if strings.HasPrefix(line, ".") {
@@ -180,7 +182,7 @@ func roff(line string) string {
 		switch {
 		case special:
 			b.WriteString(escaped)
-		case r >= 0x80: // groff reads bytes
+		case r >= 0x80: // because groff reads bytes
 			fmt.Fprintf(&b, `\[u%04X]`, r)
 		default:
 			b.WriteRune(r)

@@ -17,31 +17,31 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// metricsBound is how long the end of a run waits for its metrics to be written.
+// metricsBound limits how long the end of a run waits until its metrics are written.
 const metricsBound = time.Second
 
-// A runMetrics writes what becomes of a run to a file for the textfile collector of Prometheus'
-// node exporter, each time as a whole. A nil one writes nothing. Nothing waits for the disk but the
-// end of the run, and that not for long.
+// A runMetrics writes the state of a run to a file for the textfile collector of Prometheus's node
+// exporter. It replaces the whole file at each change. A nil one writes nothing. Only the end of
+// the run waits for the disk, for at most metricsBound.
 type runMetrics struct {
 	app  *app
 	path string
 	name string
-	done chan struct{} // closed when the end of the run is written
+	done chan struct{} // closed when the end of the run has been written
 
 	mu      sync.Mutex
 	now     runState      // guarded by mu
-	changed chan struct{} // guarded by mu; has an element when now is to be written; nil: the run has ended
+	changed chan struct{} // guarded by mu; receives an element when now must be written; nil: the run has ended
 }
 
-// A runState is what is written.
+// A runState is the state that is written.
 type runState struct {
-	began, success time.Time // success is zero before the first
+	began, success time.Time // success is zero before the first success
 	waiting, held  bool
 	waited, took   time.Duration
 	failures       int // of renewals
 	lost           bool
-	code           int // -1: it goes on
+	code           int // -1: the run has not ended
 }
 
 func newRunMetrics(a *app, path, name string) *runMetrics {
@@ -56,22 +56,22 @@ func newRunMetrics(a *app, path, name string) *runMetrics {
 	return m
 }
 
-// granted notes that all names are held.
+// granted records that all names are held.
 func (m *runMetrics) granted() {
 	m.change(func(s *runState) { s.waiting, s.held, s.waited = false, true, time.Since(s.began) })
 }
 
-// endedEarly notes that a lease is over that COMMAND needed.
+// endedEarly records that a lease ended before COMMAND did.
 func (m *runMetrics) endedEarly() { m.change(func(s *runState) { s.lost = true }) }
 
-// trace notes renewals that fail.
+// trace counts renewals that fail.
 func (m *runMetrics) trace(_ context.Context, e leasehold.Event) {
 	if e.Kind == leasehold.KindRenewal && e.Step == leasehold.StepFailed && !errors.Is(e.Err, leasehold.ErrLost) {
 		m.change(func(s *runState) { s.failures++ })
 	}
 }
 
-// ended notes the exit code, and returns when that is written, or the disk takes too long.
+// ended records the exit code. It returns when that is written, or after metricsBound.
 func (m *runMetrics) ended(code int) {
 	if m == nil {
 		return
@@ -95,7 +95,7 @@ func (m *runMetrics) ended(code int) {
 	}
 }
 
-// change changes what is written, and has it written.
+// change changes the state, and lets write write it.
 func (m *runMetrics) change(f func(*runState)) {
 	if m == nil {
 		return
@@ -105,7 +105,7 @@ func (m *runMetrics) change(f func(*runState)) {
 	f(&m.now)
 	select {
 	case m.changed <- struct{}{}:
-	default: // it is still to be written, or the run has ended
+	default: // an earlier change will be written too, or the run has ended
 	}
 }
 
@@ -128,16 +128,16 @@ func (m *runMetrics) write(changed <-chan struct{}) {
 	}
 }
 
-// replaceFile has path contain text at once: whoever reads it sees all of the old or of the new.
+// replaceFile replaces the content of path by text, atomically for readers.
 func replaceFile(path string, text []byte) error {
-	// Its name ends otherwise than those that the collector reads.
+	// The collector does not read files with this suffix.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
 	if err == nil {
-		err = f.Chmod(0o644) // the exporter is another user
+		err = f.Chmod(0o644) // the exporter runs as another user
 	}
 	if closed := f.Close(); err == nil {
 		err = closed
@@ -146,16 +146,16 @@ func replaceFile(path string, text []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the first error tells more
+		_ = os.Remove(f.Name()) // the first error says more
 	}
 	return err
 }
 
 const successMetric = "leasehold_run_success_timestamp_seconds"
 
-// lastSuccess is when a former run has succeeded, as far as it has written that.
+// lastSuccess returns when a former run succeeded, according to the file that it wrote.
 func (m *runMetrics) lastSuccess() time.Time {
-	text, _ := readFile(m.path) // without it there was none
+	text, _ := readFile(m.path) // without a file there was none
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, successMetric+labelOf(m.name)+" "); ok {
 			if seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && seconds > 0 {
@@ -166,7 +166,7 @@ func (m *runMetrics) lastSuccess() time.Time {
 	return time.Time{}
 }
 
-// labelOf is escaped as the exposition format has it.
+// labelOf returns the label with the name, escaped as in the exposition format.
 func labelOf(name string) string {
 	return `{name="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(name) + `"}`
 }

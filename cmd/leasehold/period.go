@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A period is what "leasehold run" knows of jobs that must not run too often.
+// A period has the flags of "leasehold run" for jobs that must not run too often.
 type period struct {
 	atLeast span
 	oncePer span
@@ -20,14 +20,15 @@ type period struct {
 }
 
 func (p *period) addFlags(flags *pflag.FlagSet) {
-	flags.Var(&p.atLeast, "at-least", "keep NAME held for at least `TIME` from the start")
-	flags.Var(&p.oncePer, "once-per", "run COMMAND at most once per `PERIOD`, such as 24h")
+	flags.Var(&p.atLeast, "at-least", "keep NAME held for at least `TIME` after the grant")
+	flags.Var(&p.oncePer, "once-per", "run COMMAND once per `PERIOD`, such as 24h")
 	flags.Var(&p.atMost, "at-most", "end COMMAND within `TIME` (default 9/10 of PERIOD)")
 	flags.BoolVar(&p.retry, "retry-on-failure", false, "let a COMMAND that failed run again within PERIOD")
-	flags.StringVar(&p.key, "key", "", "lock `NAME` (instead of the argument)")
+	flags.StringVar(&p.key, "key", "", "lock `NAME`; the arguments are then only COMMAND")
 }
 
-// ttl returns the most that the lease may last without a renewal, and the flag that sets it.
+// ttl returns the longest time that the lease may last without a renewal, and the flag that sets
+// it.
 func (p *period) ttl(ttl span) (flag string, _ time.Duration) {
 	switch {
 	case p.atMost > 0:
@@ -78,11 +79,11 @@ func (p *period) options() (opts []leasehold.Option) {
 	return opts
 }
 
-// keeps reports whether NAME is kept for a while when the command is done.
+// keeps reports whether NAME is kept for a while after the command has ended.
 func (p *period) keeps() bool { return p.oncePer > 0 || p.atLeast > 0 }
 
-// insists reports whether more depends on the release than when a lease ends: whether the command may run
-// again too soon, or, where it has failed, at all.
+// insists reports whether the release decides more than when a lease ends: whether the command may
+// run again too soon or, if it has failed, whether it may run again within the period.
 func (p *period) insists(failed bool) bool {
 	if p.oncePer > 0 {
 		return p.atMost > 0 || p.retry && failed

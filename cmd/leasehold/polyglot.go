@@ -28,7 +28,7 @@ The demo starts the service on a free port of this machine, over a temporary fil
 store that --store or LEASEHOLD_STORE names. It cleans up after itself; only the store
 remembers the last tokens.`
 
-// newPolyglotCommand is a scenario whose processes are not all of this program.
+// newPolyglotCommand returns a scenario whose processes are written in several languages.
 func newPolyglotCommand(a *app) *cobra.Command {
 	var stock int
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ func newPolyglotCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// newSellerCommand is the seller in Go.
+// newSellerCommand returns the seller that is written in Go.
 func newSellerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "seller",
@@ -64,7 +64,7 @@ func newSellerCommand() *cobra.Command {
 	}
 }
 
-// polyglot sells without a lock and under one.
+// polyglot sells without a lock, then under one.
 func (a *app) polyglot(ctx context.Context, st *demo.Stage, stock int) (*polyglot.Report, error) {
 	d, err := a.openURL(ctx, stores.Open, setting{value: st.Store})
 	if err != nil {
@@ -108,7 +108,7 @@ func demoService(d driver.Driver) (url string, end func(), err error) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // ends by Close
+		_ = server.Serve(l) // until Close
 	}()
 	return "http://" + l.Addr().String(), func() {
 		handler.Drain()
@@ -121,7 +121,7 @@ func demoService(d driver.Driver) (url string, end func(), err error) {
 func sellerInGo(ctx context.Context, url, folder string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
-		self = filepath.Base(os.Args[0]) // which the start then says is missing, if it is
+		self = filepath.Base(os.Args[0]) // the start then reports that it is missing
 	}
 	return exec.CommandContext(ctx, self, "demo", "seller", url, folder)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The client of Redis would also write its errors to stderr.
+// init silences the client of Redis, which would write its errors to stderr in addition.
 func init() { redis.SetLogger(quiet{}) }
 
 type quiet struct{}

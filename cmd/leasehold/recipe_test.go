@@ -64,10 +64,10 @@ func TestScriptStopsWithoutTheLock(t *testing.T) {
 		{"acqire deploy", 64},
 		{"renew deploy nobody", 75},
 		{"renew deploy", 64},
-		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.01; done; kill $!; wait $!", 143},
-		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.01; done; kill -HUP $!; wait $!", 129},
-		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.01; done; kill -QUIT $!; wait $!", 131},
-		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.01; done; kill -KILL $!; wait $!", 137},
+		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.1; done; kill $!; wait $!", 143},
+		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.1; done; kill -HUP $!; wait $!", 129},
+		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.1; done; kill -QUIT $!; wait $!", 131},
+		{"acquire deploy & until leasehold show deploy | grep -q WAITER; do sleep 0.1; done; kill -KILL $!; wait $!", 137},
 	} {
 		c.wantStop("two lines", f.code, "lease=$(leasehold "+f.command+") || exit\neval \"$lease\"")
 		if strings.Contains(f.command, "kill") {

@@ -1,5 +1,5 @@
 package main
 
-// releasedFrom is the commit that a release was made of; scripts/set-version writes it. A module
-// proxy keeps nothing else of the repository's history.
+// releasedFrom is the commit that a release was made from. scripts/set-version writes it, because a
+// module proxy keeps nothing of the repository's history.
 const releasedFrom = ""

@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// reservedFor is how long a reservation lasts unless it is said.
+// reservedFor is the default length of a reservation.
 const reservedFor = 8 * time.Hour
 
-// A reservation is what reserve was asked to do.
+// A reservation has the arguments of reserve.
 type reservation struct {
 	name, reason string
 	length, wait span
@@ -41,7 +41,7 @@ has no reservations.
 # Exit codes
   1   NAME is busy
   64  wrong usage
-  69  the store is unreachable
+  69  the store is unreachable, read-only or full
   77  the store denies access`,
 		Example:           "  leasehold reserve deploy --reason 'migrating the database'\n  leasehold reserve deploy --reason 'release freeze' --for 48h --wait 10m",
 		Args:              argNames("NAME"),
@@ -65,7 +65,7 @@ func (r *reservation) run(ctx context.Context, a *app) error {
 	case r.length == 0:
 		return usageErrorf("--for 0: a reservation needs a length, such as 8h")
 	}
-	signal.Ignore(syscall.SIGPIPE) // a reader that is gone must not end the process before it has given back what it got
+	signal.Ignore(syscall.SIGPIPE) // a closed pipe must not end the process before it has given back its lease
 	o := &leasehold.Options{TTL: time.Duration(r.length), Details: leasehold.Details{Kind: leasehold.HolderReserved, Text: plain(r.reason)}, Trace: a.trace}
 	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
@@ -79,13 +79,13 @@ func (r *reservation) run(ctx context.Context, a *app) error {
 			return err
 		}
 		if err := r.print(a, lease); err != nil {
-			return errors.Join(err, lease.Release(ctx)) // nobody has learnt the owner
+			return errors.Join(err, lease.Release(ctx)) // nobody has seen the owner
 		}
 		return nil
 	})
 }
 
-// print tells how to end the reservation: nobody else knows its owner.
+// print prints how to end the reservation, because nobody else knows its owner.
 func (r *reservation) print(a *app, lease *leasehold.Lease) error {
 	v := leaseView{lease.Name(), lease.Owner(), lease.Token(), time.Until(lease.Deadline()).Truncate(time.Millisecond).Seconds()}
 	return a.print(v, func(w io.Writer) {

@@ -43,13 +43,14 @@ func reset(ctx context.Context, a *app, name string) error {
 	})
 }
 
+// resetView is the output of reset.
 type resetView struct {
 	Name  string `json:"name"`
-	Reset bool   `json:"reset" about:"whether it was kept until now"`
+	Reset bool   `json:"reset" about:"whether a finished job still kept others out"`
 }
 
-// endKept ends all that keeps name without an owner, one after the other. The engine looks
-// once more whether it has none, so that a job which began meanwhile is left alone.
+// endKept ends all holds of name that linger without an owner, one after another. Evict checks
+// again that there is no owner, so a job that began meanwhile keeps its lease.
 func endKept(ctx context.Context, a *app, locks *leasehold.Locker, name string) (ended bool, err error) {
 	for {
 		state, err := locks.Inspect(ctx, name)
@@ -60,7 +61,7 @@ func endKept(ctx context.Context, a *app, locks *leasehold.Locker, name string) 
 		for _, h := range state.Holders {
 			if h.Owner.Reveal() == "" {
 				kept = true
-			} else if !ended { // else it was granted since
+			} else if !ended { // otherwise it was granted meanwhile
 				return false, &exitError{exitBusy, fmt.Errorf("%s is held by %s: its job runs, or was killed\nTo end its lease: %s --owner %s --reason TEXT", shown(name), h.Owner, a.line("evict", name), h.Owner)}
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A run is one "leasehold run".
+// A run is one run of "leasehold run".
 type run struct {
 	child
 	period
@@ -51,7 +51,7 @@ func newRunCommand(a *app) *cobra.Command {
 	r.claim.add(flags, leasehold.DefaultTTL)
 	flags.StringArrayVar(&r.also, "also", nil, "hold `NAME2` too, all or nothing; repeatable")
 	flags.IntVarP(&r.busyCode, "busy-exit-code", "E", exitBusy, "exit with `N` if NAME is busy")
-	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "exit with 0, silently, if NAME is busy")
+	flags.BoolVar(&r.okIfBusy, "ok-if-busy", false, "if NAME is busy, exit with 0 (-n, -w, --once-per)")
 	flags.IntVar(&r.lostCode, "lost-exit-code", exitLost, "exit with `N` if the lease was lost")
 	flags.StringVar(&r.metricsFile, "metrics-file", "", "write metrics for Prometheus to `FILE`")
 	flags.StringVar(&r.yieldName, "yield", "", "send `SIGNAL` to COMMAND when others wait for NAME")
@@ -62,7 +62,7 @@ func newRunCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// inherit ends this process if it is a guardian. One that comes this far has leases to release.
+// inherit takes over if this process is a guardian. It returns only in other processes.
 func inherit() { guardian.Inherit(releaseLegacy) }
 
 func (r *run) parse(cmd *cobra.Command, args []string) error {
@@ -104,7 +104,7 @@ func (r *run) checkFlags(cmd *cobra.Command) error {
 	return r.checkTimes(cmd, flag, ttl)
 }
 
-// run is the whole life: wait, hold, release.
+// run waits for the leases, holds them while the command runs, and releases them.
 func (r *run) run(ctx context.Context) error {
 	opts, err := r.claim.options()
 	if err == nil {
@@ -137,12 +137,12 @@ func (r *run) run(ctx context.Context) error {
 	}
 	r.metrics.granted()
 	r.keep = time.Duration(r.atLeast)
-	// A job that was begun in its period and killed in the middle counts as run.
+	// If a job was begun in its period and killed, it counts as run.
 	r.fixed = r.oncePer > 0
 	r.heirless = r.fixed || !locks.Features().Resumes
 	err = r.hold(ctx, locks, leases)
 	w.done()
-	if errors.As(err, new(*signalError)) { // somebody does not want to wait
+	if errors.As(err, new(*signalError)) { // the user does not want to wait
 		brief, stop := context.WithTimeout(ctx, lastWord)
 		defer stop()
 		ctx = brief
@@ -151,12 +151,12 @@ func (r *run) run(ctx context.Context) error {
 	return err
 }
 
-// open opens the store. Signals that end a program end it.
+// open opens the store, until a signal that ends a program.
 func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), err error) {
 	opening, stop := r.endedBySignal(ctx)
 	opts := r.child.options()
 	if r.oncePer > 0 {
-		opts.TTL = 0 // the period's options say how long the lease is
+		opts.TTL = 0 // OncePer sets the TTL
 	}
 	locks, done, err = r.app.locker(opening, stores.Open, opts)
 	stop()
@@ -169,7 +169,7 @@ func (r *run) open(ctx context.Context) (locks *leasehold.Locker, done func(), e
 	return locks, done, err
 }
 
-// acquire waits for NAME. Signals that end a program end the wait.
+// acquire waits for the leases, until a signal that ends a program.
 func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []leasehold.Option) (*leasehold.Leases, error) {
 	if r.period.retry && !locks.Features().Resumes {
 		return nil, fmt.Errorf("--retry-on-failure: %w: a lease that outlives its process", leasehold.ErrUnsupported)
@@ -184,7 +184,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	stopped := signalIn(waiting)
 	switch {
 	case stopped != nil:
-		if leases != nil { // granted at the same moment
+		if leases != nil { // they were granted at the same moment
 			r.giveBack(ctx, locks, leases)
 		}
 		return nil, stopped
@@ -206,13 +206,13 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 			return nil, err
 		}
 	}
-	if r.oncePer == 0 { // who has waited for the end of the period would run in it once more
+	if r.oncePer == 0 { // after such a wait, the job would run once more in its period
 		opts = append(opts, r.claim.waiting()...)
 	}
 	return locks.AcquireAll(ctx, names, opts...)
 }
 
-// hold runs the command under the leases and releases them.
+// hold runs the command under the leases, and then releases them.
 func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) error {
 	each := []*leasehold.Lease{leases.Lease(r.name)}
 	for _, name := range leases.Names() {
@@ -235,7 +235,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	if e.left = r.terms.ttl; r.fixed {
 		e.left = time.Until(f.until)
 	}
-	// A lease that is lost later expired without an answer. It has covered the command.
+	// A lease that was lost later expired without an answer, after the command had ended.
 	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) && time.Now().Before(f.until) {
 		e.lost = leasehold.ErrLost
 	}
@@ -243,7 +243,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 		r.tellLost(e, each)
 	}
 	if e.released == nil || errors.Is(e.released, leasehold.ErrLost) {
-		leave() // else the guardian goes on with it
+		leave() // otherwise the guardian continues with the release
 	}
 	passOn(result)
 	verdict := r.verdict(e)
@@ -253,7 +253,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	return verdict
 }
 
-// tellLost runs --on-lost if the leases ended before their time, and reports whether they did.
+// tellLost runs --on-lost if the leases ended early. It reports whether they did.
 func (r *run) tellLost(e ending, leases []*leasehold.Lease) bool {
 	early := e.lost != nil || e.Cut || errors.Is(e.err, guardian.ErrLate)
 	if early {
@@ -264,9 +264,9 @@ func (r *run) tellLost(e ending, leases []*leasehold.Lease) bool {
 	return early
 }
 
-// endedBySignal returns a context that ends with the first signal to end a program; its
-// cause is then a signalError. The others have nobody to go to yet. After stop, signals
-// stay for the command.
+// endedBySignal returns a context that ends with the first signal that ends a program. Its cause is
+// then a signalError. Other signals are dropped, because there is no command yet. After stop,
+// signals are left for the command.
 func (r *run) endedBySignal(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped, done := make(chan struct{}), make(chan struct{})

@@ -22,7 +22,7 @@ import (
 // busyTree is a child with two grandchildren, one in a session of its own, each of which
 // logs the time in nanoseconds for as long as it lives.
 const busyTree = `work='%[1]s
-	echo $$ > pid-$0; while :; do date +%%s%%N >> log-$0; sleep 0.02; done'
+	echo $$ > pid-$0; while :; do date +%%s%%N >> log-$0; sleep 0.05; done'
 	sh -c "$work" grandchild &
 	setsid sh -c "$work" session &
 	exec sh -c "$work" child`
@@ -189,7 +189,7 @@ func TestBackgroundIsEndedBeforeTheRelease(t *testing.T) {
 func TestEvictionEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	j := c.tree("", "--ttl", "3s")
+	j := c.tree("", "--ttl", "9s") // of which a busy machine does not take all, and a third of which it goes on
 	var state stateView
 	c.want(0, "show", "--json", "x").json(t, &state)
 	c.want(0, "evict", "x", "--owner", state.Holders[0].Owner, "--reason", "maintenance", "--yes")

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newRunCommand and newLeadCommand refuse: nothing here ends a command with all that it
-// started, in time, once this process is killed. acquire, renew and release work.
+// newRunCommand and newLeadCommand refuse. On this system nothing can end a command and its
+// descendants in time if this process is killed. acquire, renew and release work.
 func newRunCommand(*app) *cobra.Command {
 	return refusing("run", "Hold a lock while a command runs (not on this system)")
 }
@@ -31,13 +31,13 @@ func refusing(name, about string) *cobra.Command {
 	}
 }
 
-// inherit: nobody is a guardian here.
+// inherit does nothing: there are no guardians on this system.
 func inherit() {}
 
-// ownGroup: there are no process groups here.
+// ownGroup returns nil: there are no process groups on this system.
 func ownGroup() *syscall.SysProcAttr { return nil }
 
-// A status is a line on a terminal; there is none here.
+// A status is a line on a terminal. This system has none.
 type status struct{}
 
 func statusPossible(*os.File) bool { return false }
@@ -45,5 +45,5 @@ func statusPossible(*os.File) bool { return false }
 func (*status) draw(string) {}
 func (*status) erase()      {}
 
-// endBySignal: nobody dies of signals here.
+// endBySignal does nothing: programs do not end by signals on this system.
 func endBySignal(error) {}

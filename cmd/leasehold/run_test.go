@@ -86,10 +86,13 @@ func (j *job) errors() string {
 // eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		began := time.Now()
 		if ok() {
 			return
 		}
+		// To look may take a command, and other tests run.
+		time.Sleep(min(max(5*time.Millisecond, 4*time.Since(began)), 200*time.Millisecond))
 	}
 	t.Fatalf("%s: not within %v", what, patience)
 }

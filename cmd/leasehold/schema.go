@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An output is what a command prints with --json. The types of what is printed are the one place
-// that says what it has: their tags "about" say what a field means, and "enum" all its values.
+// An output is the output of a command with --json. Its type is the only description of its fields.
+// The tag "about" explains a field, and "enum" lists its values.
 type output struct {
 	name, about string
 	value       any
 }
 
-// outputs are what there is, in the order of the help text.
+// outputs lists all outputs, in the order of the help text.
 var outputs = []output{
 	{"acquire", "what acquire, renew and reserve print", leaseView{}},
 	{"release", "what release prints", releasedView{}},
@@ -40,6 +40,7 @@ var outputs = []output{
 	{"event", "each line of standard error of all commands with -v, but for errors", event{}},
 }
 
+// schemaView is one item of the output of schema without a NAME.
 type schemaView struct {
 	Name  string `json:"name"`
 	About string `json:"about" about:"for people"`
@@ -99,7 +100,7 @@ func printSchema(a *app, d output) error {
 	return a.output(append(text, '\n'))
 }
 
-// A schema is as much of JSON Schema as views need.
+// A schema is the part of JSON Schema that the views need.
 type schema struct {
 	Dialect     string             `json:"$schema,omitempty"`
 	Title       string             `json:"title,omitempty"`
@@ -114,7 +115,7 @@ type schema struct {
 	Others      *schema            `json:"additionalProperties,omitempty"`
 }
 
-// schemaOf describes a type of the views. Of all others it knows nothing, and panics.
+// schemaOf returns the schema of a type of the views. It panics for a type that they do not use.
 func schemaOf(t reflect.Type) *schema {
 	switch t.Kind() {
 	case reflect.String:
@@ -123,9 +124,9 @@ func schemaOf(t reflect.Type) *schema {
 		return &schema{Type: "boolean"}
 	case reflect.Int, reflect.Int64:
 		return &schema{Type: "integer"}
-	case reflect.Float64: // of seconds
+	case reflect.Float64: // a number of seconds
 		return &schema{Type: "number", Minimum: new(int)}
-	case reflect.Pointer: // which may be absent
+	case reflect.Pointer: // the field may be absent
 		return schemaOf(t.Elem())
 	case reflect.Slice:
 		return &schema{Type: "array", Items: schemaOf(t.Elem())}
@@ -146,7 +147,7 @@ func schemaOfStruct(t reflect.Type) *schema {
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		var p *schema
-		if strings.Contains(options, "string") { // a number that is above what readers keep
+		if strings.Contains(options, "string") { // a number that may exceed the integers of most readers
 			p = &schema{Type: "string", Pattern: "^[0-9]+$"}
 		} else {
 			p = schemaOf(f.Type)

@@ -10,15 +10,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A selection says which locks ls lists, and in which order.
+// A selection has the flags that say which locks ls lists, and in which order.
 type selection struct {
-	sort   string // one of the orders; "": as the store sends them
+	sort   string // one of orders; "": the store's order
 	longer span
 	host   string
 	labels []string
 }
 
-// orders are what --sort takes. Locks that are equal in it are sorted by name.
+// orders are the values of --sort. Locks that compare equal are sorted by name.
 var orders = map[string]func(a, b stateView) int{
 	"name":    func(a, b stateView) int { return 0 },
 	"held":    func(a, b stateView) int { return cmp.Compare(b.held(), a.held()) },
@@ -48,13 +48,13 @@ func (s *selection) check() error {
 	return nil
 }
 
-// filters reports whether some locks are left out.
+// filters reports whether some locks may be left out.
 func (s *selection) filters() bool { return s.longer > 0 || s.host != "" || len(s.labels) > 0 }
 
-// any reports whether the list is another than the store's.
+// any reports whether the list may differ from the store's.
 func (s *selection) any() bool { return s.sort != "" || s.filters() }
 
-// has reports whether v is selected: one of its holders has all that was asked for, or one of its waiters.
+// has reports whether v is selected: one of its holders or waiters meets all conditions.
 func (s *selection) has(v stateView) bool {
 	return !s.filters() ||
 		slices.ContainsFunc(v.Holders, func(h holderView) bool {
@@ -79,14 +79,15 @@ func (s *selection) describes(d *detailsView) bool {
 	return true
 }
 
-// arrange sorts views as --sort says.
+// arrange sorts views by --sort.
 func (s *selection) arrange(views []stateView) {
 	slices.SortStableFunc(views, func(a, b stateView) int {
 		return cmp.Or(orders[s.sort](a, b), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// looked tells how many locks were looked at, all or not, and how many of them are selected.
+// looked returns a message about how many locks were read and selected. all means that the whole
+// store was read.
 func (s *selection) looked(locks, selected int, all bool) string {
 	text := fmt.Sprintf("looked at %d locks", locks)
 	if locks == 1 {
@@ -104,7 +105,7 @@ func (s *selection) looked(locks, selected int, all bool) string {
 	return fmt.Sprintf("%s; %d match", text, selected)
 }
 
-// held is for how long the one has held that has longest.
+// held returns how long the longest holder has held.
 func (v stateView) held() (longest float64) {
 	for _, h := range v.Holders {
 		longest = max(longest, h.Held)
@@ -112,7 +113,7 @@ func (v stateView) held() (longest float64) {
 	return longest
 }
 
-// left is when the first lease ends; what is unknown comes last.
+// left returns the time until the first lease ends. Unknown times come last.
 func (v stateView) left() float64 {
 	first := 1e18
 	for _, h := range v.Holders {
@@ -123,7 +124,7 @@ func (v stateView) left() float64 {
 	return first
 }
 
-// host is where the first holder is; unknown hosts come last.
+// host returns the host of the first holder. Unknown hosts come last.
 func (v stateView) host() string {
 	for _, h := range v.Holders {
 		if host := h.Details.of().Host; host != "" {

@@ -30,7 +30,7 @@ over one shared store; none of them keeps anything that matters. The store "memo
 the memory of this process, and is gone with it.
 
 With --history FILE, what happened is still known after a restart. The file belongs to this
-instance alone. A bound of 0 is none.
+instance alone. A 0 for --history-keep or --history-size sets no bound.
 
 Certificates, the --access file and webhook secrets are read again when they change. Port 0 of
 --listen is a free port.
@@ -53,22 +53,23 @@ with the process.
   70  the address is not available
   77  the store denies access`
 
-// mostStreams is how many calls one HTTP/2 connection may have open: a driver keeps one for
-// each claim that waits.
+// mostStreams limits the open calls on one HTTP/2 connection. A driver has one for each claim that
+// waits.
 const mostStreams = 10_000
 
-// defaultListen is for this machine alone.
+// defaultListen is reachable only from this machine.
 const defaultListen = "127.0.0.1:7400"
 
-// stopWithin is how long a stopping instance waits for calls. headersWithin is how long a client may
-// take to send the headers of a request. idleFor is how long a connection may be idle.
+// stopWithin limits how long a stopping instance waits for calls. headersWithin limits how long a
+// client may take to send the headers of a request. idleFor limits how long a connection may be
+// idle.
 const (
 	stopWithin    = 10 * time.Second
 	headersWithin = 5 * time.Second
 	idleFor       = 2 * time.Minute
 )
 
-// A service is one "leasehold serve".
+// A service is one run of "leasehold serve".
 type service struct {
 	app      *app
 	listen   string
@@ -78,8 +79,8 @@ type service struct {
 	access   string
 	audit    string
 	insecure bool
-	user     string   // the header of a proxy that signs people in
-	from     []string // its addresses
+	user     string   // header in which a proxy names a signed-in person
+	from     []string // addresses of that proxy
 	history  historyFlags
 	webhook  webhookFlags
 	opts     serve.Options
@@ -108,7 +109,7 @@ Limits: rate`},
 	flags.StringVar(&s.clientCA, "client-ca", "", "verify client certificates with the CAs in `FILE`")
 	flags.StringVar(&s.access, "access", "", "rules for which client may do what, in `FILE`")
 	flags.StringVar(&s.user, "proxy-user", "", "a reverse proxy names who has signed in, in `HEADER`")
-	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of that proxy, as `CIDR`")
+	flags.StringSliceVar(&s.from, "proxy-from", nil, "addresses of the proxy of --proxy-user, as `CIDR`")
 	flags.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS or --access")
 	flags.StringVar(&s.audit, "audit", "", "log each call that changes something to `FILE`, or - for stdout")
 	s.history.add(flags)
@@ -162,7 +163,7 @@ func (s *service) run(ctx context.Context) error {
 	return s.serve(ctx, l, handler)
 }
 
-// prepare reads the files and checks the flags, before anything is opened.
+// prepare reads the files and checks the flags, before it opens anything.
 func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 	failed := func(err error) {
 		s.opts.Log.Error("a changed file cannot be read, what it said before stays", "error", err.Error())
@@ -210,7 +211,7 @@ func (s *service) prepare() (config *tls.Config, closeAudit func(), err error) {
 	return config, closeAudit, nil
 }
 
-// trustProxy lets the header of a reverse proxy name clients.
+// trustProxy accepts names of clients from the header of a reverse proxy.
 func (s *service) trustProxy(access *serve.Access) error {
 	if s.user == "" && len(s.from) == 0 {
 		return nil
@@ -232,7 +233,8 @@ func (s *service) trustProxy(access *serve.Access) error {
 	return access.TrustProxy(s.user, from)
 }
 
-// checkListen refuses to let in other machines whom nobody knows, or whom others can listen to.
+// checkListen refuses an address that other machines can reach without TLS and access control,
+// unless --insecure is given.
 func (s *service) checkListen() error {
 	host, _, err := net.SplitHostPort(s.listen)
 	if err != nil {
@@ -244,7 +246,7 @@ func (s *service) checkListen() error {
 	return usageErrorf("--listen %q is open to other machines\nGive --tls-cert, --tls-key and --access, or --insecure", s.listen)
 }
 
-// open opens the store; memory: is one here.
+// open opens the store. Only here memory: is a store.
 func (s *service) open(ctx context.Context) (driver.Driver, error) {
 	chosen, err := s.app.chosenStore()
 	if err != nil {
@@ -259,7 +261,7 @@ func (s *service) open(ctx context.Context) (driver.Driver, error) {
 }
 
 func (s *service) listener(ctx context.Context) (net.Listener, error) {
-	// Clients that are gone without a word are noticed in some ten seconds.
+	// This detects vanished clients within about ten seconds.
 	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
 	l, err := config.Listen(ctx, "tcp", s.listen)
 	if err != nil {
@@ -268,7 +270,7 @@ func (s *service) listener(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers calls until ctx ends, then lets those end that are under way.
+// serve answers calls until ctx ends. It then waits for calls in progress.
 func (s *service) serve(ctx context.Context, l net.Listener, handler *serve.Server) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -301,12 +303,12 @@ func (s *service) serve(ctx context.Context, l net.Listener, handler *serve.Serv
 	return nil
 }
 
-// quietLog drops what net/http says of single connections, which any client can make it say.
+// quietLog drops net/http's messages about single connections, which any client could cause.
 type quietLog struct{}
 
 func (quietLog) Write(p []byte) (int, error) { return len(p), nil }
 
-// logger writes lines to stderr, as JSON with --json.
+// logger returns a logger to stderr, as JSON with --json.
 func (s *service) logger() *slog.Logger {
 	if s.app.json {
 		return slog.New(slog.NewJSONHandler(s.app.stderr, nil))

@@ -20,9 +20,10 @@ type historyFlags struct {
 }
 
 const (
-	// historyKeep and historySize bound the file unless it is said; the size is in MiB.
+	// historyKeep and historySize are the default limits of the file. The size is in MiB.
 	historyKeep, historySize = 30 * 24 * time.Hour, 1024
-	// openHistoryWithin and closeHistoryWithin are for how long a file may hang.
+	// openHistoryWithin and closeHistoryWithin limit how long opening and closing the file may
+	// take.
 	openHistoryWithin, closeHistoryWithin = 10 * time.Second, 2 * time.Second
 )
 
@@ -33,7 +34,7 @@ func (f *historyFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.size, "history-size", historySize, "drop the oldest beyond `N` MiB")
 }
 
-// openHistory opens the file of the history. The caller calls done after the Server is closed.
+// openHistory opens the file of the history. The caller must call done after the Server is closed.
 func (s *service) openHistory(ctx context.Context) (done func(), err error) {
 	f := &s.history
 	if f.path == "" {
@@ -58,12 +59,12 @@ func (s *service) openHistory(ctx context.Context) (done func(), err error) {
 		}()
 		select {
 		case <-closed:
-		case <-time.After(closeHistoryWithin): // the service ends all the same
+		case <-time.After(closeHistoryWithin): // the service ends without it
 		}
 	}, nil
 }
 
-// An age is a flag that takes a length of time, in days too: 30d.
+// An age is a flag for a duration that may be in days, such as 30d.
 type age time.Duration
 
 func (a *age) String() string {
@@ -76,7 +77,7 @@ func (a *age) String() string {
 // Type names the kind of value in help texts.
 func (a *age) Type() string { return "duration" }
 
-// Set refuses negative lengths.
+// Set refuses negative durations.
 func (a *age) Set(text string) error {
 	days, ok := strings.CutSuffix(text, "d")
 	if !ok {

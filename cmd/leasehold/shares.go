@@ -9,18 +9,17 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// amounts are the values of --limit or --weight: "N" for every name that has none of its own, and
-// "NAME=N".
+// amounts are the values of --limit or --weight: "NAME=N" for one name, and "N" for every other.
 type amounts struct {
 	flag  string
 	texts []string
 
-	all   int // 0: none
+	all   int // for names without one of their own; 0: none
 	each  map[string]int
-	names []string // of each, in their order
+	names []string // the keys of each, in the order of the flags
 }
 
-// parse reads the texts, again if there are more by now. most is the largest amount.
+// parse parses texts, replacing an earlier result. most is the largest amount.
 func (a *amounts) parse(most int) error {
 	a.all, a.each, a.names = 0, nil, nil
 	for _, text := range a.texts {
@@ -53,7 +52,7 @@ func (a *amounts) parse(most int) error {
 
 func (a *amounts) isGiven() bool { return len(a.texts) > 0 }
 
-// shares are how names are shared: what --slots, --limit and --weight say.
+// shares are the flags --slots, --limit and --weight: how much of which names to request.
 type shares struct {
 	slots         int // --slots; 0: none
 	limit, weight amounts
@@ -70,7 +69,7 @@ func (s *shares) parse() error {
 	return s.weight.parse(driver.MaxWeight)
 }
 
-// flag is one of the flags that were given, or "".
+// flag returns one of the flags that were given, or "".
 func (s *shares) flag() string {
 	switch {
 	case s.slots > 0:
@@ -83,7 +82,7 @@ func (s *shares) flag() string {
 	return ""
 }
 
-// names are those that the flags name, each once.
+// names returns the names in the flags, each once.
 func (s *shares) names() []string {
 	names := slices.Clone(s.limit.names)
 	for _, name := range s.weight.names {
@@ -94,7 +93,7 @@ func (s *shares) names() []string {
 	return names
 }
 
-// of is the limit that is asked for of name; 0: none.
+// of returns the requested limit of name; 0: none.
 func (s *shares) of(name string) int {
 	if n, ok := s.limit.each[name]; ok {
 		return n
@@ -105,7 +104,7 @@ func (s *shares) of(name string) int {
 // limits reports whether any name has a limit.
 func (s *shares) limits() bool { return s.slots > 0 || s.limit.isGiven() }
 
-// options are those for all names, with the options of each.
+// options returns the options for all names, followed by those for single names.
 func (s *shares) options() []leasehold.Option {
 	opts := optionsOf(max(s.slots, s.limit.all), s.weight.all)
 	for _, name := range s.names() {

@@ -9,26 +9,26 @@ import (
 	"golang.org/x/term"
 )
 
-// A status is a line below all others on a terminal, which is drawn again and again and erased at
+// A status is a line below all others on a terminal. It is redrawn again and again, and erased at
 // the end. It is drawn only while this job has the terminal, and only if the terminal accepts it at
-// once, so that nobody waits for a screen that is stopped.
+// once. So nobody waits for a stopped screen.
 type status struct {
-	tty   int // the terminal, opened for this alone; 0: not yet
+	tty   int // the terminal, opened for the status alone; 0: not opened
 	drawn bool
 }
 
-// Sequences that every terminal of the last decades knows. A line that is wrapped could not
-// be erased: what is beyond the edge is not shown.
+// Sequences that all terminals of the last decades know. Wrapping is off, because a wrapped line
+// could not be erased.
 const lineBegin, lineRest, wrapOff, wrapOn = "\r", "\x1b[K", "\x1b[?7l", "\x1b[?7h"
 
-// statusPossible reports whether there may be a status line on file.
+// statusPossible reports whether file can show a status line.
 func statusPossible(file *os.File) bool {
 	kind := os.Getenv("TERM")
 	return kind != "" && kind != "dumb" && term.IsTerminal(int(file.Fd()))
 }
 
-// front reports whether the terminal that controls this process is standard error's, and
-// shows its job.
+// front reports whether standard error is the controlling terminal of this process, and this
+// process is in its foreground job.
 func front() bool {
 	group, err := unix.IoctlGetInt(2, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
@@ -46,7 +46,7 @@ func (s *status) draw(text string) {
 	}
 }
 
-// erase leaves the terminal as it was, unless it shows another job by now.
+// erase erases the line, unless the terminal shows another job by now.
 func (s *status) erase() {
 	if s.drawn && front() {
 		s.put(lineBegin + lineRest)
@@ -54,8 +54,8 @@ func (s *status) erase() {
 	s.drawn = false
 }
 
-// open opens the terminal a second time, because whether writes to it wait is not for us to
-// change where others have it open too.
+// open opens the terminal a second time, for writes that never block. Changing the mode of the
+// first file would affect other processes that share it.
 func (s *status) open() bool {
 	if s.tty > 0 {
 		return true

@@ -29,8 +29,8 @@ var heads = []string{"NAME", "STATE", "HOLDER", "HOST", "HELD", "LEFT", "WAITING
 
 const gap = 2 // between columns
 
-// flexible are the columns that a terminal shortens: first to what is comfortable, and at last to what tells rows
-// apart.
+// flexible are the columns that are shortened on a narrow terminal, with three widths: comfortable,
+// legible, and the least that still tells rows apart.
 var flexible = map[int][3]int{columnName: {comfortable: 24, legible: 12, least: 12}, columnHolder: {20, 10, 8}, columnHost: {12, 8, 6}}
 
 const whole, comfortable, legible, least = -1, 0, 1, 2
@@ -43,7 +43,7 @@ type table struct {
 	widths []int
 }
 
-// write writes lines, the first time with the heads above them.
+// write writes lines, after the heads if there are none yet.
 func (t *table) write(w io.Writer, views []stateView) {
 	var rows [][]string
 	for _, v := range views {
@@ -74,7 +74,7 @@ func (t *table) write(w io.Writer, views []stateView) {
 	}
 }
 
-// writeTable writes a whole table.
+// writeTable writes a complete table.
 func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
 
 // fitted returns the widths of columns in width; 0 means that a column is left out. If names,
@@ -102,7 +102,7 @@ func fitted(natural []int, width int) []int {
 	return widths
 }
 
-// needed is how wide a line is whose flexible columns are shortened.
+// needed returns the width of a line whose flexible columns are shortened.
 func needed(widths []int, to int) int {
 	sum := -gap
 	for i, n := range widths {
@@ -116,7 +116,8 @@ func needed(widths []int, to int) int {
 	return sum
 }
 
-// shrink takes a cell from the widest column that is wider than it may be shortened to.
+// shrink takes one cell from the widest column that may still be shortened. It reports whether
+// there was one.
 func shrink(widths []int, to int) bool {
 	widest := -1
 	for i, n := range widths {
@@ -130,7 +131,7 @@ func shrink(widths []int, to int) bool {
 	return widest >= 0
 }
 
-// line is one row of a table.
+// line returns one row of a table.
 func line(row []string, widths []int, width int) string {
 	var b strings.Builder
 	for i, text := range row {
@@ -141,7 +142,7 @@ func line(row []string, widths []int, width int) string {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
 		switch {
-		case width == 0: // a row that came later may need more
+		case width == 0: // later rows may need more than the fixed width
 		case i == columnName:
 			text = shortened(text, widths[i])
 		case i == columnHolder, i == columnHost:
@@ -157,13 +158,13 @@ func line(row []string, widths []int, width int) string {
 	return text
 }
 
-// cells is how wide a terminal shows text.
+// cells returns the width of text on a terminal.
 func cells(text string) int { return runewidth.StringWidth(text) }
 
-// cut returns as much of text as fits, with end where something is missing.
+// cut returns text shortened to width, with end in place of what is missing.
 func cut(text string, width int, end string) string { return runewidth.Truncate(text, width, end) }
 
-// shortened leaves out the middle of a name that does not fit. Names of one kind begin alike and
+// shortened omits the middle of a name that does not fit, because related names begin alike and
 // differ at the end.
 func shortened(name string, width int) string {
 	all := cells(name)
@@ -175,7 +176,8 @@ func shortened(name string, width int) string {
 	return first + runewidth.TruncateLeft(name, all-(width-cells(mark)-cells(first)), mark)
 }
 
-// widthOf returns the width of the terminal behind out. It is 0 if there is none, or if its width is unknown.
+// widthOf returns the width of the terminal behind out. It is 0 if there is no terminal, or its
+// width is unknown.
 func widthOf(out any) int {
 	screen, ok := terminal(out)
 	if !ok {

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/term"
 )
 
-// topEvery is how often top looks; its one question to the store is cheap.
+// topEvery is the interval of top's calls to the store.
 const topEvery = time.Second
 
-// Sequences that every terminal of the last decades knows.
+// Sequences that all terminals of the last decades know.
 const (
 	screenEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the alternate screen, no cursor, no wrapping
 	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -76,7 +76,8 @@ old it is.`,
 	}
 }
 
-// top shows frames until a key or a signal ends it. Neither a store that hangs nor an eviction holds up the keys.
+// top shows frames until a key or a signal ends it. Keys work even while the store or an eviction
+// takes long.
 func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, prefix string) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -108,7 +109,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 		}()
 	}
 	look()
-	var behind []byte // of a key that has not come whole
+	var behind []byte // the beginning of an incomplete key
 	for {
 		width, height, err := term.GetSize(int(screen.Fd()))
 		if err != nil {
@@ -152,10 +153,12 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 	}
 }
 
-// escapeBound is how long the rest of a key may take that begins as the Esc key does.
+// escapeBound is how long to wait for the rest of a sequence before its first byte counts as the
+// Esc key.
 const escapeBound = 100 * time.Millisecond
 
-// readKeys passes on what is typed. A read from a terminal cannot be ended: the end of the program does.
+// readKeys passes on what is typed. A read from a terminal cannot be cancelled, so it ends with the
+// program.
 func readKeys(ctx context.Context, keys io.Reader, typed chan<- []byte) {
 	for {
 		b := make([]byte, 256)
@@ -171,7 +174,7 @@ func readKeys(ctx context.Context, keys io.Reader, typed chan<- []byte) {
 	}
 }
 
-// topMost is how many locks top asks for, which is more than a screen has lines.
+// topMost is how many locks top asks for: more than a screen has lines.
 const topMost = 500
 
 // look asks the store once.
@@ -181,15 +184,15 @@ func look(ctx context.Context, locks *leasehold.Locker, prefix string) (leasehol
 	return locks.Page(ctx, leasehold.PageOptions{Prefix: prefix, Limit: topMost})
 }
 
-// A topEviction is one that was asked for, and confirmed.
+// A topEviction is an eviction that the user has confirmed.
 type topEviction struct {
 	name   string
 	holder leasehold.Holder
 	reason string
 }
 
-// evictNow returns the outcome of an eviction. It names the holder's whole owner and compares its
-// token, so a successor is safe, with two exceptions. The engine does not know of a hand-over
+// evictNow evicts and returns the outcome as text. It names the holder's whole owner and compares
+// its token, so a successor is safe, with two exceptions. The engine does not know of a hand-over
 // inside a process. And an owner that was used before may be granted between the two calls.
 func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) string {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
@@ -201,7 +204,7 @@ func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) stri
 	}
 	switch err := locks.Evict(ctx, e.name, e.holder.Owner.Reveal(), e.reason); {
 	case err == nil:
-		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal at the latest", e.holder.Owner, shown(e.name))
+		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal or release at the latest", e.holder.Owner, shown(e.name))
 	case errors.Is(err, leasehold.ErrLost):
 		return fmt.Sprintf("%s did not hold %s any more", e.holder.Owner, shown(e.name))
 	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied), errors.Is(err, driver.ErrReadOnly):
@@ -214,8 +217,8 @@ func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) stri
 // A screenLine is one line of a frame.
 type screenLine struct{ style, text string }
 
-// drawn returns a frame as one write that replaces the screen: exactly height lines of at most width cells. The cursor
-// is behind the last line if cursor.
+// drawn returns a frame as one text that replaces the screen: exactly height lines of at most width
+// cells. If cursor is true, the cursor is shown at the end of the last line.
 func drawn(lines []screenLine, width, height int, cursor bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(cursorOff + screenHome)
@@ -223,7 +226,7 @@ func drawn(lines []screenLine, width, height int, cursor bool) []byte {
 		if i > 0 {
 			b.WriteString(lineEnd)
 		}
-		b.WriteString(lineRest) // first: behind a line that ends in the last cell it would clear that cell
+		b.WriteString(lineRest) // at the start, because after a line of full width it would clear that line's last cell
 		if i >= len(lines) {
 			continue
 		}

@@ -9,33 +9,33 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// A topView is what top shows, and what keys make of it. It asks nothing and writes nothing.
+// A topView is the state of top, without any I/O. Keys change it.
 type topView struct {
 	store, prefix string
-	keys          bool // there are any
+	keys          bool // there is a keyboard
 	since         time.Time
 
-	states []leasehold.State // of the last answer
-	more   bool              // there are more names
-	at     time.Time         // when it came; zero: none has
-	err    error             // of the last look
+	states []leasehold.State // from the last answer
+	more   bool              // the store has more names
+	at     time.Time         // time of the last answer; zero: none yet
+	err    error             // of the last call
 
-	selection        // its order
-	filter    string // a text that lines must have
-	chosen    topRow // the line that is selected
-	chosenAt  int    // where it was
-	first     int    // the line that is at the top
-	page      int    // how many lines there is room for
+	selection        // the order of the list
+	filter    string // text that lines must contain
+	chosen    topRow // the selected line
+	chosenAt  int    // its index when it was last seen
+	first     int    // index of the line at the top
+	page      int    // number of lines that fit
 
 	mode     topMode
-	from     topMode // of a prompt: where Esc leads
-	typed    string  // of a prompt
-	scrolled int     // of what is shown of one lock
+	from     topMode // for a prompt: the mode to which Esc returns
+	typed    string  // text typed in a prompt
+	scrolled int     // lines by which the details of one lock are scrolled
 	eviction topEviction
-	says     string // until the next key
+	says     string // a message, until the next key
 
 	quits  bool
-	evicts *topEviction // that was confirmed: for the caller, who takes it
+	evicts *topEviction // a confirmed eviction, for the caller to take and carry out
 }
 
 type topMode int
@@ -49,10 +49,10 @@ const (
 	topConfirm // a prompt
 )
 
-// A topRow is a line by what it is about.
+// A topRow identifies a line by what it shows.
 type topRow struct{ name, owner string }
 
-// take takes the answer to a look. One that failed leaves the former answer.
+// take takes the result of a look. After an error without states, the former answer stays.
 func (v *topView) take(page leasehold.Page, err error, now time.Time) {
 	v.err = err
 	if err == nil || len(page.States) > 0 {
@@ -60,7 +60,7 @@ func (v *topView) take(page leasehold.Page, err error, now time.Time) {
 	}
 }
 
-// lines are the table's, and what each is about.
+// lines returns the locks that are shown, and what each line is about.
 func (v *topView) lines() (views []stateView, rows []topRow) {
 	for _, s := range v.states {
 		if view := viewOf(s); v.matches(view) {
@@ -81,7 +81,7 @@ func (v *topView) lines() (views []stateView, rows []topRow) {
 	return views, rows
 }
 
-// matches reports whether a lock has the text that is filtered by.
+// matches reports whether a lock contains the text of the filter.
 func (v *topView) matches(view stateView) bool {
 	text := shown(view.Name) + "\n" + view.stateText()
 	for _, h := range view.Holders {
@@ -93,7 +93,7 @@ func (v *topView) matches(view stateView) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(v.filter))
 }
 
-// press does what a key is for.
+// press handles a key.
 func (v *topView) press(key string) {
 	v.says = ""
 	switch {
@@ -167,7 +167,8 @@ func (v *topView) pressInShow(key string) {
 	}
 }
 
-// selected is the index of the line that is selected, or of the one in its place if that is gone.
+// selected returns the index of the selected line. If that line is gone, it is the line in its
+// place.
 func (v *topView) selected(rows []topRow) int {
 	if at := slices.Index(rows, v.chosen); at >= 0 {
 		return at
@@ -178,7 +179,7 @@ func (v *topView) selected(rows []topRow) int {
 	return max(min(v.chosenAt, len(rows)-1), 0)
 }
 
-// beginEviction asks for a reason to evict the holder that is selected.
+// beginEviction opens the prompt for a reason to evict the selected holder.
 func (v *topView) beginEviction() {
 	_, rows := v.lines()
 	row := v.chosen
@@ -195,7 +196,7 @@ func (v *topView) beginEviction() {
 		return
 	}
 	holders := v.states[i].Holders
-	if len(holders) == 1 && v.mode == topShow { // whoever it is by now: the prompt says so
+	if len(holders) == 1 && v.mode == topShow { // the present holder, whoever it is: the prompt names it
 		row.owner = holders[0].Owner.String()
 	}
 	var found []leasehold.Holder
@@ -220,7 +221,7 @@ func (v *topView) beginEviction() {
 	}
 }
 
-// write is for the keys of prompts.
+// write handles a key in a prompt.
 func (v *topView) write(key string) {
 	switch key {
 	case keyEscape:
@@ -248,7 +249,7 @@ func (v *topView) write(key string) {
 	}
 }
 
-// enter ends a prompt.
+// enter completes a prompt.
 func (v *topView) enter() {
 	switch v.mode {
 	case topFilter:
@@ -270,14 +271,14 @@ func (v *topView) enter() {
 	}
 }
 
-// frame is the screen.
+// frame returns the screen.
 func (v *topView) frame(now time.Time, width, height int) []byte {
 	if width < 1 || height < 1 {
-		return nil // a terminal without a size
+		return nil // the terminal reports no size
 	}
 	lines := []screenLine{{boldText, v.head(now)}, {"", v.news(now)}}
 	foot := v.foot()
-	v.page = max(height-len(lines)-len(foot)-1, 1) // without the table's heads
+	v.page = max(height-len(lines)-len(foot)-1, 1) // without the heads of the table
 	switch v.mode {
 	case topHelp:
 		lines = append(lines, topHelpLines()...)
@@ -294,7 +295,7 @@ func (v *topView) frame(now time.Time, width, height int) []byte {
 	return drawn(lines, width, height, v.mode >= topFilter)
 }
 
-// head says what there is. The store's address may be long, and comes last.
+// head returns the first line. The store's address may be long, so it is last.
 func (v *topView) head(now time.Time) string {
 	holders, waiters := 0, 0
 	for _, s := range v.states {
@@ -315,10 +316,10 @@ func (v *topView) head(now time.Time) string {
 	return fmt.Sprintf("%d held, %d waiting%s%s%s  %s  %s", holders, waiters, of, prefix, order, now.Format(time.TimeOnly), v.store)
 }
 
-// stale is the age from which on an answer is no news.
+// stale is the age from which on an answer counts as old.
 const stale = 3 * topEvery
 
-// news is what is to be read first: what a key has come to, and whether the store answers.
+// news returns the message to read first: the outcome of a key, or that the store does not answer.
 func (v *topView) news(now time.Time) string {
 	age := now.Sub(v.at).Truncate(time.Second)
 	switch {
@@ -343,7 +344,7 @@ func (v *topView) news(now time.Time) string {
 	return ""
 }
 
-// foot is what keys are for, or a prompt.
+// foot returns a line about the keys, or a prompt.
 func (v *topView) foot() []screenLine {
 	holder := v.eviction.holder
 	who := fmt.Sprintf("%s (%s)", holder.Owner, orDash(lineOf(holder)))
@@ -381,7 +382,7 @@ q         quit`
 	return lines
 }
 
-// show is all about the lock that is selected, as far as there is room.
+// show returns the details of the selected lock, as far as there is room.
 func (v *topView) show(room int) (lines []screenLine) {
 	var b strings.Builder
 	i := slices.IndexFunc(v.states, func(s leasehold.State) bool { return s.Resource == v.chosen.name })
@@ -398,7 +399,7 @@ func (v *topView) show(room int) (lines []screenLine) {
 	return lines
 }
 
-// table is the list, with the line that is selected in the part that is shown.
+// table returns the visible part of the list, with the selected line marked.
 func (v *topView) table(width int) []screenLine {
 	views, rows := v.lines()
 	if len(rows) == 0 {

@@ -15,17 +15,17 @@ import (
 	"github.com/leasehold-go/leasehold/adapter/leaseholdotel"
 )
 
-// tracesBound is how long the end of the service waits for spans to be sent.
+// tracesBound limits how long the end of the service waits for spans to be sent.
 const tracesBound = 2 * time.Second
 
-// traced reports whether OpenTelemetry's variables ask for traces.
+// traced reports whether OpenTelemetry's environment variables request traces.
 func traced() bool {
 	return (os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "") &&
 		os.Getenv("OTEL_SDK_DISABLED") != "true" && os.Getenv("OTEL_TRACES_EXPORTER") != "none"
 }
 
-// trace makes the service send a span for each call to where OpenTelemetry's variables say. end
-// sends what is left.
+// trace makes the service export a span for each call, as OpenTelemetry's environment variables
+// say. end sends the remaining spans.
 func (s *service) trace(ctx context.Context) (end func(), err error) {
 	if !traced() {
 		return func() {}, nil
@@ -36,7 +36,7 @@ func (s *service) trace(ctx context.Context) (end func(), err error) {
 	}
 	about := resource.NewSchemaless(attribute.String("service.name", "leasehold"), attribute.String("service.version", s.opts.Version))
 	said, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(), resource.WithHost())
-	if err != nil { // what can be found out stands in it
+	if err != nil { // the resource still has what could be detected
 		s.opts.Log.Warn("traces do not say all", "error", err.Error())
 	}
 	if about, err = resource.Merge(about, said); err != nil {

@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	// troubleFirst is how long a trouble lasts before it is worth a word: a failover is over by then.
+	// troubleFirst is how long errors last before the first warning. Most failovers are shorter.
 	troubleFirst = time.Second
-	// troubleAgain is how soon an error that has come before may be said again, when others came in between.
+	// troubleAgain is the least time between two warnings about the same error, if others came in
+	// between.
 	troubleAgain = time.Minute
 )
 
-// A trouble is what keeps a call from acquiring while it goes on trying: it is said once for each change,
-// and its end is.
+// A trouble reports errors of a call that keeps trying to acquire. It warns once for each change of
+// the error, and reports when the store answers again.
 type trouble struct {
 	app       *app
-	campaigns bool // a wait that fails is followed by another
+	campaigns bool // a failed wait is followed by another
 
 	mu    sync.Mutex
-	since time.Time            // guarded by mu; zero: there is none
-	timer *time.Timer          // guarded by mu; says the first word
-	name  string               // guarded by mu: of the lock
-	err   error                // guarded by mu: the last
-	last  string               // guarded by mu: the kind of what was said last; "": nothing was
-	said  map[string]time.Time // guarded by mu: when, by kind
+	since time.Time            // guarded by mu; when the errors began; zero: there are none
+	timer *time.Timer          // guarded by mu; prints the first warning
+	name  string               // guarded by mu; name of the lock
+	err   error                // guarded by mu; the last error
+	last  string               // guarded by mu; kind of the last warning; "": none yet
+	said  map[string]time.Time // guarded by mu; by kind, time of the last warning
 }
 
 // trace is a leasehold.Trace.
@@ -64,7 +65,7 @@ func (t *trouble) failed(name string, err error) {
 	}
 }
 
-// say says the last error unless it is the same as before. t.mu is locked.
+// say warns of the last error, unless the last warning was about the same kind. Requires t.mu.
 func (t *trouble) say() {
 	kind := kindOf(t.err)
 	if kind == t.last || !t.said[kind].IsZero() && time.Since(t.said[kind]) < troubleAgain {
@@ -75,7 +76,7 @@ func (t *trouble) say() {
 		shown(t.name), strings.TrimPrefix(t.err.Error(), "leasehold: "), t.app.advice(t.err))
 }
 
-// end forgets the trouble. If it was said, so is that the store answers again.
+// end ends the trouble. If there was a warning, and the store answers, it reports that.
 func (t *trouble) end(answers bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +90,7 @@ func (t *trouble) end(answers bool) {
 	t.since, t.last = time.Time{}, ""
 }
 
-// kindOf is the same for errors that differ in numbers only, such as ports and times.
+// kindOf returns the same text for errors that differ only in numbers, such as ports and times.
 func kindOf(err error) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// unreached is the finding of a store that cannot be asked.
+// unreached returns the finding for a store that does not answer.
 func (d *doctor) unreached(err error) driver.Finding {
 	f := driver.Finding{About: aboutReach, Level: driver.Unfit, Text: bare(err), Advice: contactAdvice(err)}
 	if strings.HasPrefix(d.app.storeURL, "sqlite:") {
@@ -21,7 +21,7 @@ func (d *doctor) unreached(err error) driver.Finding {
 	return f
 }
 
-// contactAdvice says what to do about an error of the first contact, as far as its kind is known.
+// contactAdvice returns advice about an error of the first call to a store.
 func contactAdvice(err error) string {
 	var file *fs.PathError
 	var name *net.DNSError
@@ -43,7 +43,8 @@ func contactAdvice(err error) string {
 	return "fix that, or check the store, its address, user and password"
 }
 
-// certificateAdvice is "" for what is not about the certificate of a server.
+// certificateAdvice returns advice about an error with the certificate of a server, or "" for other
+// errors.
 func certificateAdvice(err error) string {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError

@@ -15,10 +15,11 @@ type versionView struct {
 	Go      string `json:"go"`
 }
 
-// packagedVersion and packagedFrom are what scripts/dist has the linker put into packages.
+// packagedVersion and packagedFrom are set by the linker in scripts/dist.
 var packagedVersion, packagedFrom string
 
-// buildVersion is what the linker recorded, or the release; what neither says is "unknown".
+// buildVersion returns what the linker recorded, or the release. Anything that neither says is
+// "unknown".
 func buildVersion() versionView {
 	if packagedVersion != "" {
 		return versionView{packagedVersion, packagedFrom, runtime.Version()}
@@ -31,7 +32,7 @@ func buildVersion() versionView {
 	if info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
-	if info.Main.Sum != "" && releasedFrom != "" { // built from a module proxy's copy of a release
+	if info.Main.Sum != "" && releasedFrom != "" { // built from a release in a module proxy
 		v.Commit = releasedFrom
 	}
 	modified := false

@@ -17,9 +17,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// The views are what ls, show and top print: short owners, lease tokens instead of
-// fences, and text from other users without anything a terminal would obey. In JSON a token
-// is a string: as a number it would be above 2^53, and most readers would round it.
+// Views are the output of ls, show and top. They have short owners, lease tokens instead of fences,
+// and text from other users without control characters. In JSON a token is a string. As a number it
+// would exceed 2^53, and most readers would round it.
 
 type stateView struct {
 	Name    string       `json:"name"`
@@ -82,7 +82,7 @@ func viewOf(s leasehold.State) stateView {
 	return v
 }
 
-// detailsViewOf returns nil if d is nothing but a text, which is the note.
+// detailsViewOf returns nil if d has only a text, because that is the note already.
 func detailsViewOf(d leasehold.Details) *detailsView {
 	if details.Details(d).Bare() {
 		return nil
@@ -100,7 +100,7 @@ func detailsViewOf(d leasehold.Details) *detailsView {
 	return v
 }
 
-// of is what the view shows; nil shows nothing.
+// of returns the details in a view. A nil view has none.
 func (v *detailsView) of() details.Details {
 	if v == nil {
 		return details.Details{}
@@ -108,13 +108,13 @@ func (v *detailsView) of() details.Details {
 	return details.Details{Host: v.Host, User: v.User, PID: v.PID, Program: v.Program, Text: v.Text, Kind: v.Kind}
 }
 
-// lineOf says who holds and where, in one line.
+// lineOf returns one line about the holder and its host.
 func lineOf(h leasehold.Holder) string { return plain(details.Details(h.Details()).Line()) }
 
-// who holds, beside the host.
+// who returns the holder, without its host.
 func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
 
-// who waits, beside the host.
+// who returns the waiter, without its host.
 func (w waiterView) who() string { return cmp.Or(w.Details.of().Who(), w.Note) }
 
 // labels returns the labels of v in one line, sorted by name.
@@ -129,7 +129,7 @@ func (v *detailsView) labels() string {
 	return strings.Join(all, " ")
 }
 
-// state is a word of JSON.
+// state returns the state as a word for JSON.
 func (v stateView) state() string {
 	switch {
 	case len(v.Holders) == 0:
@@ -142,7 +142,7 @@ func (v stateView) state() string {
 	return "held"
 }
 
-// stateText is the state, and of a limit how much is used.
+// stateText returns the state and, if there is a limit, how much of it is used.
 func (v stateView) stateText() string {
 	state := v.state()
 	switch limit := v.limit(); {
@@ -154,7 +154,7 @@ func (v stateView) stateText() string {
 	return state
 }
 
-// limit is the smallest of the limits of all holders and of the one that is set; 0: none.
+// limit returns the smallest of the holders' limits and the one that was set; 0: none.
 func (v stateView) limit() (smallest int) {
 	smallest = v.Limit
 	for _, h := range v.Holders {
@@ -165,7 +165,7 @@ func (v stateView) limit() (smallest int) {
 	return smallest
 }
 
-// useText is how a held name is used, in words.
+// useText returns how a held name is used, in words.
 func (v stateView) useText() string {
 	switch state := v.stateText(); state {
 	case "held":
@@ -180,7 +180,7 @@ func (v stateView) useText() string {
 // weightsMost is how many weights are listed.
 const weightsMost = 8
 
-// weightsText lists the weights of the holders, unless each is 1.
+// weightsText lists the weights of the holders, unless all are 1.
 func (v stateView) weightsText() string {
 	if v.Used <= int64(len(v.Holders)) {
 		return ""
@@ -210,7 +210,7 @@ func modeText(m driver.Mode) string {
 	return "exclusive"
 }
 
-// modeText is the mode, with the limit and the weight that were asked for.
+// modeText returns the mode with the requested limit and weight.
 func (h holderView) modeText() string {
 	if h.Limit == 0 {
 		return weighed(h.Mode, h.Weight)
@@ -218,7 +218,7 @@ func (h holderView) modeText() string {
 	return weighed(fmt.Sprintf("%s/%d", h.Mode, h.Limit), h.Weight)
 }
 
-// weighed is a mode with its weight, if that is not 1.
+// weighed returns a mode with its weight, if that is not 1.
 func weighed(mode string, weight int) string {
 	if weight <= 1 {
 		return mode
@@ -226,8 +226,8 @@ func weighed(mode string, weight int) string {
 	return fmt.Sprintf("%s, weight %d", mode, weight)
 }
 
-// plain returns s without what is not printable: control characters, and the invisible
-// ones that reorder text.
+// plain returns s without unprintable characters, such as control characters and invisible ones
+// that reorder text.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
@@ -237,7 +237,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// shown returns a name as it is, or quoted where that could be misread.
+// shown returns a name unchanged, or quoted if it could be misread.
 func shown(name string) string {
 	if plain(name) == name && strings.TrimSpace(name) == name && !strings.HasPrefix(name, `"`) {
 		return name
@@ -245,7 +245,7 @@ func shown(name string) string {
 	return strconv.Quote(name)
 }
 
-// spanText is a length of time for people.
+// spanText formats a duration for people.
 func spanText(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -256,7 +256,7 @@ func spanText(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// secondsText is spanText for what a view holds; 0 means that the engine cannot tell.
+// secondsText is spanText for a number of seconds in a view; 0 means unknown.
 func secondsText(s float64) string {
 	if s == 0 {
 		return "?"
@@ -268,7 +268,7 @@ func secondsText(s float64) string {
 func writeState(w io.Writer, v stateView) {
 	switch {
 	case len(v.Holders) > 0 && lingers(v):
-		fmt.Fprintf(w, "%s is done, kept%s\n\n", shown(v.Name), v.until())
+		fmt.Fprintf(w, "%s is done, not free%s\n\n", shown(v.Name), cmp.Or(v.until(), " yet"))
 	case v.state() == "reserved":
 		fmt.Fprintf(w, "%s is reserved%s\n\n", shown(v.Name), v.until())
 	case len(v.Holders) > 0:
@@ -312,15 +312,15 @@ func writeState(w io.Writer, v stateView) {
 	}
 }
 
-// write writes what the table has no column for, beside the owner's start. It returns what comes before the next
-// that is written.
+// write writes what the table has no column for, after the short owner. before precedes the first
+// line that is written. If none is, write returns it for the next call.
 func (v *detailsView) write(w io.Writer, before, owner string) string {
 	if v == nil {
 		return before
 	}
 	who := strings.TrimSpace(v.User + " " + v.of().Process())
 	if who == v.of().Who() {
-		who = "" // the table has it
+		who = "" // it is in the table
 	}
 	if t, err := time.Parse(time.RFC3339, v.Started); err == nil {
 		who = strings.TrimPrefix(who+", began "+t.Local().Format(time.DateTime), ", ")
@@ -338,7 +338,7 @@ func (v *detailsView) write(w io.Writer, before, owner string) string {
 	return before
 }
 
-// until tells until when what is held lasts, by the clock of this machine.
+// until returns a text about when the last hold ends, by the clock of this machine.
 func (v stateView) until() string {
 	left := 0.0
 	for _, h := range v.Holders {
@@ -358,12 +358,12 @@ func (v stateView) until() string {
 
 func orDash(text string) string { return cmp.Or(text, "-") }
 
-// lingers reports whether all holders are done and only keep others out for a while.
+// lingers reports whether all holders have finished, and the name is only kept for a while.
 func lingers(v stateView) bool {
 	return !slices.ContainsFunc(v.Holders, func(h holderView) bool { return h.Owner != "" })
 }
 
-// ownerText is the start of an owner, or a dash for a hold without one.
+// ownerText returns a short owner, or a dash if there is none.
 func ownerText(owner string) string {
 	if owner == "" {
 		return "-"

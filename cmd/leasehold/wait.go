@@ -34,10 +34,11 @@ once and at most twenty times a second.
   77     the store denies access
   128+n  signal n ended the wait`
 
-// How soon to look again: never sooner, and never later.
+// The pause between two looks is between lookSoonest and lookLatest. It is the lookShare-th part of
+// the time waited so far.
 const lookSoonest, lookLatest, lookShare = 50 * time.Millisecond, time.Second, 20
 
-// A waitView is what "leasehold wait --json" prints.
+// A waitView is the output of "leasehold wait --json".
 type waitView struct {
 	Name   string  `json:"name"`
 	Free   bool    `json:"free" about:"always true: else there is an error"`
@@ -54,12 +55,13 @@ func newWaitCommand(a *app) *cobra.Command {
 		Args:              argNames("NAME"),
 		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
 	}
-	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: 2.5, 90s or 5m (default no limit)")
+	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: seconds, or 5m (default no limit)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		if cmd.Flags().Changed("wait") {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(bound)+quickBound) // the store has as long as with -n
+			// The store has as much time as with -n of other commands.
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(bound)+quickBound)
 			defer cancel()
 		} else {
 			bound = -1
@@ -74,7 +76,7 @@ func newWaitCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// waitFree waits until nobody holds name; at most for bound, if that is not negative.
+// waitFree waits until nobody holds name. If bound is not negative, it is the longest wait.
 func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string, bound time.Duration) error {
 	began := time.Now()
 	answered := began
@@ -105,14 +107,15 @@ func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string,
 	}
 }
 
-// inspectOnce bounds one question.
+// inspectOnce inspects name within answerBound.
 func inspectOnce(ctx context.Context, locks *leasehold.Locker, name string) (leasehold.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	return locks.Inspect(ctx, name)
 }
 
-// untilNextLook is shorter where the last lease that is known ends sooner.
+// untilNextLook returns the pause until the next look. It is shorter if the last known lease ends
+// earlier.
 func untilNextLook(state leasehold.State, waited time.Duration) time.Duration {
 	next := min(max(waited/lookShare, lookSoonest), lookLatest)
 	var left time.Duration

@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// lookFirst is how long a wait lasts before it is worth a word.
+	// lookFirst is how long a wait lasts before it is reported.
 	lookFirst = 500 * time.Millisecond
-	// lookBound is how long the store may take to say who holds a name; that the wait itself
-	// is answered does not depend on it.
+	// lookBound limits how long the store may take to say who holds a name. The wait itself does
+	// not depend on that.
 	lookBound = time.Second
-	// lookEvery is for a person at a terminal, lookSeldom for a log.
+	// lookEvery is the interval of looks on a terminal, lookSeldom the one for a log.
 	lookEvery, lookSeldom = time.Second, 10 * time.Second
 )
 
-// A wait is what an acquire reports while it lasts: the status line on a terminal, changes with -v,
-// and once that limits differ.
+// A wait reports on an acquire while it lasts. It draws the status line on a terminal, reports
+// changes with -v, and warns once if limits differ.
 type wait struct {
 	app   *app
-	name  string            // of the first, unless another is waited for
-	who   leasehold.Details // as the queue has them
-	limit shares            // as asked for
+	name  string            // the first name, until a.queued has another
+	who   leasehold.Details // our details, as they are in the queue
+	limit shares            // the requested limits
 	began time.Time
 	locks *leasehold.Locker
 
 	line    *console // nil: no status line
-	told    string   // by -v
-	warned  bool     // of limits
+	told    string   // the last report with -v
+	warned  bool     // the warning about limits was printed
 	granted atomic.Bool
 	looked  chan struct{} // closed after the first look
 	over    context.CancelFunc
 }
 
-// watch begins to tell of an acquire. The caller calls ended when it is through, and done at
+// watch begins to report on an acquire. The caller must call ended after the acquire, and done at
 // the end of the command.
 func (a *app) watch(locks *leasehold.Locker, name string, who leasehold.Details, limit shares) *wait {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,7 +58,7 @@ func (a *app) watch(locks *leasehold.Locker, name string, who leasehold.Details,
 	return w
 }
 
-// ended takes the status line away. A look for limits goes on.
+// ended erases the status line. The look at limits, if any, may continue.
 func (w *wait) ended() {
 	w.granted.Store(true)
 	if w.line != nil {
@@ -69,7 +69,7 @@ func (w *wait) ended() {
 	}
 }
 
-// done waits for a look for limits, as briefly as it may take.
+// done waits for the look at limits, for the rest of lookBound at most. It then ends the wait.
 func (w *wait) done() {
 	if w.limit.limits() {
 		select {
@@ -80,7 +80,7 @@ func (w *wait) done() {
 	w.over()
 }
 
-// look looks at what is waited for again and again: at once where limits may differ.
+// look looks at the lock again and again. If limits may differ, it begins at once.
 func (w *wait) look(ctx context.Context) {
 	first := lookFirst
 	if w.limit.limits() {
@@ -105,7 +105,7 @@ func (w *wait) look(ctx context.Context) {
 	}
 }
 
-// once looks once, and returns when to look again.
+// once looks once. It returns the time until the next look.
 func (w *wait) once(ctx context.Context) time.Duration {
 	bounded, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
@@ -133,7 +133,7 @@ func (w *wait) once(ctx context.Context) time.Duration {
 	return lookSeldom
 }
 
-// compare warns once of a holder who has asked for another limit.
+// compare warns, once, if a holder has requested another limit.
 func (w *wait) compare(state leasehold.State) {
 	mine := w.limit.of(state.Resource)
 	other := func(h leasehold.Holder) bool { return h.Limit > 0 && h.Limit != mine }
@@ -144,8 +144,8 @@ func (w *wait) compare(state leasehold.State) {
 	}
 }
 
-// place is where in the queue this process is, as far as the engine shows it. Of the waiters with
-// its details, it is the one that has waited for about as long.
+// place returns this process's place in the queue, if the engine shows it. Several waiters may have
+// its details. It is the one that has waited for about as long.
 func (w *wait) place(state leasehold.State) string {
 	best, found := time.Duration(-1), 0
 	for i, other := range state.Waiters {
@@ -160,7 +160,7 @@ func (w *wait) place(state leasehold.State) string {
 	return fmt.Sprintf(", place %d of %d", found, len(state.Waiters))
 }
 
-// reason says what an acquire waits for.
+// reason returns what the acquire waits for, as the end of a sentence.
 func reason(state leasehold.State, err error, silent bool) string {
 	switch {
 	case silent:
@@ -185,7 +185,7 @@ func reason(state leasehold.State, err error, silent bool) string {
 	return "; held by " + who
 }
 
-// since is why with how long that has been so.
+// since returns why and for how long it has been so.
 func since(why string, state leasehold.State) string {
 	if len(state.Holders) != 1 || state.Holders[0].Held == 0 {
 		return why
@@ -193,11 +193,11 @@ func since(why string, state leasehold.State) string {
 	return why + " for " + seconds(state.Holders[0].Held)
 }
 
-// short leaves room for who is in the way of a long name.
+// short shortens a long name, to leave room for the holder.
 func short(name string) string {
 	const most = 40 // cells
 	return shortened(name, most)
 }
 
-// seconds is a length of time that is shown again and again.
+// seconds formats a duration that is updated every second.
 func seconds(d time.Duration) string { return d.Truncate(time.Second).String() }

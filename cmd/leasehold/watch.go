@@ -16,14 +16,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A changeView is what "leasehold ls --watch --json" prints for each change, on a line.
+// A changeView is one line of "leasehold ls --watch --json".
 type changeView struct {
 	Time string    `json:"time" about:"when it was seen"`
 	Lock stateView `json:"lock" about:"as it is now; without holders and waiters it is free"`
 }
 
-// watchList prints what there is, and then each change, until a signal ends it. Where the store
-// does not answer it says so once, and goes on: whoever watches wants to see when it is back.
+// watchList prints the locks, and then each change, until a signal ends it. If the store does not
+// answer, it reports that once and continues, so that the user sees when the store is back.
 func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) error {
 	seen := map[string]stateView{}
 	away, first := false, true
@@ -32,7 +32,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 	for {
 		states, err := lookAll(ctx, locks, prefix)
 		if errors.Is(err, driver.ErrCorrupt) {
-			err = nil // what is damaged is not seen to change
+			err = nil // damaged locks do not change
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -56,10 +56,10 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 	}
 }
 
-// watchMost is how many names ls --watch compares: each look asks for all of them.
+// watchMost is the most names that ls --watch compares, because each look reads all of them.
 const watchMost = 50_000
 
-// lookAll asks the store for all names once.
+// lookAll reads all names once.
 func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (states []leasehold.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -79,7 +79,7 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (state
 	return states, damaged
 }
 
-// printChanges prints what is not as it was seen, which it brings up to date.
+// printChanges prints views that differ from seen, and updates seen.
 func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	var changed []stateView
 	for _, v := range views {
@@ -116,7 +116,7 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	return a.output(b.Bytes())
 }
 
-// sameHolds reports whether the same hold and wait: how long they do is no change.
+// sameHolds reports whether both views have the same holders and waiters. Times make no difference.
 func sameHolds(a, b stateView) bool {
 	return slices.EqualFunc(a.Holders, b.Holders, func(a, b holderView) bool {
 		a.Held, a.Left, b.Held, b.Left = 0, 0, 0, 0
@@ -127,7 +127,7 @@ func sameHolds(a, b stateView) bool {
 	})
 }
 
-// writeChange writes a line for each holder, or that there is none.
+// writeChange writes a line for each holder, or one that says there is none.
 func writeChange(w io.Writer, now string, v stateView) {
 	waiting := ""
 	if len(v.Waiters) > 0 {

@@ -10,7 +10,7 @@ import (
 // webhookFlags say where "leasehold serve" posts notices.
 type webhookFlags struct {
 	url      string
-	secrets  string // the file
+	secrets  string // file with the secrets
 	longWait span
 }
 
@@ -21,8 +21,8 @@ func (f *webhookFlags) add(set *pflag.FlagSet) {
 	set.Var(&f.longWait, "webhook-wait", "waits are long after `DURATION`")
 }
 
-// read checks the flags and reads the file; nil: there is no webhook. It calls failed for later
-// changes that cannot be read.
+// read checks the flags and reads the file. It returns nil if there is no webhook. It calls failed
+// if the file cannot be read after a later change.
 func (f *webhookFlags) read(failed func(error)) (*serve.Webhook, error) {
 	if f.url == "" {
 		if f.secrets != "" {

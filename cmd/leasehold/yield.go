@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// yieldNames are the signals that --yield is most often given.
+// yieldNames are the most common signals for --yield.
 var yieldNames = []string{"USR1", "USR2", "TERM", "INT", "HUP"}
 
-// yieldFlag is the flag that asks whether others wait, or "".
+// yieldFlag returns the flag that needs to know whether others wait, or "".
 func (r *run) yieldFlag() string {
 	switch {
 	case r.yieldName != "":
@@ -25,7 +25,7 @@ func (r *run) yieldFlag() string {
 	return ""
 }
 
-// checkYield finds the signal of --yield.
+// checkYield parses the signal of --yield.
 func (r *run) checkYield() error {
 	if r.yieldName == "" {
 		return nil
@@ -38,8 +38,8 @@ func (r *run) checkYield() error {
 	return nil
 }
 
-// listen returns a channel that closes when others wait for one of leases. It then runs --on-wanted
-// with env, once. After stop it does neither.
+// listen returns a channel that closes when others wait for one of leases. At that time it also
+// runs --on-wanted with env. After stop it does neither.
 func (c *child) listen(env []string, leases []*leasehold.Lease) (_ <-chan struct{}, stop func()) {
 	wanted, stopped := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -66,7 +66,7 @@ func (c *child) listen(env []string, leases []*leasehold.Lease) (_ <-chan struct
 	}
 }
 
-// tellYield tells whether the command got the signal of --yield.
+// tellYield reports whether the command received the signal of --yield.
 func (c *child) tellYield(got bool) {
 	if got {
 		c.app.detail(onWanted, c.name, 0, "the command got %s", unix.SignalName(c.yield))

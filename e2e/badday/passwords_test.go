@@ -206,7 +206,7 @@ func (c call) demo() {
 				c.t.Errorf("a demo: %v, %d looks: %s", err, seen, &out)
 			}
 			return
-		default:
+		case <-time.After(5 * time.Millisecond): // they live for a second or so
 			seen += c.workers(cmd.Process.Pid)
 		}
 	}

@@ -42,15 +42,15 @@ var engines = []engine{
 	{name: "s3", start: func(t *testing.T) string { return servers.StartS3(t).URL("crowd") }, waiters: 50, unfair: true},
 }
 
-const (
-	processes = 20
-	// patience bounds what takes seconds where nothing else runs.
-	patience = 5 * time.Minute
-)
+// patience bounds what takes seconds where nothing else runs.
+const patience = 5 * time.Minute
 
 // onEach runs a test on each engine, with as many waiters as the lane allows.
 func onEach(t *testing.T, test func(t *testing.T, e engine, c crowded)) {
-	binary := crowd.Build(t, "./testdata/waiters")
+	binary, processes := crowd.Build(t, "./testdata/waiters"), 20
+	if testing.Short() {
+		processes = 5 // to start one costs more than its waiters
+	}
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
 			switch {
@@ -59,13 +59,16 @@ func onEach(t *testing.T, test func(t *testing.T, e engine, c crowded)) {
 			case testing.Short():
 				e.waiters /= 10
 			}
-			test(t, e, crowded{binary, e.start(t)})
+			test(t, e, crowded{binary, e.start(t), processes})
 		})
 	}
 }
 
 // A crowded store has waiters.
-type crowded struct{ binary, url string }
+type crowded struct {
+	binary, url string
+	processes   int // that the waiters are of
+}
 
 // begin has waiters wait for a lease, and returns them with what releases it.
 func (c crowded) begin(t *testing.T, how string, waiters int) (f *crowd.Fleet, release func()) {
@@ -84,7 +87,7 @@ func (c crowded) begin(t *testing.T, how string, waiters int) (f *crowd.Fleet, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = crowd.StartFleet(t, c.binary, crowd.Order{URL: c.url, How: how}, processes, waiters)
+	f = crowd.StartFleet(t, c.binary, crowd.Order{URL: c.url, How: how}, c.processes, waiters)
 	f.Begin()
 	f.Queued(patience)
 	return f, func() {
@@ -114,7 +117,7 @@ func TestCrowdIsServed(t *testing.T) {
 func TestCrowdThatDies(t *testing.T) {
 	onEach(t, func(t *testing.T, e engine, c crowded) {
 		f, release := c.begin(t, "", e.waiters)
-		left := f.Members[processes-1]
+		left := f.Members[c.processes-1]
 		for _, m := range f.Members {
 			if m != left {
 				m.Kill()

@@ -11,18 +11,18 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// A Bad is a database that is not as it should be.
+// A Bad is a database that is not suitable for locks.
 type Bad struct {
-	Name     string   // of the database, too
-	Create   string   // what follows the name in CREATE DATABASE
-	Migrated bool     // before it is spoilt, and a lock is held
-	Spoil    []string // statements
-	Client   string   // follows the address
-	Try      error    // what an attempt ends with
-	Migrate  error    // what Migrate, and an attempt after it, end with, unless Migrated
+	Name     string   // also of the database
+	Create   string   // text after the name in CREATE DATABASE
+	Migrated bool     // tables are created and a lock is held before it is spoilt
+	Spoil    []string // statements that spoil it
+	Client   string   // text after the address
+	Try      error    // error of a Try
+	Migrate  error    // error of Migrate, and of a Try after it, unless Migrated
 }
 
-// bad are those that are the same everywhere.
+// bad are those that exist on every server.
 var bad = []Bad{
 	{Name: "no_tables", Try: sqllock.ErrNoSchema},
 	{Name: "alien", Spoil: []string{"CREATE TABLE leasehold_locks (door TEXT)"}, Try: sqllock.ErrNoSchema, Migrate: driver.ErrCorrupt},
@@ -31,8 +31,8 @@ var bad = []Bad{
 	{Name: "no_column", Migrated: true, Spoil: []string{"ALTER TABLE leasehold_locks DROP COLUMN crowd"}, Try: driver.ErrCorrupt},
 }
 
-// BadDatabases checks that nothing is granted in them, and whether Migrate helps. more are
-// those of this server.
+// BadDatabases checks that no lock is granted in bad databases, and whether Migrate helps. more are
+// the ones of this server.
 func BadDatabases(t *testing.T, s Server, more ...Bad) {
 	for _, b := range append(more, bad...) {
 		t.Run(b.Name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func BadDatabases(t *testing.T, s Server, more ...Bad) {
 	}
 }
 
-// MigratesAtOnce has many processes prepare tables at the same time, in two schemas.
+// MigratesAtOnce makes many processes create tables at the same time, in two schemas.
 func MigratesAtOnce(t *testing.T, s Server) {
 	s.Must(t, "CREATE SCHEMA apart")
 	var all sync.WaitGroup
@@ -83,7 +83,7 @@ func MigratesAtOnce(t *testing.T, s Server) {
 	}
 	close(start)
 	all.Wait()
-	// Other schemas are other locks, by the same names.
+	// Locks of the same name in another schema are other locks.
 	for _, schema := range []string{"", "apart"} {
 		if err := Try(t, s.open(t, s.Address, &sqllock.Options{Prefix: "mutex_", Schema: schema}), "orders/42"); err != nil {
 			t.Error(err)
@@ -91,8 +91,8 @@ func MigratesAtOnce(t *testing.T, s Server) {
 	}
 }
 
-// FullDisk checks that what fills the disk ends with an error that says so, and no lock. The
-// locks of d must be on a small one.
+// FullDisk checks that filling the disk leads to an error that says so, and to no lock. The tables
+// of d must be on a small disk.
 func FullDisk(t *testing.T, d driver.Driver) {
 	for i := range 5000 {
 		name := fmt.Sprint(strings.Repeat("long/", 90), i)

@@ -9,16 +9,16 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// KeepsWhatItGranted has the server killed right after it has said yes, and started again:
-// while the holder believes, it must know of the lease. Each call of open is one more
-// process's view.
+// KeepsWhatItGranted kills the server right after a grant and starts it again. While the holder
+// believes that it holds, the server must know of the lease. Each call of open represents another
+// process.
 func KeepsWhatItGranted(t *testing.T, open func() Store, restart func()) {
 	t.Helper()
 	mine, other := Locker(t, open(), leasehold.Options{}), Locker(t, open(), leasehold.Options{})
 	var last uint64
 	for round := range 3 {
 		name := fmt.Sprint("over a crash ", round)
-		for range 2 { // the second time there is a row already, and a token to keep
+		for range 2 { // the second time there is a row, whose token must be kept
 			lease, err := mine.Acquire(t.Context(), name, leasehold.TTL(time.Hour))
 			if err != nil {
 				t.Fatal(err)

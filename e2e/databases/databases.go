@@ -1,4 +1,4 @@
-// Package databases has the tests that are the same on every database server.
+// Package databases contains the tests that all database servers share.
 package databases
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
-// margin is how late the machine may be.
+// margin is how late a busy machine may be.
 const margin = 15 * time.Second
 
-// Locker is a Locker that ends with the test.
+// Locker returns a Locker that is closed when the test ends.
 func Locker(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Locker {
 	t.Helper()
 	l, err := leasehold.New(d, &opts)
@@ -32,7 +32,7 @@ func Locker(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Lo
 	return l
 }
 
-// Lockers is n Lockers with short leases, on a driver each.
+// Lockers returns n Lockers with short leases, each on a driver of its own.
 func Lockers(t testing.TB, n int, open func() Store) []*leasehold.Locker {
 	t.Helper()
 	var all []*leasehold.Locker
@@ -42,10 +42,9 @@ func Lockers(t testing.TB, n int, open func() Store) []*leasehold.Locker {
 	return all
 }
 
-// Storm has lockers contend for names while disturb is called again and again, and checks
-// what they believed: two holders at once fail, as do calls that end with an error that is
-// not tolerated. It lasts for span, and on a busy machine until there were enough leases to
-// learn from. Afterwards all names must be free.
+// Storm makes lockers contend for names while it calls disturb again and again. It fails if two
+// hold at once, or if a call ends with an error that tolerate does not accept. It lasts for span,
+// or on a busy machine until there were enough leases. Afterwards all names must be free.
 func Storm(t *testing.T, lockers []*leasehold.Locker, span, every time.Duration, disturb func(), tolerate func(error) bool) {
 	t.Helper()
 	const enough, longest = 30, 3 * time.Minute
@@ -110,18 +109,18 @@ func takeTurn(ctx context.Context, t *testing.T, l *leasehold.Locker, name strin
 	}
 }
 
-// Nothing is the disturbance of a storm on a calm sea.
+// Nothing disturbs nothing.
 func Nothing() {}
 
 // None tolerates no error.
 func None(error) bool { return false }
 
-// Unknown tolerates errors that say that the outcome is unknown.
+// Unknown tolerates errors that mean an unknown outcome.
 func Unknown(err error) bool {
 	return !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrBusy)
 }
 
-// OneConnectionIsEnough has many goroutines contend over a pool of one.
+// OneConnectionIsEnough makes many goroutines contend over a pool of one connection.
 func OneConnectionIsEnough(t *testing.T, d Store) {
 	d.DB.SetMaxOpenConns(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*margin)
@@ -144,8 +143,8 @@ func OneConnectionIsEnough(t *testing.T, d Store) {
 	all.Wait()
 }
 
-// WaitsCheaply has two processes wait for a resource that is held for a while, and
-// compares how many statements they ran, each, with most.
+// WaitsCheaply makes two processes wait for a resource that is held for a while. Each may run at
+// most most statements.
 func WaitsCheaply(t *testing.T, open func() driver.Driver, count func() int, most int) {
 	const span = 4 * time.Second
 	holder, err := Locker(t, open(), leasehold.Options{TTL: time.Minute}).Acquire(t.Context(), "cheap")
@@ -183,8 +182,8 @@ func WaitsCheaply(t *testing.T, open func() driver.Driver, count func() int, mos
 	waiting.Wait()
 }
 
-// RenewsInBatches holds leases until each has been renewed, but one that was ended by force,
-// and compares how many statements that took with the renewals.
+// RenewsInBatches holds leases until all have been renewed, except one that was evicted. It
+// compares the number of statements with the number of renewals.
 func RenewsInBatches(t *testing.T, d driver.Driver, count func() int) {
 	const leases, ttl, batch = 1000, 20 * time.Second, 10
 	var renewals atomic.Int64
@@ -193,7 +192,7 @@ func RenewsInBatches(t *testing.T, d driver.Driver, count func() int) {
 	for i := range held {
 		var opts []leasehold.Option
 		if i%250 == 7 {
-			opts = append(opts, leasehold.Shared()) // renewed one by one, beside the others
+			opts = append(opts, leasehold.Shared()) // these are not renewed in a batch
 		}
 		var err error
 		if held[i], err = l.Acquire(t.Context(), fmt.Sprint("lease/ü/", i), opts...); err != nil {
@@ -226,7 +225,7 @@ func RenewsInBatches(t *testing.T, d driver.Driver, count func() int) {
 	}
 }
 
-// GuardsWrites checks that a write and the check of its token are one.
+// GuardsWrites checks that a write and the check of its token are atomic.
 func GuardsWrites(t *testing.T, d Store) {
 	db, l := d.DB, Locker(t, d, leasehold.Options{HandOver: -1})
 	old, err := l.Acquire(t.Context(), "stock/é")
@@ -256,7 +255,7 @@ func GuardsWrites(t *testing.T, d Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := write(present, false); err != nil { // rolled back: nothing was seen
+	if err := write(present, false); err != nil { // rolled back, so the guard has seen nothing
 		t.Errorf("a check of the present holder: %v", err)
 	}
 	if err := write(old, true); err != nil {
@@ -270,7 +269,7 @@ func GuardsWrites(t *testing.T, d Store) {
 			t.Errorf("a write of the former holder: %v; want ErrStale", err)
 		}
 	}
-	// While one holds the guard, another waits for what becomes of it.
+	// While one transaction holds the guard, another waits for its outcome.
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +301,7 @@ func GuardsWrites(t *testing.T, d Store) {
 	guardsEpochs(t, d, next)
 }
 
-// guardsEpochs checks that a lease of an engine that comes later shuts out those of the former.
+// guardsEpochs checks that a lease of a newer engine excludes those of the former one.
 func guardsEpochs(t *testing.T, d Store, former *leasehold.Lease) {
 	t.Helper()
 	write := func(lease fence.Lease) error {
@@ -327,9 +326,9 @@ func guardsEpochs(t *testing.T, d Store, former *leasehold.Lease) {
 	}
 }
 
-// LateAttemptChangesNothing has an attempt to acquire stay on its way until its caller has
-// given up and its Release has returned, and then arrive. The first connection of d goes
-// over proxy, later ones do not; count tells how many statements have arrived.
+// LateAttemptChangesNothing delays an attempt to acquire until its caller has given up, and its
+// Release has returned. Then the attempt arrives. The first connection of d uses proxy, later ones
+// do not. count returns how many statements have arrived.
 func LateAttemptChangesNothing(t *testing.T, d driver.Driver, proxy *servers.Proxy, count func() int) {
 	warm := claimOf(t, d, driver.Request{Resource: "warm"})
 	mustTry(t, warm)

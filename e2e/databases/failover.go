@@ -15,19 +15,19 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// A Failover is what FailsOver needs of two servers behind one name.
+// A Failover is what FailsOver needs: two servers behind one name.
 type Failover struct {
-	URL   string                   // of the name
-	Store func(t testing.TB) Store // opens a store with a pool of its own at the name, as a caller would
-	// Demote leaves the name at a server that has become read-only, after another has got all it had. It hears of
-	// nothing that happens there.
+	URL   string                   // URL with the name
+	Store func(t testing.TB) Store // opens a store with a pool of its own at the name, as users do
+	// Demote makes the server behind the name read-only, after the other one has received all its
+	// data. From then on it does not receive changes of the other.
 	Demote func(t testing.TB)
-	Next   func(t testing.TB) Store // opens a store at the other
-	// Move has the name lead to the other, which may be written to.
+	Next   func(t testing.TB) Store // opens a store at the other server
+	// Move makes the name lead to the other server, which accepts writes.
 	Move func(t testing.TB)
 }
 
-// byURL opens a store of the package stores.
+// byURL opens a store with package stores.
 func byURL(t testing.TB, url string) driver.Driver {
 	t.Helper()
 	d, err := stores.Open(t.Context(), url)
@@ -38,11 +38,11 @@ func byURL(t testing.TB, url string) driver.Driver {
 	return d
 }
 
-// FailsOver checks that nobody stays with the former primary, in pools of package stores and in those of callers,
-// that no lease is lost, and that a leader leads again.
+// FailsOver checks that no client stays with the former primary, in pools of package stores and in
+// those of users. No lease is lost, and there is a leader again.
 func FailsOver(t *testing.T, f Failover) {
 	callers := f.Store(t)
-	const idle = 6 // the first few connections to be tried are all of before
+	const idle = 6 // the first few connections that are tried all lead to the former primary
 	callers.DB.SetMaxIdleConns(idle)
 	drivers := map[string]driver.Driver{"by URL": byURL(t, f.URL), "caller's pool": callers}
 	claims, released := map[string]driver.Claim{}, map[string]driver.Claim{}
@@ -80,7 +80,7 @@ func FailsOver(t *testing.T, f Failover) {
 		}
 	}
 	refusesGuard(t, callers)
-	// What was granted since is not known at the former primary, which must not say that it is lost.
+	// The former primary does not know of grants since then. It must not report them as lost.
 	since := driver.Request{Resource: "since", Owner: "an owner of since", Mode: driver.Shared}
 	mustTry(t, claimOf(t, f.Next(t), since))
 	for name, d := range drivers {
@@ -120,10 +120,10 @@ func FailsOver(t *testing.T, f Failover) {
 	t.Logf("leads again %v after the name has moved", time.Since(moved).Round(time.Millisecond))
 }
 
-// leases are those of Lockers that renew them by themselves, shorter ones first.
+// leases are renewed by their Lockers. Those with shorter TTLs come first.
 type leases []*leasehold.Lease
 
-// Their TTLs double. Half of the longest is more than a failover takes on any machine.
+// The TTLs double. Half of the longest is more than a failover takes on any machine.
 const shortestKept, longestKept = 8 * time.Second, 20 * time.Minute
 
 func keeps(t testing.TB, d driver.Driver) (kept leases) {
@@ -138,8 +138,8 @@ func keeps(t testing.TB, d driver.Driver) (kept leases) {
 	return kept
 }
 
-// outlive checks that the first of the leases of whose TTL a failover took no more than half has outlived it, with its
-// token, and is renewed at the new primary.
+// outlive checks the first lease of whose TTL the failover took no more than half. The lease must
+// still be held, with its token, and be renewed at the new primary.
 func (kept leases) outlive(t testing.TB, took time.Duration, next driver.Operator) {
 	t.Helper()
 	lease, ttl := kept[0], shortestKept
@@ -168,7 +168,7 @@ func (kept leases) outlive(t testing.TB, took time.Duration, next driver.Operato
 	}
 }
 
-// leads campaigns until the test ends, and counts terms. One ends only with its lease.
+// leads campaigns until the test ends, and counts terms. A term ends only with its lease.
 func leads(t testing.TB, d driver.Driver) (began, ended *atomic.Int64) {
 	t.Helper()
 	l := Locker(t, d, leasehold.Options{TTL: 3 * time.Second})
@@ -194,7 +194,7 @@ func leads(t testing.TB, d driver.Driver) (began, ended *atomic.Int64) {
 	return began, ended
 }
 
-// fillPool leaves n connections idle, as other users of a pool do.
+// fillPool leaves n idle connections in the pool, as other users of it do.
 func fillPool(t testing.TB, db *sql.DB, n int) {
 	t.Helper()
 	for range n {

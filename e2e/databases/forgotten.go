@@ -17,8 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// ForgottenConnections holds a lease, waits for it and has a service answer through name, a proxy that url leads to. It
-// then forgets all connections, and lets new ones pass.
+// ForgottenConnections holds a lease, waits for it, and calls a service, all through name, a proxy
+// that url leads to. It then makes the proxy forget all connections. New ones work.
 func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
 	const ttl = 10 * time.Second
 	lost := make(chan error, 1)
@@ -28,7 +28,7 @@ func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
 		t.Fatal(err)
 	}
 	var busy sync.WaitGroup
-	for i := range 8 { // several connections stay idle
+	for i := range 8 { // so that several connections are idle
 		busy.Go(func() {
 			if err := holder.Do(t.Context(), fmt.Sprint("warm ", i), func(context.Context) error { return nil }); err != nil {
 				t.Error(err)
@@ -69,7 +69,7 @@ func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
 		t.Errorf("a call to the service: %v", err)
 	}
 	t.Logf("the service answers %v after its connections were forgotten", time.Since(forgotten).Round(time.Millisecond))
-	// The connection may have been too busy to be asked before: then the first renewal is in vain.
+	// If the connection was too busy to be tested before, the first renewal fails.
 	for _, try := range []string{"first", "second"} {
 		ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
 		_, err := renewed.Renew(ctx, time.Minute)
@@ -106,7 +106,7 @@ func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
 	t.Logf("the waiter is granted %v after the release", (<-waits).Sub(released).Round(time.Millisecond))
 }
 
-// service serves the store at url, and returns a call to it that takes a lock of its own.
+// service serves the store at url. It returns a call to the service that takes another lock.
 func service(t testing.TB, url string) (ask func() error) {
 	t.Helper()
 	s, err := serve.New(byURL(t, url), nil)
@@ -133,20 +133,20 @@ func service(t testing.TB, url string) (ask func() error) {
 	}
 }
 
-// ReleaseAnswerLost releases a lease through name, a proxy that url leads to, which loses the answer, and forgets the
-// connection when another has the lease; direct leads past it. The release is made again: it neither ends the other's
-// lease nor says that its own was lost.
+// ReleaseAnswerLost releases a lease through name, a proxy that url leads to. The proxy loses the
+// answer, and forgets the connection when another has the lease. direct leads past the proxy. The
+// repeated release does not end the other's lease, and does not report that its own was lost.
 func ReleaseAnswerLost(t *testing.T, url, direct string, name *servers.Proxy) {
 	holder := claimOf(t, byURL(t, url), driver.Request{Resource: "answered"})
 	next := claimOf(t, byURL(t, direct), driver.Request{Resource: "answered"})
 	release := func() error {
-		time.Sleep(10 * time.Millisecond) // another statement releases what was granted a moment ago
+		time.Sleep(10 * time.Millisecond) // a lease that was granted a moment ago is released by another statement
 		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 		defer stop()
 		return holder.Release(ctx, driver.End{})
 	}
 	mustTry(t, holder)
-	if err := release(); err != nil { // which prepares the statement
+	if err := release(); err != nil { // so that the statement is prepared
 		t.Fatal(err)
 	}
 	mustTry(t, holder)

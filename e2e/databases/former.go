@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// TablesRestored drops the tables and puts back those of before, as from a dump, while drivers go on that have
-// prepared their statements. Holders of before hold, those of since learn, and what was released since is free
-// when its lease is over. Fences grow.
+// TablesRestored replaces the tables by earlier ones, as from a dump, while drivers with prepared
+// statements are in use. Holders from before still hold. Later holders learn that they have lost. A
+// lease that was released since is free when it expires. Fences grow.
 func TablesRestored(t *testing.T, s Server) {
 	one, other, operator := s.migrated(t, s.Address), s.migrated(t, s.Address), s.migrated(t, s.Address)
 	const short = 5 * time.Second
@@ -65,8 +65,8 @@ func TablesRestored(t *testing.T, s Server) {
 	}
 }
 
-// FormerVersion has tables of version 2, made by that file of the schema, brought up to date by several processes at once,
-// beside a program of that version that holds and waits.
+// FormerVersion migrates tables of version 2, which file of the schema creates. Several processes
+// do so at once, beside a program of that version that holds and waits.
 func FormerVersion(t *testing.T, file string, open func() (Store, error)) {
 	opened := func() Store {
 		s, err := open()

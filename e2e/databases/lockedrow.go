@@ -11,10 +11,15 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// ManyTakeAndGiveBack has more take and give back names of their own than are asked for alone. The rows of some are locked,
-// of more than are asked for alone: those hold up nobody else. Then some want each other's names.
+// ManyTakeAndGiveBack makes many goroutines lock names of their own. They are more than may send
+// statements of their own, so they share statements. Some rows are locked, again more than that
+// number, and must delay no other goroutine. Then groups of goroutines contend for the same names.
 func ManyTakeAndGiveBack(t *testing.T, s Server) {
-	const many, locked, times = 64, 16, 20
+	const many, locked = 64, 16
+	times := 20
+	if testing.Short() {
+		times = 5
+	}
 	d := s.migrated(t, s.Address)
 	cycle := func(l *leasehold.Locker, name string, last *uint64) error {
 		lease, err := l.Acquire(t.Context(), name)
@@ -34,7 +39,7 @@ func ManyTakeAndGiveBack(t *testing.T, s Server) {
 		}
 	}})
 	var tokens [many]uint64
-	for i := range many { // else the rows are not there
+	for i := range many { // so that the rows exist
 		if err := cycle(l, fmt.Sprint("own/", i), &tokens[i]); err != nil {
 			t.Fatal(err)
 		}
@@ -98,9 +103,9 @@ func ManyTakeAndGiveBack(t *testing.T, s Server) {
 	all.Wait()
 }
 
-// LockedRowsHoldUpNoOthers has somebody keep the rows of two leases of many locked, one of
-// them shared, until these have ended, and checks that the others are renewed as if nothing
-// were: over a pool of one connection, which whoever waits for a row would keep.
+// LockedRowsHoldUpNoOthers locks the rows of two of many leases, one of them shared, until these
+// have ended. The other leases must be renewed in time, over a pool of one connection. A statement
+// that waited for a row would keep that connection.
 func LockedRowsHoldUpNoOthers(t *testing.T, s Server) {
 	const leases, ttl = 30, 20 * time.Second
 	d := s.migrated(t, s.Address)
@@ -136,7 +141,7 @@ func LockedRowsHoldUpNoOthers(t *testing.T, s Server) {
 		}
 	}
 	t.Logf("at least %v of %v were left", least, ttl)
-	if least < ttl/4 { // it is 2/3 where nobody is late
+	if least < ttl/4 { // it is 2/3 if nothing is late
 		t.Errorf("only %v of %v were left of some lease", least, ttl)
 	}
 	for _, lease := range stuck {

@@ -10,16 +10,16 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// FencesGrowAfterLostRows deletes the row of a resource again and again, at once after the
-// last of several grants, and has it granted again in all ways. db is the database of d,
-// which should be fast.
+// FencesGrowAfterLostRows deletes the row of a resource again and again, at once after the last of
+// several grants. It then acquires the resource in every way. db is the database of d, which should
+// be fast.
 func FencesGrowAfterLostRows(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	var last uint64
 	grant := func(req driver.Request, how string) {
 		t.Helper()
 		req.Resource = "lost/row"
 		c := claimOf(t, d, req)
-		if req.Queue { // a place first, in a row without a fence
+		if req.Queue { // first a place, in a row without a fence
 			holder := claimOf(t, d, driver.Request{Resource: req.Resource})
 			mustTry(t, holder)
 			if _, err := c.Try(t.Context()); err == nil {
@@ -28,7 +28,7 @@ func FencesGrowAfterLostRows(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 			mustRelease(t, holder)
 		}
 		var fence uint64
-		until(t, how+" is granted", time.Minute, func() bool { // a waiter once it is woken
+		until(t, how+" is granted", time.Minute, func() bool { // a waiter is granted once it is woken
 			g, err := c.Try(t.Context())
 			if err != nil && !errors.Is(err, driver.ErrBusy) {
 				t.Fatalf("Try: %v", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// PoolIsKept has many goroutines use a store that is opened by its address, which leads through a proxy: their requests
-// come in waves, and those open few connections.
+// PoolIsKept makes many goroutines use a store at url, an address of the proxy. Their requests come
+// in waves, which open few connections.
 func PoolIsKept(t *testing.T, url string, through *servers.Proxy) {
 	locks := Locker(t, byURL(t, url), leasehold.Options{})
 	const many = 64
@@ -28,7 +28,7 @@ func PoolIsKept(t *testing.T, url string, through *servers.Proxy) {
 		}
 		all.Wait()
 	}
-	cycles(2) // rows that are missing are made by a statement each
+	cycles(2) // missing rows are created by a statement each
 	const rounds = 40
 	before := through.Carried()
 	cycles(rounds)

@@ -7,5 +7,5 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Servers that are down are part of the tests.
+// init silences the client, because tests stop servers.
 func init() { _ = mysql.SetLogger(log.New(io.Discard, "", 0)) }

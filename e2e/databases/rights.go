@@ -13,11 +13,12 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// Canary is a password that no text may have.
+// Canary is a password that must not appear in any text.
 const Canary = "s3cr3t-canary"
 
-// LeastRights checks that a user who only locks can do all but remove rows, on d, and one
-// without rights nothing, on nobody. The password on d is Canary.
+// LeastRights checks two users. The one of d has only the rights for locks, and can do everything
+// except remove rows. The one of nobody has no rights, and can do nothing. The password of d is
+// Canary.
 func LeastRights(t *testing.T, admin, d, nobody Store) {
 	c := claimOf(t, d, driver.Request{Resource: "x"})
 	mustTry(t, c)
@@ -64,7 +65,7 @@ func LeastRights(t *testing.T, admin, d, nobody Store) {
 	}
 }
 
-// CommandRuns runs the command on a store, and checks that it does not print Canary.
+// CommandRuns runs the command on a store, and checks that its output does not contain Canary.
 func CommandRuns(t *testing.T, url string) {
 	binary := program.Build(t)
 	for _, args := range [][]string{{"run", "job", "--", "true"}, {"ls"}, {"show", "job"}} {

@@ -10,18 +10,18 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// begin begins a transaction that ends with the test, at the latest.
+// begin begins a transaction. It is rolled back when the test ends, if it has not ended before.
 func begin(t testing.TB, db *sql.DB) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback() }) // or it has ended
+	t.Cleanup(func() { _ = tx.Rollback() }) // it may have ended
 	return tx
 }
 
-// lockRow has tx lock the row of a resource.
+// lockRow locks the row of a resource in tx.
 func lockRow(t testing.TB, tx *sql.Tx, name string) {
 	t.Helper()
 	if _, err := tx.ExecContext(t.Context(), "UPDATE leasehold_locks SET note = 'x' WHERE name = '"+name+"'"); err != nil {
@@ -29,23 +29,22 @@ func lockRow(t testing.TB, tx *sql.Tx, name string) {
 	}
 }
 
-// HangRow is a locktest.Harness's Hang: somebody has the row of one resource locked, through a
-// store of the harness's.
+// HangRow returns the Hang of a locktest.Harness. It locks the row of one resource, through a store
+// that open returns.
 func HangRow(open func(t testing.TB) Store) func(t testing.TB, name string) (with func(string) bool, resume func()) {
 	return func(t testing.TB, name string) (func(string) bool, func()) {
 		tx := begin(t, open(t).DB)
 		lockRow(t, tx, name)
-		return nil, func() { _ = tx.Rollback() } // or it has ended
+		return nil, func() { _ = tx.Rollback() } // it may have ended
 	}
 }
 
-// TimeLimits checks what an attempt ends with while somebody has locked the row, by what
-// follows the address, and that the lock is free afterwards. within is much longer than
-// the limits.
+// TimeLimits checks the error of an attempt while somebody has locked the row, for each text after
+// the address. Afterwards the lock must be free. within is much longer than the limits.
 func TimeLimits(t *testing.T, s Server, limits map[string]error, within time.Duration) {
 	d := s.migrated(t, s.Address)
 	c := claimOf(t, d, driver.Request{Resource: "x"})
-	mustTry(t, c) // makes the row
+	mustTry(t, c) // creates the row
 	mustRelease(t, c)
 	for setting, want := range limits {
 		tx := begin(t, d.DB)
@@ -68,9 +67,9 @@ func TimeLimits(t *testing.T, s Server, limits map[string]error, within time.Dur
 	}
 }
 
-// PurgePassesOverLockedRows checks that a purge waits for no row that somebody has locked, and holds up nobody who asks
-// for another of the idle ones; the next purge removes it. A statement about several rows that waited for one could also
-// deadlock with a transaction of the caller's.
+// PurgePassesOverLockedRows checks that a purge waits for no locked row, and delays nobody who uses
+// another idle row. The next purge removes the row. A statement about several rows that waited for
+// one could also deadlock with a caller's transaction.
 func PurgePassesOverLockedRows(t *testing.T, s Server) {
 	d, other := s.migrated(t, s.Address), s.open(t, s.Address, nil)
 	for _, locked := range []string{"a", "b", "c"} {

@@ -12,16 +12,16 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// RowsOutliveTheirUse checks what is left of resources in the tables of d, on db, and what
-// becomes of it when the clock goes on, or back.
+// RowsOutliveTheirUse checks which rows of resources remain in the tables of d, on db. It also
+// checks what happens to them when the clock moves on, or back.
 func RowsOutliveTheirUse(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	t.Run("purge", func(t *testing.T) { purges(t, db, d) })
 	t.Run("rev", func(t *testing.T) { revsComeFromTheClock(t, db, d) })
 	t.Run("clock set back", func(t *testing.T) { releasedStaysReleased(t, db, d) })
 }
 
-// purges: a row goes when all of it is of yesterday, and the next fence is larger all the
-// same. There are more rows than one statement removes.
+// purges: a row that was last used a day ago is removed, and the next fence is larger all the same.
+// There are more such rows than one statement removes.
 func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	fences := map[string]uint64{}
 	for _, name := range []string{"old", "held", "queued", "recent", "raised", "made"} {
@@ -53,7 +53,7 @@ func purges(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	}
 }
 
-// names are those of rows, in order.
+// names returns the names of rows, sorted.
 func names(t *testing.T, db *sql.DB, like string) string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT name FROM leasehold_locks WHERE name LIKE '"+like+"' ORDER BY name")
@@ -75,8 +75,8 @@ func names(t *testing.T, db *sql.DB, like string) string {
 	return strings.Join(all, " ")
 }
 
-// revsComeFromTheClock: who has read a row that was purged since must not take a new one
-// for it. Such a row is a day older.
+// revsComeFromTheClock: a client that has read a row must not take a new row for it, if the old one
+// was purged meanwhile. A purged row is at least a day old.
 func revsComeFromTheClock(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	try := func(mode driver.Mode) func(ctx context.Context, name string) error {
 		return func(ctx context.Context, name string) error {
@@ -100,8 +100,8 @@ func revsComeFromTheClock(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	}
 }
 
-// releasedStaysReleased also when the clock is set back by an hour, which is as if all
-// instants of the tables were an hour later.
+// releasedStaysReleased: a released lock stays free even if the clock is set back by an hour. The
+// test moves all instants in the tables an hour ahead instead.
 func releasedStaysReleased(t *testing.T, db *sql.DB, d *sqllock.Driver) {
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 		name := fmt.Sprint("set back/", mode)

@@ -11,9 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// SmallBefore checks that no renewal and no look goes through the rows of others when a few leases have become
-// thousands, and neither the server's statistics, which it does not collect by itself, nor the plans that the connection
-// has kept know of it. analyze collects them, scanned is how many rows were read one after the other so far.
+// SmallBefore checks that no renewal and no read scans the rows of others after a few leases have
+// become thousands. Neither the server's statistics, which it does not collect by itself, nor the
+// plans that the connection has cached reflect that. analyze collects statistics. scanned returns
+// how many rows were read sequentially so far.
 func SmallBefore(t *testing.T, start func(t *testing.T) (s Store, analyze func(), scanned func() string)) {
 	for _, few := range []int{1, 30, 600} {
 		t.Run(fmt.Sprint(few), func(t *testing.T) {
@@ -26,7 +27,7 @@ func SmallBefore(t *testing.T, start func(t *testing.T) (s Store, analyze func()
 
 func smallBefore(t *testing.T, s Store, few int, analyze func(), scanned func() string) {
 	const others, own = 10000, 500
-	s.DB.SetMaxOpenConns(1) // which keeps its plans
+	s.DB.SetMaxOpenConns(1) // it keeps its plans
 	do := func(text string) {
 		t.Helper()
 		if _, err := s.DB.ExecContext(t.Context(), text); err != nil {
@@ -83,7 +84,7 @@ func smallBefore(t *testing.T, s Store, few int, analyze func(), scanned func() 
 	gone, first := take("gone", 1), take("first", 1)
 	do("DELETE FROM leasehold_locks WHERE name LIKE 'gone/%'")
 	analyze()
-	for range 10 { // PostgreSQL keeps a plan after five
+	for range 10 { // PostgreSQL caches a plan after five executions
 		if err := errors.Join(renew(first), look(), lost(gone)); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func smallBefore(t *testing.T, s Store, few int, analyze func(), scanned func() 
 			t.Errorf("%s went through %d rows, in %v; others have %d", what, n, took, others)
 		}
 	}
-	for range 10 { // it may think better of it
+	for range 10 { // because it may choose another plan
 		check("a renewal of many", func() error { return renew(claims) })
 	}
 	check("a look", look)

@@ -12,13 +12,14 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 )
 
-// A Store is a driver that closes its connections too.
+// A Store is a driver that also closes its connections.
 type Store struct {
 	*sqllock.Driver
 	DB *sql.DB
 }
 
-// Open opens a store with a pool of its own at address, as client, an SQL driver, has it.
+// Open opens a store with a pool of its own at address, in the form of client, a driver of
+// database/sql.
 func Open(client, address string, on func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), opts *sqllock.Options) (Store, error) {
 	db, err := sql.Open(client, address)
 	if err != nil {
@@ -32,7 +33,7 @@ func Open(client, address string, on func(*sql.DB, *sqllock.Options) (*sqllock.D
 // Close closes the driver, and then its connections.
 func (s Store) Close() error { return errors.Join(s.Driver.Close(), s.DB.Close()) }
 
-// Opened fails t if err says so, and closes s when t ends.
+// Opened fails t if err is not nil. It closes s when t ends.
 func Opened(t testing.TB, s Store, err error) Store {
 	t.Helper()
 	if err != nil {
@@ -42,7 +43,7 @@ func Opened(t testing.TB, s Store, err error) Store {
 	return s
 }
 
-// Migrated is Opened that also sees to the tables.
+// Migrated is Opened that also creates the tables.
 func Migrated(t testing.TB, s Store, err error) Store {
 	t.Helper()
 	s = Opened(t, s, err)
@@ -52,12 +53,12 @@ func Migrated(t testing.TB, s Store, err error) Store {
 	return s
 }
 
-// A Server is what the tests need of a server that they have to themselves.
+// A Server is what tests need of a server of their own.
 type Server struct {
-	Address string // of the database with the locks, for a user who may do everything
+	Address string // of the database with the locks, for a user with all rights
 	Open    func(address string, opts *sqllock.Options) (Store, error)
 	Must    func(t testing.TB, statements ...string) (answer string)
-	// Database is the address of another database.
+	// Database returns the address of another database.
 	Database func(name string) string
 }
 
@@ -86,7 +87,7 @@ func claimOf(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
 	return c
 }
 
-// Try is what an attempt on d to acquire name for a minute ends with.
+// Try returns the error of an attempt on d to acquire name for a minute.
 func Try(t testing.TB, d driver.Driver, name string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*margin)
@@ -120,7 +121,7 @@ func mustExec(t testing.TB, db *sql.DB, texts ...string) {
 	}
 }
 
-// until polls until what is so.
+// until polls until is returns true, for bound at the longest.
 func until(t testing.TB, what string, bound time.Duration, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !is(); time.Sleep(20 * time.Millisecond) {

@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// MigrationRounds is how often the replicas of MigrateTogether begin. Before it was mended, PostgreSQL failed in each
-// but a few.
+// MigrationRounds returns how often the replicas of MigrateTogether begin. Before the fault was
+// fixed, PostgreSQL failed in almost every round.
 func MigrationRounds() int {
 	if servers.All {
 		return 50
@@ -22,8 +22,8 @@ func MigrationRounds() int {
 	return 10
 }
 
-// MigrateTogether has several processes make all tables that there are at the same moment, over connections
-// that have been in use.
+// MigrateTogether makes several processes create all tables at the same moment, over connections
+// that were used before.
 func MigrateTogether(t *testing.T, client string, dialect fence.Dialect, on func(*sql.DB, *sqllock.Options) (*sqllock.Driver, error), start func() (dsn string)) {
 	together.Check(t, MigrationRounds(), start, func(t *testing.T, number int, dsn string) together.Step {
 		db, err := sql.Open(client, dsn)
@@ -43,10 +43,10 @@ func MigrateTogether(t *testing.T, client string, dialect fence.Dialect, on func
 	})
 }
 
-// MigrateAll makes the tables of d, a guard that shares one of them, and others. Of several processes the
-// first begins with the guard.
+// MigrateAll creates the tables of d, those of a guard that shares one of them, and others. Of
+// several processes, the first begins with the guard.
 func MigrateAll(db *sql.DB, d *sqllock.Driver, dialect fence.Dialect, prefix string, number int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // a busy machine lets one of them wait
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // on a busy machine one of them may wait for long
 	defer cancel()
 	guards := func() error {
 		shared, err := fence.NewSQL(dialect, prefix+"fences")
@@ -77,7 +77,8 @@ func MigrateAll(db *sql.DB, d *sqllock.Driver, dialect fence.Dialect, prefix str
 	return guards()
 }
 
-// warm uses some connections of db as a program does that has run for a while: each has looked for tables.
+// warm uses some connections of db like a program that has run for a while: each has looked for
+// tables.
 func warm(t testing.TB, db *sql.DB) {
 	t.Helper()
 	const many = 3

@@ -20,19 +20,19 @@ import (
 	"github.com/pb33f/libopenapi/datamodel/high/base"
 )
 
-// A Judge holds exchanges against the description.
+// A Judge checks exchanges against the description.
 type Judge struct {
 	t      testing.TB
 	valid  validator.Validator
 	schema schema_validation.SchemaValidator
 	event  *base.Schema
-	calls  map[string]map[string]bool // the statuses that are described, by method and path
-	seen   map[string]bool            // method, path and status
+	calls  map[string]map[string]bool // described statuses, by method and path
+	seen   map[string]bool            // method, path and status of exchanges
 	wrong  map[string]int
 	judged int
 }
 
-// New reads the description that the service hands out.
+// New reads the description that the service serves.
 func New(t testing.TB) *Judge {
 	t.Helper()
 	j, err := read(serve.Description())
@@ -76,7 +76,7 @@ func read(text []byte) (*Judge, error) {
 	return j, nil
 }
 
-// Report fails the test with what is not as described.
+// Report fails the test if an exchange differed from the description.
 func (j *Judge) Report() {
 	j.t.Helper()
 	for what, times := range j.wrong {
@@ -85,7 +85,7 @@ func (j *Judge) Report() {
 	j.t.Logf("%d calls and answers are as openapi.json describes them", j.judged)
 }
 
-// Unseen are the described answers that no exchange had.
+// Unseen returns the described answers that no exchange had.
 func (j *Judge) Unseen() (all []string) {
 	for call, statuses := range j.calls {
 		for status := range statuses {
@@ -98,13 +98,13 @@ func (j *Judge) Unseen() (all []string) {
 	return all
 }
 
-// undescribed is what is not for programs that call the service: the page and the metrics.
+// undescribed reports whether a path is not for programs, like the console and the metrics.
 func undescribed(path string) bool {
 	return path == "/" || path == "/metrics" || strings.HasSuffix(path, ".js") || strings.HasSuffix(path, ".css") || path == "/favicon.ico"
 }
 
-// judge holds one exchange against the description: every answer is as described, and a call that is
-// not is refused as such.
+// judge checks one exchange. Every answer must be as described, and a call that does not match the
+// description must be refused.
 func (j *Judge) judge(e *exchange) {
 	what := fmt.Sprintf("%s %s %d", e.asked.Method, e.asked.URL.Path, e.answered.StatusCode)
 	_, known := j.calls[e.asked.Method+" "+e.asked.URL.Path]
@@ -137,7 +137,7 @@ func (j *Judge) judge(e *exchange) {
 	}
 }
 
-// unzip replaces the answer by what is compressed in it.
+// unzip replaces a compressed body by its content.
 func (e *exchange) unzip() error {
 	z, err := gzip.NewReader(bytes.NewReader(e.answer))
 	if err != nil {
@@ -149,7 +149,7 @@ func (e *exchange) unzip() error {
 
 var kinds = append([]string{wire.EventOpen, wire.EventMissed}, wire.EventKinds...)
 
-// events judges those of a stream, but for the last, which may be cut off.
+// events checks the events of a stream, except the last one, which may be cut off.
 func (j *Judge) events(what, stream string) {
 	parts := strings.Split(stream, "\n\n")
 	for _, part := range parts[:len(parts)-1] {
@@ -169,7 +169,7 @@ func (j *Judge) events(what, stream string) {
 
 func (j *Judge) note(format string, args ...any) { j.wrong[fmt.Sprintf(format, args...)]++ }
 
-// text3 is what the first errors say.
+// text3 returns the texts of the first errors.
 func text3(errs []*errors.ValidationError) string {
 	var all []string
 	for _, err := range errs[:min(3, len(errs))] {

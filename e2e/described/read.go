@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// An exchange is a request and its answer. Those that were cut short are left out, but for
-// streams, of which there is what was sent.
+// An exchange is a request and its answer. Exchanges that were cut off are left out. Of a stream
+// that was cut off, there is what was sent.
 type exchange struct {
 	asked    *http.Request
 	body     []byte
@@ -24,7 +24,7 @@ type exchange struct {
 	answer   []byte
 }
 
-// exchanges are those of a connection, in both versions of HTTP.
+// exchanges returns the exchanges of a connection, in HTTP/1.1 or HTTP/2.
 func exchanges(asked, answered []byte) ([]*exchange, error) {
 	if rest, is2 := bytes.CutPrefix(asked, []byte(http2.ClientPreface)); is2 {
 		return exchanges2(rest, answered)
@@ -32,7 +32,7 @@ func exchanges(asked, answered []byte) ([]*exchange, error) {
 	return exchanges1(asked, answered)
 }
 
-// exchanges1 are those of HTTP/1.1: requests and answers in the same order.
+// exchanges1 parses HTTP/1.1: requests and answers have the same order.
 func exchanges1(asked, answered []byte) (all []*exchange, err error) {
 	in, out := bufio.NewReader(bytes.NewReader(asked)), bufio.NewReader(bytes.NewReader(answered))
 	for {
@@ -56,7 +56,7 @@ func exchanges1(asked, answered []byte) (all []*exchange, err error) {
 	}
 }
 
-// ignoreEnd is for connections that were cut off.
+// ignoreEnd returns nil for the error of a connection that was cut off.
 func ignoreEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -68,7 +68,7 @@ func (e *exchange) isStream() bool {
 	return e.answered != nil && e.answered.Header.Get("Content-Type") == "text/event-stream"
 }
 
-// A half is what one side said in one stream of HTTP/2.
+// A half is what one side sent in one stream of HTTP/2.
 type half struct {
 	header []hpack.HeaderField
 	body   []byte
@@ -94,7 +94,7 @@ func (h *half) fields() http.Header {
 	return header
 }
 
-// exchanges2 are those of HTTP/2: a stream each.
+// exchanges2 parses HTTP/2: each stream is an exchange.
 func exchanges2(asked, answered []byte) (all []*exchange, err error) {
 	in, err := halves(asked)
 	if err != nil {
@@ -130,7 +130,7 @@ func keys(m map[uint32]*half) func(yield func(uint32) bool) {
 	}
 }
 
-// pair makes an exchange of what both sides said in a stream.
+// pair returns the exchange of both halves of a stream.
 func pair(req, resp *half) (*exchange, error) {
 	u, err := url.ParseRequestURI(req.field(":path"))
 	if err != nil {
@@ -146,7 +146,7 @@ func pair(req, resp *half) (*exchange, error) {
 	}, nil
 }
 
-// halves reads one side's frames.
+// halves parses the frames of one side.
 func halves(said []byte) (map[uint32]*half, error) {
 	all := make(map[uint32]*half)
 	frames := http2.NewFramer(io.Discard, bytes.NewReader(said))

@@ -1,6 +1,6 @@
-// Package described holds what real clients and instances of "leasehold serve" say to each other
-// against the OpenAPI description that the service hands out. A balancer records it, and it is
-// judged when the test has ended, so that nothing is slower or in another order for it.
+// Package described checks what real clients and instances of "leasehold serve" exchange against
+// the OpenAPI description that the service serves. A proxy records the exchanges. They are checked
+// when the test has ended, so that the check does not slow or reorder them.
 package described
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/proxy"
 )
 
-// Balance puts a recording balancer before instances, and returns its address. All that passes is
-// judged at the end of t, and what is not as the description says fails it.
+// Balance starts a recording load balancer for instances, and returns its address. At the end of t,
+// all exchanges are checked. One that differs from the description fails t.
 func Balance(t testing.TB, targets ...string) (addr string) {
 	t.Helper()
 	dir := Folder(t)
@@ -29,7 +29,7 @@ func Balance(t testing.TB, targets ...string) (addr string) {
 	return b.Addr()
 }
 
-// Folder is for records of any process, which are judged at the end of t.
+// Folder returns a folder for records of any process. They are checked at the end of t.
 func Folder(t testing.TB) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -43,7 +43,7 @@ func Folder(t testing.TB) (dir string) {
 
 const askedIn, answeredIn = ".asked", ".answered"
 
-// Record keeps each connection in two files of dir.
+// Record writes each connection to two files in dir.
 func Record(dir string) proxy.Record {
 	return func() (asked, answered io.WriteCloser) {
 		a, err := os.CreateTemp(dir, "*"+askedIn)
@@ -58,13 +58,13 @@ func Record(dir string) proxy.Record {
 	}
 }
 
-// failing ends the connection that cannot be recorded.
+// failing ends a connection that cannot be recorded.
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 func (f failing) Close() error              { return nil }
 
-// Folder judges all connections that were recorded in dir.
+// Folder checks all connections that were recorded in dir.
 func (j *Judge) Folder(dir string) {
 	j.t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"+askedIn))

@@ -123,7 +123,7 @@ func TestEtcdSignedTokens(t *testing.T) {
 	der, err = x509.MarshalPKCS8PrivateKey(private)
 	secret := write("private", "PRIVATE KEY", der, err)
 	for version, level := range map[string]string{servers.EtcdDebian: "error", servers.EtcdCurrent: "ok"} {
-		e := servers.StartEtcd(t, version, "--auth-token", "jwt,pub-key="+public+",priv-key="+secret+",sign-method=RS256,ttl=1h")
+		e := servers.StartEtcd(t, version, "--auth-token", "jwt,pub-key="+public+",priv-key="+secret+",sign-method=RS256,ttl=1h", "--bcrypt-cost=4") // the doctor logs in, and waits for no login long
 		for _, line := range []string{"user add root:" + canary, "user grant-role root root", "auth enable"} {
 			e.Etcdctl(t, strings.Fields(line)...)
 		}

@@ -1,4 +1,4 @@
-// Package linear gives histories of clients whose links fail to a linearizability checker.
+// Package linear checks histories of clients whose links fail for linearizability.
 package linear
 
 import (
@@ -18,26 +18,27 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
-// A lockOp is what a client did, for the checker. What a client only asked for, and did
-// not get for certain, is left out: it delays others and allows them nothing.
+// A lockOp is an operation of a client, for the checker. A call whose grant is not certain is left
+// out: it delays others but allows them nothing.
 type lockOp struct {
 	kind  string // acquire, release or expire
 	owner string
 	token uint64
-	uses  int // of limit
+	uses  int // how much of limit
 }
 
-// limit is how much may be used at once. Who is alone uses all of it.
+// limit is how much may be used at once. An exclusive lease uses all of it.
 const limit = 4
 
-// lockState is a lease as a sequential machine: holders that use no more than the limit, tokens that grow.
+// lockState is the state of a lock as a sequential machine: its holders use no more than the limit,
+// and tokens grow.
 type lockState struct {
-	owners string // each in brackets, in the order of grants
+	owners string // each in brackets, in the order of their grants
 	used   int
 	token  uint64
 }
 
-// leaseModel is that machine, on an engine that has tokens or not.
+// leaseModel returns that machine, for an engine with or without tokens.
 func leaseModel(fencing bool) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return lockState{} },
@@ -57,7 +58,8 @@ func leaseModel(fencing bool) porcupine.Model {
 	}
 }
 
-// A register collects operations. One a name, so that the checker stays fast.
+// A register collects the operations on one name. It has one name only, so that the checker stays
+// fast.
 type register struct {
 	history locktest.History
 	mu      sync.Mutex
@@ -73,20 +75,20 @@ func (r *register) add(client int, op lockOp, call, back time.Time) {
 	})
 }
 
-// farOff is later than every other instant of a test.
+// farOff is later than any other instant of a test.
 const farOff = time.Hour
 
-// A client takes turns on a name, in a process whose link fails now and then.
+// A client locks a name again and again, in a process whose link sometimes fails.
 type client struct {
 	number int
 	name   string
 	locks  *leasehold.Locker
 	link   *locktest.Faulty
-	shares bool // with others, by weights, most of the time
-	keeps  bool // leases, and leaves others time not to want them
+	shares bool // it mostly shares the name with others, by weights
+	keeps  bool // its Locker keeps leases, and it pauses so that others do not always wait
 }
 
-// contend has c take turns until ctx ends.
+// contend makes turns of c until ctx ends.
 func (r *register) contend(ctx context.Context, c client) {
 	for ctx.Err() == nil {
 		if rand.N(4) == 0 {
@@ -97,7 +99,7 @@ func (r *register) contend(ctx context.Context, c client) {
 	}
 }
 
-// turn is one of c.
+// turn acquires and releases once.
 func (r *register) turn(ctx context.Context, c client) {
 	opts, uses := []leasehold.Option{leasehold.Wait(300 * time.Millisecond)}, limit
 	if c.shares && rand.N(8) > 0 {
@@ -124,13 +126,13 @@ func (r *register) turn(ctx context.Context, c client) {
 	}
 }
 
-// holderOf tells hand-overs of one grant apart, which without fencing share their token.
+// holderOf distinguishes leases of one grant. Without fencing they have the same token.
 func holderOf(lease *leasehold.Lease) string {
 	return fmt.Sprintf("%s %d %p", lease.Owner(), lease.Token(), lease)
 }
 
-// end gives up the lease that op acquired. One that was lost, or whose release has an unknown
-// outcome, ends at the engine at some later time.
+// end releases the lease that op acquired. If the lease was lost, or its release has an unknown
+// outcome, it ends at the engine at some later time.
 func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease, op lockOp) {
 	op.kind = "release"
 	called := time.Now()
@@ -147,13 +149,15 @@ func (r *register) end(ctx context.Context, client int, lease *leasehold.Lease, 
 	}
 }
 
-// Check runs clients over several names and gives their histories to porcupine, for which "unknown" is a
-// failure too, and to [locktest.History]. Of the names, one is kept where the engine has Keeps, and two are
-// shared by weights where it has them. Each call of open is one more process's view of the same engine. It
-// takes five seconds, two in the short lane, and longer on a busy machine.
+// Check runs clients over several names. It gives their histories to porcupine and to
+// [locktest.History]. A result "unknown" of porcupine is a failure too. If the engine has Keeps,
+// leases of one name are kept. If it has weights, two names are shared by weights. Each call of
+// open represents another process. Check takes five seconds, or two in the short lane, and longer
+// on a busy machine.
 func Check(t testing.TB, open func(t testing.TB) driver.Driver) { CheckOf(t, 100, open) }
 
-// CheckOf is Check of an engine that is slow when many want one name: with at least that many operations.
+// CheckOf is Check with at least enough operations, for an engine that is slow when many clients
+// want one name.
 func CheckOf(t testing.TB, enough int, open func(t testing.TB) driver.Driver) {
 	const clients = 4
 	const longest = 3 * time.Minute

@@ -20,7 +20,7 @@ import (
 
 // withLeasehold ships an order under a lock of ours, whatever the engine.
 func withLeasehold(ctx context.Context, locks *leasehold.Locker, ship func(ctx context.Context) error) error {
-	return locks.Do(ctx, "orders/42", ship) // ErrLost: another may have shipped it meanwhile, roll back
+	return locks.Do(ctx, "orders/42", ship) // ErrLost: another process may have shipped it meanwhile, roll back
 }
 
 // A counter is a number in a file that programs add to. Without a lock they lose some of it.

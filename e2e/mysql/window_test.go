@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 // A watched connector calls before with each prepared statement, before it is executed.
@@ -72,27 +74,36 @@ func (s watchedStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValu
 	return s.fullStmt.ExecContext(ctx, args)
 }
 
+// watchedBy is a driver on m that calls before with each prepared statement that it executes.
+func watchedBy(t *testing.T, m *servers.MySQL, before func(text string)) databases.Store {
+	t.Helper()
+	config, err := mysql.ParseDSN(m.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(watched{connector, before})
+	t.Cleanup(func() { db.Close() })
+	made, err := sqllock.NewMySQL(db, nil)
+	return databases.Migrated(t, databases.Store{Driver: made, DB: db}, err)
+}
+
 // A row that somebody locks after a batch was looked through, and before it is renewed, is passed over: the statement
 // keeps no others locked while it waits.
 func TestMySQLLockedInBetween(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		m := start(t)
 		stranger := opened(t, m.DSN())
-		config, err := mysql.ParseDSN(m.DSN())
-		if err != nil {
-			t.Fatal(err)
-		}
-		connector, err := mysql.NewConnector(config)
-		if err != nil {
-			t.Fatal(err)
-		}
 		tx, err := stranger.DB.BeginTx(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer tx.Rollback()
 		locked := false
-		db := sql.OpenDB(watched{connector, func(text string) {
+		d := watchedBy(t, m, func(text string) {
 			if locked || !strings.Contains(text, "UPDATE (SELECT") {
 				return
 			}
@@ -100,10 +111,7 @@ func TestMySQLLockedInBetween(t *testing.T) {
 			if _, err := tx.ExecContext(context.Background(), "SELECT name FROM leasehold_locks WHERE name = 'row/29' FOR UPDATE"); err != nil {
 				t.Error(err)
 			}
-		}})
-		t.Cleanup(func() { db.Close() })
-		made, err := sqllock.NewMySQL(db, nil)
-		d := databases.Migrated(t, databases.Store{Driver: made, DB: db}, err)
+		})
 		renewals := make([]driver.Renewal, 40)
 		for i := range renewals {
 			c, err := d.Claim(driver.Request{Resource: fmt.Sprintf("row/%02d", i), Owner: "me", TTL: time.Minute})
@@ -125,6 +133,43 @@ func TestMySQLLockedInBetween(t *testing.T) {
 			if (r.Err == nil) != (i != 29) {
 				t.Errorf("row/%02d: %v", i, r.Err)
 			}
+		}
+	})
+}
+
+// A waiter that comes after the release of a shared lease has read the queue, and before it writes the row, is not overtaken.
+func TestMySQLJoinsInBetween(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		claim := func(d driver.Driver, owner string, queue bool) driver.Claim {
+			c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Mode: driver.Shared, Limit: 1, Queue: queue})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		others := opened(t, m.DSN())
+		waiter := claim(others, "waiter", true)
+		releases := false
+		first := claim(watchedBy(t, m, func(text string) {
+			if !releases || !strings.Contains(text, "LAST_INSERT_ID(rev + 1)") {
+				return
+			}
+			releases = false
+			if _, err := waiter.Try(context.Background()); !errors.Is(err, driver.ErrBusy) {
+				t.Errorf("beside the first: %v; want ErrBusy", err)
+			}
+		}), "first", false)
+		if _, err := first.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		releases = true
+		if err := first.Release(t.Context(), driver.End{}); err != nil || releases {
+			t.Fatalf("%v; the row was written: %v", err, !releases)
+		}
+		newcomer := claim(others, "newcomer", false)
+		if _, err := newcomer.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("while another waits, a newcomer gets %v; want ErrBusy", err)
 		}
 	})
 }

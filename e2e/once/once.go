@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A lease stands in for a *leasehold.Lease.
+// A lease is a fence.Lease without a Locker.
 type lease struct {
 	name, owner string
 	token       uint64
@@ -27,14 +27,14 @@ func (l lease) Name() string  { return l.name }
 func (l lease) Owner() string { return l.owner }
 func (l lease) Token() uint64 { return l.token }
 
-// A bench is a database with a table that effects are counted in.
+// A bench is a database with a table in which effects are counted.
 type bench struct {
 	t    *testing.T
 	db   *sql.DB
 	once *fence.Once
 }
 
-// Check runs all checks on db, which takes part in nothing else.
+// Check runs all checks on db. No other test may use db.
 func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 	guard, err := fence.NewSQL(dialect, "")
 	if err != nil {
@@ -44,7 +44,7 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // any number of times
+	for range 2 { // any number of times is allowed
 		if err := o.Migrate(bounded(t), db); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 		"OneOfManyWins":       oneOfManyWins,
 		"KeysAreData":         keysAreData,
 	}
-	if dialect != fence.SQLite { // which has no connection to break: its own test kills a process
+	if dialect != fence.SQLite { // SQLite has no connection to break; its own test kills a process
 		checks["DeathInTheMiddle"] = deathInTheMiddle
 	}
 	for name, check := range checks {
@@ -71,7 +71,7 @@ func Check(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 	}
 }
 
-// alien has tables of another program refused, which a CREATE TABLE IF NOT EXISTS takes for its own.
+// alien: tables of another program are refused, although CREATE TABLE IF NOT EXISTS accepts them.
 func alien(t *testing.T, db *sql.DB, dialect fence.Dialect, guard *fence.SQL) {
 	t.Helper()
 	g, err := fence.NewSQL(dialect, "alien")
@@ -90,7 +90,8 @@ func alien(t *testing.T, db *sql.DB, dialect fence.Dialect, guard *fence.SQL) {
 	}
 }
 
-// wrongDialects has none of the others guard anything, and say so at the latest when it is asked to.
+// wrongDialects: a guard with another dialect guards nothing. It says so at its first use at the
+// latest.
 func wrongDialects(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 	t.Helper()
 	for _, wrong := range []fence.Dialect{fence.SQLite, fence.Postgres, fence.MySQL} {
@@ -140,7 +141,7 @@ func (b *bench) do(key string, l fence.Lease, f func(tx *sql.Tx) error) error {
 	return b.once.Do(bounded(b.t), b.db, key, l, f)
 }
 
-// want checks what a Do has answered and how many effects there are since before.
+// want checks the result of a Do, and how many effects there are more than before.
 func (b *bench) want(what string, got, want error, before, effects int) {
 	b.t.Helper()
 	if !errors.Is(got, want) {
@@ -151,7 +152,7 @@ func (b *bench) want(what string, got, want error, before, effects int) {
 	}
 }
 
-// A real lease marks, and whoever comes later, itself included, hears that it is done.
+// itHappensOnce: a real lease marks a key. All later calls, including its own, return ErrDone.
 func itHappensOnce(b *bench) {
 	before := b.effects()
 	locks, err := leasehold.New(memory.New(), nil)
@@ -191,8 +192,8 @@ func bothOrNeither(b *bench) {
 	b.want("then works", b.do("page-2", l, effect), nil, before, 2)
 }
 
-// The connection breaks between the effect and the commit, as when the process is killed:
-// nothing has happened, and the next holder does it.
+// deathInTheMiddle: the connection breaks between the effect and the commit, as when the process is
+// killed. Nothing has happened, and the next holder does it.
 func deathInTheMiddle(b *bench) {
 	before := b.effects()
 	conn, err := b.db.Conn(bounded(b.t))
@@ -207,12 +208,12 @@ func deathInTheMiddle(b *bench) {
 		b.t.Fatal(err)
 	}
 	_ = conn.Raw(func(c any) error { return c.(io.Closer).Close() })
-	_ = tx.Rollback() // over the closed connection: only this side forgets
+	_ = tx.Rollback() // the connection is closed, so this only frees the client's side
 	_ = conn.Close()
 	b.want("the next holder", b.do("mail-1", lease{"mails", "b", 11}, effect), nil, before, 1)
 }
 
-// What is not done yet is refused to a holder that was overtaken.
+// lateHolderIsRefused: a holder that was overtaken cannot do what is not done yet.
 func lateHolderIsRefused(b *bench) {
 	before := b.effects()
 	late, present := lease{"stock", "a", 10}, lease{"stock", "b", 11}
@@ -223,7 +224,7 @@ func lateHolderIsRefused(b *bench) {
 	b.want("without fencing", b.do("sku-4", lease{"stock", "b", 0}, effect), fence.ErrStale, before, 3)
 }
 
-// Holders that all believe to hold the lease, with tokens in any order.
+// oneOfManyWins: of holders that all believe to hold, with tokens in any order, one wins.
 func oneOfManyWins(b *bench) {
 	before := b.effects()
 	var won, refused atomic.Int32
@@ -240,7 +241,7 @@ func oneOfManyWins(b *bench) {
 					refused.Add(1)
 					return
 				}
-				time.Sleep(time.Millisecond) // a deadlock or a busy file: nobody knows, so ask again
+				time.Sleep(time.Millisecond) // after a deadlock or with a busy file the outcome is unknown, so repeat
 			}
 		})
 	}

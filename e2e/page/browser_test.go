@@ -21,8 +21,12 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/program"
 )
 
-// patience is what is waited for something to be seen, on a busy machine.
-const patience = 30 * time.Second
+const (
+	// patience is what is waited for something to be seen, on a busy machine.
+	patience = 30 * time.Second
+	// glance is the time between two looks at a page, each of which costs the browser and the test a millisecond or so.
+	glance = 50 * time.Millisecond
+)
 
 var (
 	binary  string
@@ -222,7 +226,7 @@ func (p *tab) reads(selector, want string) {
 // stays looks on for some answers, in which an element's text is to stay.
 func (p *tab) stays(selector, want string) {
 	p.t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(glance) {
 		if text := p.text(selector); text != want {
 			p.t.Fatalf("%s reads %q, not %q", selector, text, want)
 		}
@@ -231,7 +235,7 @@ func (p *tab) stays(selector, want string) {
 
 func (p *tab) until(what string, seen func() bool, shows string) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !seen(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !seen(); time.Sleep(glance) {
 		if time.Now().After(end) {
 			p.t.Fatalf("never: %s, it reads %q", what, p.text(shows))
 		}

@@ -238,7 +238,7 @@ func hourAgo(now time.Time) *past {
 // What happened at some time is asked for by that time, however much has happened since.
 func TestEventsUpToATime(t *testing.T) {
 	t.Parallel()
-	s := embeddedWith(t, &web.Options{History: web.HistoryOptions{File: hourAgo(time.Now())}}, func(w http.ResponseWriter, r *http.Request, service http.Handler) { service.ServeHTTP(w, r) })
+	s := embeddedWith(t, &web.Options{History: web.HistoryOptions{File: hourAgo(time.Now())}}, passed)
 	for i := range 250 {
 		name := fmt.Sprint("busy/", i)
 		s.hold(name, fmt.Sprint("owner-of-busy-", i), "busy", minute)

@@ -167,7 +167,7 @@ func TestATokenIsAskedFor(t *testing.T) {
 	s := guarded(t, `[{"prefix":"","rights":["view","lock"]}]`)
 	p := open(t, s.url+"/#/locks")
 	p.reads("#status", "sign-in needed")
-	p.reads("#sign-in", "asks for a token")
+	p.reads("#sign-in", "asks for an access token")
 	p.write("#bearer", "of somebody else")
 	p.click("#sign-in .main")
 	p.reads("#sign-in", "not known here")
@@ -185,7 +185,7 @@ func TestATokenIsAskedFor(t *testing.T) {
 	}
 	p.click("#me")
 	p.click("#sign-out")
-	p.reads("#sign-in", "asks for a token")
+	p.reads("#sign-in", "asks for an access token")
 	if kept := eval[int](p, `sessionStorage.length`); kept != 0 {
 		t.Errorf("%d things are kept after the sign-out", kept)
 	}
@@ -230,7 +230,7 @@ func TestWhatIsKeptAndWhatIsSharedSaySo(t *testing.T) {
 		s.post("acquire", map[string]any{"name": "readers", "owner": owner, "mode": "shared", "limit": 4, "ttl_ms": 600_000, "note": "reader " + owner})
 	}
 	p := open(t, s.url+"/#/locks")
-	p.reads(".row", "done, kept until")
+	p.reads(".row", "done, not free until")
 	p.reads(".row .c-state", "done")
 	p.reads(".row:nth-child(2) .c-mode", "3 of 4")
 	p.click(".row:nth-child(2) a")
@@ -239,7 +239,7 @@ func TestWhatIsKeptAndWhatIsSharedSaySo(t *testing.T) {
 	}
 	eval[string](p, `location.hash = '#/lock/cron%2Fdaily'`)
 	p.reads("#lock-state", "done")
-	p.reads(".sum", "Nobody holds it: done, kept until")
+	p.reads(".sum", "Nobody holds it: done, not free until")
 }
 
 // guarded is a service with an access file of one client, who has the rules.

@@ -216,7 +216,9 @@ func TestNothingKeepsPeopleOut(t *testing.T) {
 	find := func(what string) {
 		t.Helper()
 		p.until("nothing moves", func() bool { return !eval[bool](p, `document.getAnimations().length > 0`) }, "#console")
-		eval[bool](p, axe+"; true")
+		if !eval[bool](p, `'axe' in window`) { // half a megabyte, which the page keeps
+			eval[bool](p, axe+"; true")
+		}
 		for _, found := range run(p, chromedp.Evaluate[[]string](`axe.run(document).then((r) => r.passes.length < 10 ? ['it looked at little'] : r.violations.flatMap((v) => v.nodes.map((n) => v.id + ' ' + n.target.join() + ': ' + n.any.concat(n.all).map((c) => c.message).join())))`, chromedp.EvalAwaitPromise)) {
 			t.Errorf("%s: %s", what, found)
 		}

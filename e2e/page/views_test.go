@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memory"
 	web "github.com/leasehold-go/leasehold/serve"
 )
@@ -198,7 +199,12 @@ func embedded(t *testing.T, before func(w http.ResponseWriter, r *http.Request, 
 
 func embeddedWith(t *testing.T, opts *web.Options, before func(w http.ResponseWriter, r *http.Request, service http.Handler)) *service {
 	t.Helper()
-	d := memory.New()
+	return embeddedOn(t, memory.New(), opts, before)
+}
+
+// embeddedOn serves the locks of d, which it closes.
+func embeddedOn(t *testing.T, d driver.Driver, opts *web.Options, before func(w http.ResponseWriter, r *http.Request, service http.Handler)) *service {
+	t.Helper()
 	server, err := web.New(d, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +213,9 @@ func embeddedWith(t *testing.T, opts *web.Options, before func(w http.ResponseWr
 	t.Cleanup(func() { server.Drain(); h.Close(); server.Close(); d.Close() })
 	return &service{t: t, url: h.URL}
 }
+
+// passed answers as a service does.
+func passed(w http.ResponseWriter, r *http.Request, service http.Handler) { service.ServeHTTP(w, r) }
 
 // answer answers as a service does, but for what change does to the answer.
 func answer(t *testing.T, w http.ResponseWriter, service http.Handler, r *http.Request, change func(answer map[string]any)) {

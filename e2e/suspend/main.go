@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command suspend is process 1 of a virtual machine, which it has sleep: it looks at what becomes
-// of leases meanwhile, with the library and with `leasehold run`, and turns the machine off. See
-// the script run beside it.
+// Command suspend is process 1 of a virtual machine. It makes the machine sleep and checks what
+// happens to leases meanwhile, of the library and of `leasehold run`. Then it turns the machine
+// off. See the script run beside it.
 package main
 
 import (
@@ -30,7 +30,8 @@ const (
 	nap   = 25 * time.Second
 	rtc   = "/sys/class/rtc/rtc0/wakealarm"
 	store = "sqlite:/tmp/locks.db"
-	// soon is how long after the resume a lease may look live: this machine is emulated, and slow.
+	// soon is how long after the resume a lease may look live. It is long because this machine is
+	// emulated, and slow.
 	soon = 500 * time.Millisecond
 )
 
@@ -52,7 +53,7 @@ func must(err error) {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "work" { // the COMMAND of leasehold run
+	if len(os.Args) > 1 && os.Args[1] == "work" { // this process is the COMMAND of leasehold run
 		fmt.Println(os.Getpid())
 		time.Sleep(time.Hour)
 		return
@@ -95,8 +96,9 @@ func read(clock int32) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// sleep has the machine sleep for d, and returns when it woke up and for how long it had slept. Only "mem",
-// which is ACPI S3: from "freeze" an emulated machine does not come back.
+// sleep makes the machine sleep for d. It returns when the machine woke up and how long it had
+// slept. It uses "mem", which is ACPI S3, because an emulated machine does not return from
+// "freeze".
 func sleep(d time.Duration) (woke, slept time.Duration) {
 	must(os.WriteFile(rtc, []byte("0"), 0))
 	must(os.WriteFile(rtc, fmt.Appendf(nil, "+%d", d/time.Second), 0))
@@ -114,7 +116,7 @@ func acquire(opts ...leasehold.Option) (*leasehold.Lease, func()) {
 	return lease, func() { must(locks.Close()) }
 }
 
-// library: a lease ends in a sleep, and says so.
+// library: a lease that ends in a sleep says so.
 func library() {
 	lease, end := acquire()
 	defer end()
@@ -136,7 +138,7 @@ func library() {
 	report(errors.Is(err, leasehold.ErrLost), "mem: Release: %v", err)
 }
 
-// short: a sleep that is shorter than what is left ends nothing.
+// short: a sleep that is shorter than the time left ends no lease.
 func short() {
 	lease, end := acquire(leasehold.TTL(time.Minute))
 	defer end()
@@ -146,7 +148,7 @@ func short() {
 	report(lease.Release(context.Background()) == nil, "mem: released")
 }
 
-// set: setting the wall clock is no sleep.
+// set: setting the wall clock does not count as a sleep.
 func set() {
 	lease, end := acquire()
 	defer end()
@@ -157,14 +159,14 @@ func set() {
 	report(lease.Release(context.Background()) == nil, "set: released")
 }
 
-// run is leasehold run of COMMAND.
+// run returns the command leasehold run for this program as COMMAND.
 func run(args ...string) *exec.Cmd {
 	c := exec.Command("/leasehold", append([]string{"run", "--store", store, "--ttl", ttl.String(), "job", "--"}, args...)...)
 	c.Env = []string{"HOME=/tmp", "PATH=/"}
 	return c
 }
 
-// command: what runs under a lease is ended by the guardian, also when the holder is stopped.
+// command: the guardian ends what runs under a lease, even if the holder is stopped.
 func command() {
 	for _, stopped := range []bool{false, true} {
 		c := run("/init", "work")

@@ -1,5 +1,5 @@
-// Package together has several processes do the same thing at the same moment, again and again, as the
-// replicas of a first deployment do.
+// Package together makes several processes do the same at the same moment, again and again, like
+// the replicas of a first deployment.
 package together
 
 import (
@@ -18,24 +18,25 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// Processes is how many there are.
+// Processes is the number of processes.
 const Processes = 4
 
-// childEnv is set in a child process; its value is a child as JSON.
+// childEnv is set in a child process. Its value is a child as JSON.
 const childEnv = "LEASEHOLD_TEST_TOGETHER"
 
+// A child tells a process its test, its address and its number.
 type child struct {
 	Test    string
 	Address string
 	Number  int
 }
 
-// A Step is what each process does in a round.
+// A Step is the work of one process in a round.
 type Step func(round int) error
 
-// Check is all that a test does. It calls start, starts the processes, and has all of them do each of
-// the rounds at the same moment. An error of any step fails t. prepare makes the step in a process:
-// number is from 0, address is what start has returned.
+// Check is the whole of a test. It calls start, starts the processes, and makes all of them do each
+// round at the same moment. An error of a step fails t. prepare is called in each process and
+// returns its step. number counts the processes from 0, and address is the result of start.
 func Check(t *testing.T, rounds int, start func() (address string), prepare func(t *testing.T, number int, address string) Step) {
 	t.Helper()
 	if text, is := os.LookupEnv(childEnv); is {
@@ -43,7 +44,7 @@ func Check(t *testing.T, rounds int, start func() (address string), prepare func
 		if err := json.Unmarshal([]byte(text), &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Test == t.Name() { // else it is another test, on the way to a part of it
+		if c.Test == t.Name() { // otherwise it is another test, which contains the wanted one
 			obey(t, prepare(t, c.Number, c.Address))
 		}
 		return
@@ -61,7 +62,7 @@ func Check(t *testing.T, rounds int, start func() (address string), prepare func
 	begun, failed := time.Now(), 0
 	for round := range rounds {
 		for _, p := range all {
-			fmt.Fprintln(p.in, round) // one that has ended does not answer
+			fmt.Fprintln(p.in, round) // a process that has ended will not answer
 		}
 		for _, p := range all {
 			if err := p.answer(); err != nil {
@@ -75,14 +76,14 @@ func Check(t *testing.T, rounds int, start func() (address string), prepare func
 	t.Logf("%d rounds of %d processes in %v; %d failed", rounds, Processes, time.Since(begun), failed)
 }
 
-// A process is one child from the outside.
+// A process is a child, as its parent sees it.
 type process struct {
 	number int
 	in     io.Writer
 	out    *bufio.Scanner
 }
 
-// mark begins a line that says what came of a round.
+// mark begins a line with the result of a round.
 const mark = "together: "
 
 func begin(t *testing.T, c child) *process {
@@ -96,7 +97,8 @@ func begin(t *testing.T, c child) *process {
 		path[i] = "^" + regexp.QuoteMeta(name) + "$"
 	}
 	cmd := exec.Command(os.Args[0], "-test.run="+strings.Join(path, "/"))
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0") // its default of a second tells nothing more
+	// The race detector would otherwise make each process wait for a second at its end.
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -120,7 +122,7 @@ func begin(t *testing.T, c child) *process {
 	return &process{c.Number, in, bufio.NewScanner(out)}
 }
 
-// answer is what came of a round.
+// answer returns the result of a round.
 func (p *process) answer() error {
 	var said []string
 	for p.out.Scan() {

@@ -49,12 +49,12 @@ type Driver struct {
 	crowd  *crowd               // nil: the store is no Queuer
 	lanes  *lanes.Lanes         // of waiters
 
-	closing context.Context // ended by Close
+	closing context.Context // ends when the driver is closed
 	close   context.CancelCauseFunc
 
 	mu        sync.Mutex
 	resources map[string]*resource // guarded by mu
-	sweepAt   int                  // guarded by mu; how many there are when idle ones are dropped
+	sweepAt   int                  // guarded by mu; the number at which idle resources are dropped
 }
 
 // New returns a Driver on store. It does no I/O.

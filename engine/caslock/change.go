@@ -41,7 +41,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 	defer leave()
 	s := d.resource(name)
 	var unsent error // why the last write was not sent
-	refused := ""    // the nonce of the last write, if it may have been done though it has no answer, or was refused
+	refused := ""    // the nonce of the last write, if that was refused or has no answer, and may have been done
 	for try := range maxTries {
 		start := time.Now()
 		v, sure, err := d.current(ctx, s, try > 0 || before.open)
@@ -49,7 +49,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			return nil, err
 		}
 		if !d.same(v.version, before.was) {
-			before.open = false // sure, because it was read for that
+			before.open = false // the record was just read for this purpose
 		}
 		if refused != "" && slices.Contains(trail(v.Nonce), refused) {
 			return &v.Record, nil
@@ -77,7 +77,7 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 			if refused = v.next; blank {
 				refused = ""
 			}
-			if !links.Again(ctx, err) { // else it may have been done: another connection tells
+			if !links.Again(ctx, err) { // otherwise the write may have been done; read over another connection
 				giveWay(ctx, time.Since(start), try, v.patient)
 			}
 		}
@@ -158,23 +158,23 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	if d.number == nil {
 		return v.encoded(), 0
 	}
-	if v.version == "" { // whoever is granted here has the number of the version to come; see fill
+	if v.version == "" { // the fence of a grant is then the new version's number; see fill
 		v.Record.Fence = 0
 		for i := range v.Claims {
 			v.Claims[i].Fence = 0
 		}
 	}
-	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // the number of what is written is not below that
+	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // otherwise the number of the write is high enough
 		return v.encoded(), 0
 	}
 	switch {
-	case v.Limit > 0: // it stays, whoever uses the resource
+	case v.Limit > 0: // a limit stays, even if nobody uses the resource
 		return v.encoded(), 0
 	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody:
 		return nil, 0
 	}
 	life = emptyFor
-	if v.Beside != record.Nobody { // it outlives the places that it tells of
+	if v.Beside != record.Nobody { // the mark must outlive the places beside the record
 		life = placeLife
 	}
 	for i := range v.Claims {
@@ -191,7 +191,7 @@ func giveWay(ctx context.Context, took time.Duration, tries int, patient bool) {
 		if patient {
 			most = min(10*maxPause, 4*time.Duration(tries)*took)
 		}
-		_ = pause.For(ctx, rand.N(most+time.Microsecond)) // its end shows in the next call
+		_ = pause.For(ctx, rand.N(most+time.Microsecond)) // if ctx ends, the next call reports it
 	}
 }
 

@@ -62,7 +62,7 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 	if c.d.crowd != nil {
 		return c.queue(ctx)
 	}
-	wake := s.arm(c.req.Owner) // before the state is read, or confirmed by the write
+	wake := s.arm(c.req.Owner) // before the record is read, or the write confirms it
 	c.d.watch.listen(ctx)
 	if err := c.d.follow(ctx, s); err != nil {
 		return driver.Grant{}, err
@@ -120,7 +120,7 @@ func (c *claim) remembered() *driver.Busy {
 		if err != nil || !s.follows(session) {
 			return nil
 		}
-		c.d.watch.going() // it is not idle
+		c.d.watch.going() // the watch is in use
 		wake = s.arm(c.req.Owner)
 	}
 	s.tries(c.req.Owner, time.Now())
@@ -243,7 +243,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		return driver.Grant{}, busy
 	}
 	g, err := grantOf(r, c.req.Owner, c.req.TTL)
-	if err != nil { // it was granted, and has ended since
+	if err != nil { // the lease was granted, and has ended since
 		return c.try(ctx, wake, place)
 	}
 	c.holds = true
@@ -256,7 +256,7 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 func (v *view) keeps(owner string, place time.Duration) bool {
 	for i := range v.Claims {
 		if c := &v.Claims[i]; c.Owner == owner && c.Status == record.Waiting {
-			return c.TTL == place && v.Left(c) > place+drift(place)-place/keepShare // drift: Left has it on top
+			return c.TTL == place && v.Left(c) > place+drift(place)-place/keepShare // Left includes the drift
 		}
 	}
 	return false
@@ -311,7 +311,7 @@ const keepShare = 4
 
 // refusal returns the refusal, with the time of the next attempt.
 func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead int) *driver.Busy {
-	const round = time.Millisecond // so that the lease is over by then
+	const round = time.Millisecond // rounded up, so that the lease is over by then
 	busy := &driver.Busy{Wake: wake, Retry: a.Until + round}
 	if c.req.Queue {
 		busy.Retry = min(busy.Retry, c.d.opts.Place/keepShare)
@@ -414,8 +414,8 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 	return err
 }
 
-// errMaybeReleased: a release was refused because the record has changed, maybe by that very
-// release.
+// errMaybeReleased means that a release was refused because the record has changed, perhaps by that
+// very release.
 var errMaybeReleased = errors.New("caslock: the record does not tell whether the lease was released or taken away")
 
 // Release implements driver.Claim. If a write of this call or of an earlier one has given up the
@@ -458,7 +458,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if was || lost == nil {
 		return nil
 	}
-	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // maybe a place that another process has made
+	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // another process may have made a place
 		if left, err = c.leave(ctx); err != nil {
 			return err
 		}

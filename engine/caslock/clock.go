@@ -15,7 +15,7 @@ import (
 type clock struct {
 	now   time.Time
 	since map[uint64]sighting // when each beat was seen first; never changed
-	floor uint64              // what the number of a new grant is not below
+	floor uint64              // the number of a new grant is at least this
 }
 
 // A sighting is when a beat was first seen. The beat may have been made long before, unless it was
@@ -25,19 +25,19 @@ type sighting struct {
 	came bool
 }
 
-// Now is by this machine's wall clock, and only shown.
+// Now is this machine's wall clock. It is only shown.
 func (c *clock) Now() int64 { return c.now.UnixMicro() }
 
-// Left is what is left of the claim's TTL, and for the last hundredth of it and 2 ms longer.
+// Left returns what is left of the claim's TTL, plus a hundredth of the TTL and 2 ms for drift.
 func (c *clock) Left(of *record.Claim) time.Duration {
 	seen, ok := c.since[of.Beat]
-	if !ok { // it was made in this call
+	if !ok { // the beat was made in this call
 		return of.TTL
 	}
 	return min(of.TTL, of.TTL+drift(of.TTL)-c.now.Sub(seen.at))
 }
 
-// Knows reports whether the claim's beat was made in this call, or seen to come.
+// Knows reports whether the claim's beat was made in this call, or seen to arrive.
 func (c *clock) Knows(of *record.Claim) bool {
 	seen, ok := c.since[of.Beat]
 	return !ok || seen.came
@@ -59,8 +59,9 @@ func (c *clock) Start(of *record.Claim) {
 // core reserves by default.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// seen returns since when each beat of r is seen, which this process had before, as it knew was until told,
-// or has seen then. by is the clock of the call that wrote r; nil: it was read.
+// seen returns when each beat of r was first seen. before has the sightings of was, the record that
+// this process had before and that was current until told. Beats that are new in r were first seen
+// at then. by is the clock of the call that wrote r; nil: r was read.
 func seen(r, was *record.Record, before map[uint64]sighting, told, then time.Time, by *clock) map[uint64]sighting {
 	all := make(map[uint64]sighting, len(r.Claims))
 	for i := range r.Claims {
@@ -81,8 +82,9 @@ func seen(r, was *record.Record, before map[uint64]sighting, told, then time.Tim
 	return all
 }
 
-// follows reports whether a lease's beat, seen then, was made since told and not long ago: the claim had an
-// earlier one. A store that goes back has a former beat again, which is smaller.
+// follows reports whether a lease's beat, seen at then, was made after told, and not long ago. That
+// is known if the claim had a smaller beat before. A store that went back shows a former beat
+// again, which is not greater.
 func follows(c *record.Claim, was *record.Record, told, then time.Time) bool {
 	return c.Status == record.Holding && then.Sub(told) <= c.TTL/2 &&
 		slices.ContainsFunc(was.Claims, func(b record.Claim) bool { return b.Owner == c.Owner && b.Beat < c.Beat })

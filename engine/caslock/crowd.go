@@ -73,7 +73,7 @@ func (q *crowd) peerOf(process string) *peer {
 
 // begin records that a waiter begins a call; end must follow.
 func (q *crowd) begin(s *resource, name string) {
-	q.d.watch.going() // it is not idle
+	q.d.watch.going() // the watch is in use
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.pending, name)
@@ -128,7 +128,7 @@ func (q *crowd) beats() {
 		if ticks%2 == 0 {
 			q.checkWatch()
 			ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
-			_ = q.sign(ctx, 0) // the next one is soon
+			_ = q.sign(ctx, 0) // the next heartbeat is soon
 			cancel()
 		}
 		q.see(ticks, every)
@@ -172,7 +172,7 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
 		return nil
 	}
-	session, _ := q.d.watch.session() // 0 where there is none
+	session, _ := q.d.watch.session() // 0: there is no watch
 	version, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place, true)
 	if err == nil {
 		q.beat, q.beatIn, q.signed = version, session, time.Now()
@@ -180,8 +180,8 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 	return err
 }
 
-// mark sets in a record to be written whether there are places beside it, as far as this process
-// knows.
+// mark sets in a record that will be written whether there are places beside it, as far as this
+// process knows.
 func (q *crowd) mark(s *resource, v *view) {
 	number := q.d.number(v.version)
 	if v.looked != nil {
@@ -218,7 +218,7 @@ func (q *crowd) refusedFromMemory(s *resource, req *driver.Request, wake <-chan 
 	for i := range v.Claims {
 		c := &v.Claims[i]
 		if c.Owner == req.Owner {
-			return nil // it holds, or is kept out
+			return nil // it holds, or must not be granted
 		}
 		if busy.Holder == (driver.Holder{}) && (c.Status == record.Holding || c.Status == record.Lingering) {
 			busy.Holder = shown(c.Holder(&v.clock))

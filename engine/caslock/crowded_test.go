@@ -20,7 +20,7 @@ func TestPlacesInARecordAreBounded(t *testing.T) {
 	for name, store := range map[string]caslock.Store{"hashed": &hashed{}, "counting": &counting{}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				const processes, waiters, bound = 10, 150, 64
+				const processes, waiters, bound = 4, 90, 64
 				first, err := lockerOn(t, store).Acquire(t.Context(), "r")
 				if err != nil {
 					t.Fatal(err)

@@ -11,7 +11,7 @@
 // process has seen: if that is out of date, the write is refused. A no (lost, busy) always
 // follows a read.
 //
-// # Who waits
+// # Waiters
 //
 // Places in the queue are claims of the record, at most 64. Each process renews its places by
 // one write each quarter of [Options.Place]. A waiter that finds all places taken asks again
@@ -35,17 +35,17 @@
 // are values, which wait for them. Leases stay exclusive while both kinds run, and the order
 // returns with the end of the last old process.
 //
-// # Who is recalled
+// # Recalls
 //
 // A holder may want to know that others wait ([driver.Request.Wanted]). Its process then keeps the
 // watch on for as long as the lease lasts. Each new place, in the record or beside it, is reported
-// at once. A watch that begins after the grant may have missed a place, so the
-// record is then read once. Each renewal tells again, from the record that it writes. If that says
-// that there are places beside it, the process keeps the queue in memory, as one with waiters
-// does. It does so until a renewal has cleared the mark.
+// at once. A watch that begins after the grant may have missed a place, so the record is then read
+// once. Each renewal also notifies the holder, by the record that it writes. If the record says
+// that there are places beside it, the process keeps the queue in memory, as one with waiters does,
+// until a renewal has cleared the mark.
 //
 // Waiters that find all 64 places taken recall nobody, but those 64 do. In a store that is no
-// Watcher only grants and renewals tell.
+// Watcher, only grants and renewals notify holders.
 //
 // # Time
 //
@@ -63,12 +63,12 @@
 // been dead. A process that asks only once, and ends, never learns of the death. If the store
 // knows how long a value has been there, [Item.Age] avoids both.
 //
-// # What is bounded
+// # Bounds
 //
 // A store limits the size of its values. A newcomer to a record with other claims leaves room
 // for what these have to write. So the newcomer is refused, and not the renewal of a holder.
 //
-// # What is uncertain
+// # Uncertain writes
 //
 // A write without an answer may be served later, as long as the name has the version that the
 // write expects. So the next call of its claim reads, and if the version is still that one, it
@@ -81,7 +81,7 @@
 // and finds neither its lease nor its number, is a loss if the record proves that nothing else
 // came in between. Otherwise, as after a removal, its outcome is unknown.
 //
-// # What is removed
+// # Removal of records
 //
 // A record without claims stays: its fence must not be forgotten, and a late write to a removed
 // name would bring an old one back. Only in a Counter is it removed, unless its fence was raised

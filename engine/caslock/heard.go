@@ -26,7 +26,7 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 		s.mu.Unlock()
 		q.d.recall(wanted)
 	}
-	if l == nil || l.session != session { // no waiter here needs it
+	if l == nil || l.session != session { // no waiter here needs the line
 		return
 	}
 	number := q.d.number(i.Version)
@@ -56,7 +56,7 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 // disown schedules the removal of a place of this process that none of its waiters wants: it
 // appeared after it was left.
 func (q *crowd) disown(i Item, id string) {
-	if !bytes.Contains(i.Value, []byte(q.process)) { // most belong to others, and need not be decoded
+	if !bytes.Contains(i.Value, []byte(q.process)) { // most places belong to other processes, and need not be decoded
 		return
 	}
 	p := q.placeIn(i, id)

@@ -29,7 +29,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return st, d.showBeside(ctx, &v, &st)
 }
 
-// showBeside adds those who wait beside the record.
+// showBeside adds the waiters with places beside the record.
 func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) error {
 	if d.crowd == nil || v.Beside == record.Nobody {
 		return nil
@@ -43,7 +43,7 @@ func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) erro
 	return err
 }
 
-// state is what is shown of a view.
+// state returns the state of a view for operators.
 func (v *view) state(name string) driver.State {
 	st := v.State(&v.clock, name)
 	for i := range st.Holders {
@@ -55,7 +55,7 @@ func (v *view) state(name string) driver.State {
 	return st
 }
 
-// shown corrects what comes of two machines' wall clocks.
+// shown corrects durations that come from the wall clocks of two machines.
 func shown(h driver.Holder) driver.Holder {
 	h.Held = max(0, h.Held)
 	return h
@@ -91,7 +91,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	return states, next, errors.Join(damaged...)
 }
 
-// listed appends what is shown of an item to states.
+// listed appends the state of an item to states, if it is in use.
 func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) error {
 	r, err := d.decode(i)
 	if err != nil || len(r.Claims) == 0 && r.Beside == record.Nobody {

@@ -19,7 +19,7 @@ import (
 // A line is the places of a resource beside its record, in order, as this process sees them.
 // resource.mu guards it.
 type line struct {
-	session uint64            // of the watch that keeps it up to date
+	session uint64            // of the watch that reports its changes
 	loaded  bool              // all places are loaded
 	upTo    uint64            // it has all places up to this number of the store
 	order   []*place          // by number; removed places stay until they are as many as the others
@@ -27,11 +27,11 @@ type line struct {
 	removed map[string]uint64 // during loading: numbers of removals, by id
 }
 
-// A place is one waiter's.
+// A place is the place of one waiter.
 type place struct {
 	id      string
 	process string
-	claim   record.Claim // Waiting, of which Owner, Mode, Limit, Wants, Since and Note are used
+	claim   record.Claim // in status Waiting, with Owner, Mode, Limit, Wants, Since and Note
 	version Version
 	number  uint64
 	peer    *peer
@@ -43,7 +43,7 @@ type peer struct {
 	silent atomic.Int32 // how many heartbeats of ours were seen since its last one
 }
 
-// silentFor is how many of our heartbeats without one of a process mean that it is dead.
+// silentFor is how many of our heartbeats without one of another process mean that it is dead.
 const silentFor = 4
 
 func (p *peer) dead() bool { return p.silent.Load() >= silentFor }
@@ -90,7 +90,7 @@ func (l *line) tidy() {
 	}
 }
 
-// alive yields the places that count, in order.
+// alive yields the places that were not removed and whose processes live, in order.
 func (l *line) alive(yield func(*place) bool) {
 	for _, p := range l.order {
 		if !p.gone && !p.peer.dead() && !yield(p) {
@@ -99,7 +99,7 @@ func (l *line) alive(yield func(*place) bool) {
 	}
 }
 
-// ahead returns the claims of the record, which are ahead of all places, without owner's.
+// ahead returns the claims of the record, except owner's. They are ahead of all places.
 func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
 	for i := range claims {
 		c := &claims[i]
@@ -110,8 +110,8 @@ func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
 	return a
 }
 
-// next yields the places that may hold beside claims, in order, where an operator has set limit.
-// Those that it makes too heavy are among them, to learn of it.
+// next yields the places that may hold beside claims, in order, under an operator's limit. It also
+// yields places that are too heavy for the limit, so that their waiters learn of it.
 func (l *line) next(claims []record.Claim, limit int) iter.Seq[*place] {
 	return func(yield func(*place) bool) {
 		a := ahead(claims, "")
@@ -151,11 +151,12 @@ func (l *line) admits(req *driver.Request, r *record.Record) bool {
 	return a.Admits(r.Decided(req))
 }
 
-// mark says in a record that is to be written whether others wait beside it.
+// mark records in a record that will be written whether others wait beside it.
 //
-// A waiter makes its place first, reads the record, and writes Some unless it says so. Whoever finds no place writes
-// Perhaps, and Nobody upon just that, when it has all places that were there when Perhaps was written. So a waiter that
-// read Some before that has a place which is found, and one that reads Perhaps writes, upon which Nobody is refused.
+// A waiter first makes its place, then reads the record, and writes Some unless the record says
+// Some. A process that finds no place writes Perhaps. It may replace Perhaps by Nobody once it has
+// all places from before Perhaps was written. A waiter that had read Some before has a place among
+// these. A waiter that reads Perhaps writes Some, and then the write of Nobody is refused.
 func (l *line) mark(v *view, number uint64) {
 	others := len(l.byID)
 	if _, mine := l.byID[v.served]; mine {
@@ -171,7 +172,7 @@ func (l *line) mark(v *view, number uint64) {
 	}
 }
 
-// parted separates the parts of a name.
+// parted separates the two parts of a name.
 const parted = "\x00"
 
 // placeOf returns the name of the place of a resource's owner. Its second part does not reveal
@@ -193,8 +194,9 @@ type stored struct {
 	Claim   record.Claim `json:"claim"`
 }
 
-// Versions of the encoding. A place of any other counts as an exclusive claim of an unknown owner for
-// as long as its process lives. So does one with a weight for a program that knows only the first.
+// Versions of the encoding. A place with another version counts as an exclusive claim of an unknown
+// owner while its process lives. Programs that know only the first version treat weighted places
+// so.
 const storedPlain, storedWeighted = 1, 2
 
 func encodePlace(process string, req *driver.Request) []byte {

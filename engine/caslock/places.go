@@ -17,8 +17,8 @@ import (
 // never is a tick that does not come.
 const never = math.MaxInt64
 
-// removeLater schedules the removal of a place that could not be removed, or may appear late,
-// until that many ticks from now.
+// removeLater schedules the removal of a place that could not be removed, or may appear within the
+// given number of ticks.
 func (q *crowd) removeLater(name string, ticks int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,7 +63,7 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 		if err != nil {
 			return "", failed(ctx, err)
 		}
-		if bytes.Equal(i.Value, value) { // it was written, or another process has removed it
+		if bytes.Equal(i.Value, value) { // the value was written, or another process has removed it
 			return i.Version, nil
 		}
 		if !follow && !q.d.same(i.Version, was) {
@@ -99,7 +99,7 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	s.mu.Unlock()
 	q.mu.Lock()
 	q.lines[s] = q.ticks
-	q.startBeats() // they tell which places are of the dead
+	q.startBeats() // they show which places belong to dead processes
 	q.mu.Unlock()
 	v, _, err := q.d.current(ctx, s, true)
 	if err != nil {
@@ -166,7 +166,7 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 	return l, nil
 }
 
-// errNotSeenYet: the watch ended before it reported a place that was created.
+// errNotSeenYet means that the watch ended before it reported a new place.
 var errNotSeenYet = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
 
 // enter returns when a claim of owner has a place, and the resource's line has all places before
@@ -202,7 +202,7 @@ func (s *resource) placeVersion(id string) (_ Version, counts bool) {
 	return p.version, s.line.loaded && !p.peer.dead()
 }
 
-// hear returns when the line has seen a place with that number, and so all before it.
+// hear returns when the line has a place with that number, and so all places before it.
 func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	s.mu.Lock()
 	ch := make(chan struct{})
@@ -234,11 +234,12 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 	return nil
 }
 
-// lateFor is for how many ticks a place may appear late that was absent when it was left. One
-// that appears later is removed when the watch reports it.
+// lateFor is for how many ticks a place may still appear that was absent when it was left. If it
+// appears later, it is removed when the watch reports it.
 const lateFor = 4 * keepShare
 
-// leave removes the place of an owner, and reports whether there was one. made: this process may have made it.
+// leave removes the place of an owner, and reports whether there was one. made says that this
+// process may have made it.
 func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool) (was bool, err error) {
 	name, id := placeOf(s.name, owner), idOf(owner)
 	q.forget(name)
@@ -254,8 +255,8 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 	return was, err
 }
 
-// clear removes a place, and reports whether there was one. version is that which it has as far as is known, and follow as
-// of remove.
+// clear removes a place, and reports whether there was one. version is its last known version; "":
+// unknown. follow is as in remove.
 func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was bool, err error) {
 	if version == "" {
 		i, err := q.store.Read(ctx, s.name+parted+id)
@@ -270,7 +271,8 @@ func (q *crowd) clear(ctx context.Context, s *resource, id string, version Versi
 	return true, q.remove(ctx, s, id, version, follow)
 }
 
-// remove removes a place. With follow, so it does one that was made anew; else that stays, with ErrChanged.
+// remove removes a place. With follow, it also removes a place that was made anew. Otherwise that
+// place stays, and remove returns ErrChanged.
 func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version, follow bool) error {
 	removed, err := q.set(ctx, s.name+parted+id, nil, version, goneLife, follow)
 	if err != nil {
@@ -285,8 +287,9 @@ func (q *crowd) remove(ctx context.Context, s *resource, id string, version Vers
 	return nil
 }
 
-// see removes what nobody waits for: places of this process without a waiter, those of waiters that have not tried for
-// the time of a place, and those of dead processes before the first of ours.
+// see removes unneeded places: those of this process without a waiter, those of waiters without a
+// Try for the life of a place, and those of dead processes, if they are ahead of this process's
+// first place.
 func (q *crowd) see(ticks int64, most time.Duration) {
 	for _, s := range q.idle(ticks) {
 		s.mu.Lock()
@@ -299,12 +302,13 @@ func (q *crowd) see(ticks int64, most time.Duration) {
 	for s := range q.all() {
 		some := q.unwanted(s)
 		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
-			_ = q.remove(ctx, s, some[i].id, some[i].version, false) // else it is seen again
+			_ = q.remove(ctx, s, some[i].id, some[i].version, false) // if it fails, the next beat tries again
 		})
 	}
 }
 
-// idle forgets the lines where nobody has waited for a while, and returns them.
+// idle forgets and returns the resources whose lines were not used for a while. It also schedules
+// the removal of places whose waiters have not tried for a while.
 func (q *crowd) idle(ticks int64) (some []*resource) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -336,7 +340,7 @@ func (q *crowd) all() map[*resource]bool {
 // maxUnwanted is how many places are removed at once.
 const maxUnwanted = 256
 
-// unwanted are the places of a resource that are to be removed.
+// unwanted returns the places of a resource that must be removed.
 func (q *crowd) unwanted(s *resource) (some []*place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +349,7 @@ func (q *crowd) unwanted(s *resource) (some []*place) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var first *place // of those that count
+	var first *place // of the live places
 	var dead []*place
 	for _, p := range s.line.order {
 		switch {

@@ -30,7 +30,7 @@ func (c *claim) queue(ctx context.Context) (driver.Grant, error) {
 	return c.take(ctx, wake)
 }
 
-// enqueue returns when the claim has a place, and all before it are known.
+// enqueue returns when the claim has a place and all places before it are known.
 func (c *claim) enqueue(ctx context.Context, s *resource) error {
 	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *claim) leave(ctx context.Context) (was bool, err error) {
 // close waits for the heartbeats to end, after the driver has closed.
 func (q *crowd) close() {
 	q.mu.Lock()
-	running := &q.running // nothing starts any more
+	running := &q.running // nothing is started afterwards
 	q.mu.Unlock()
 	running.Wait()
 }

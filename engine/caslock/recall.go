@@ -16,7 +16,7 @@ func (c *claim) hears() uint64 {
 	if !c.wants() || c.d.watch == nil {
 		return 0
 	}
-	session, _ := c.d.watch.session() // 0 if there is none
+	session, _ := c.d.watch.session() // 0: there is none
 	return session
 }
 
@@ -30,7 +30,7 @@ func (c *claim) heed(since uint64, looked *line, marked uint64) {
 	}
 	s := c.d.resource(c.req.Resource)
 	if c.d.watch != nil {
-		s.listen(c) // before the watch is asked whether it has begun
+		s.listen(c) // before checking whether the watch has begun
 		c.d.watch.going()
 	}
 	session := c.hears()
@@ -106,22 +106,23 @@ func (s *resource) listen(c *claim) {
 	s.wanting[c.req.Owner] = c
 }
 
-// ignore ends what listen has begun.
+// ignore undoes listen.
 func (s *resource) ignore(c *claim) {
 	if !c.wants() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wanting[c.req.Owner] == c { // else another claim goes on with the lease
+	if s.wanting[c.req.Owner] == c { // otherwise another claim has taken over the lease
 		delete(s.wanting, c.req.Owner)
 	}
 }
 
-// Forget implements [driver.Forgetter]: Wanted is called no more.
+// Forget implements [driver.Forgetter]. Wanted is not called afterwards.
 func (c *claim) Forget() { c.d.resource(c.req.Resource).ignore(c) }
 
-// wanted returns the holders that want to know of a place of owner; "": of another's. Requires s.mu.
+// wanted returns the holders that want to know of a place of owner; "": of an unknown owner.
+// Requires s.mu.
 func (s *resource) wanted(owner string) (some []*claim) {
 	if len(s.wanting) == 0 {
 		return nil
@@ -135,14 +136,14 @@ func (s *resource) wanted(owner string) (some []*claim) {
 	return some
 }
 
-// wantedSince returns the holders that want to know of what has come to the record since it was
-// that. read says that another process may have written it. Requires s.mu.
+// wantedSince returns the holders that want to know of waiters that have come to the record since
+// was. read says that another process may have written it. Requires s.mu.
 func (s *resource) wantedSince(was *record.Record, read bool) (some []*claim) {
 	if len(s.wanting) == 0 {
 		return nil
 	}
 	if read && s.record.Beside == record.Some && was.Beside != record.Some {
-		return slices.DeleteFunc(s.wanted(""), func(c *claim) bool { // a line has heard of the place before
+		return slices.DeleteFunc(s.wanted(""), func(c *claim) bool { // a line has reported its place before
 			return s.line != nil && s.line.loaded && !s.line.awaits(c.req.Owner)
 		})
 	}
@@ -160,8 +161,8 @@ func (s *resource) wantedSince(was *record.Record, read bool) (some []*claim) {
 	return nil
 }
 
-// isWanting reports whether anybody who holds wants to know of others. It forgets those whose
-// lease is over.
+// isWanting reports whether any holder here wants to know of others. It forgets holders whose
+// leases are over.
 func (s *resource) isWanting() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +206,7 @@ func (d *Driver) check(s *resource) {
 	}
 }
 
-// checkOnce reports whether another check was asked for meanwhile.
+// checkOnce makes one check. It reports whether another was requested meanwhile.
 func (d *Driver) checkOnce(s *resource) bool {
 	select {
 	case d.watch.checking <- struct{}{}:
@@ -237,7 +238,7 @@ func (d *Driver) findWaiters(ctx context.Context, s *resource) {
 	beside := s.record.Beside != record.Nobody
 	s.mu.Unlock()
 	var looked *line
-	if d.crowd != nil && beside && d.crowd.mirror(ctx, s) != nil { // no watch
+	if d.crowd != nil && beside && d.crowd.mirror(ctx, s) != nil { // the watch does not hear
 		l, err := d.crowd.look(ctx, s.name)
 		if err != nil {
 			return
@@ -260,7 +261,7 @@ func (d *Driver) findWaiters(ctx context.Context, s *resource) {
 	d.recall(some)
 }
 
-// use keeps the line of a resource that a holder here goes by.
+// use keeps the line of a resource with a holder here that needs it.
 func (q *crowd) use(s *resource) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

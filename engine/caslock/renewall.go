@@ -11,10 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// maxRenewals is how many records one RenewAll writes at once, unless they hang.
+// maxRenewals is how many records one RenewAll writes at once. Writes that hang do not count.
 const maxRenewals = 32
 
-// slow is after how long a write may hang: far above the answer of a healthy object store or API server.
+// slow is when a write counts as hanging. A healthy object store or API server answers far sooner.
 const slow = time.Second
 
 // RenewAll implements [driver.BatchRenewer]. It renews all leases of one resource by one write,
@@ -29,7 +29,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	several.Each(ctx, len(names), maxRenewals, slow, func(i int) { d.renew(ctx, names[i], byName[names[i]]) })
 }
 
-// renew renews leases of one resource: together those that wait for the answer to the same write, and those that wait for none.
+// renew renews leases of one resource. Those without an uncertain write are renewed together, and
+// so are those with the same uncertain write.
 func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal) {
 	byOpen := make(map[uncertain][]*driver.Renewal, 1)
 	for _, one := range some {
@@ -41,7 +42,7 @@ func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal)
 	}
 }
 
-// renewTogether renews leases of one resource, whose last write is before, if that has no answer.
+// renewTogether renews leases of one resource. before is their last write without an answer.
 func (d *Driver) renewTogether(ctx context.Context, name string, before uncertain, some []*driver.Renewal) {
 	lost := make([]error, len(some))
 	since, marked := make([]uint64, len(some)), uint64(0)

@@ -11,45 +11,45 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A resource is what this process has seen of a resource. It is safe to forget it: the claims are
-// then watched for a whole TTL again.
+// A resource is what this process knows of a resource. It is safe to forget it, but claims are then
+// watched for a whole TTL again.
 type resource struct {
 	name string
 	used time.Time // guarded by Driver.mu
 
 	mu      sync.Mutex
-	known   bool                     // guarded by mu; what follows may be what the store has
+	known   bool                     // guarded by mu; the fields below may be up to date
 	version Version                  // guarded by mu
 	record  record.Record            // guarded by mu; never changed in place
 	since   map[uint64]sighting      // guarded by mu; see clock
-	highest uint64                   // guarded by mu; the highest number of a grant that was ever seen
-	waiting map[string]chan struct{} // guarded by mu; by owner, closed when it may hold
-	told    time.Time                // guarded by mu; when the store, or its watch, has told of the record last
-	session uint64                   // guarded by mu; of the watch that tells of the record since it was read; 0: none
-	outside map[string]bool          // guarded by mu; owners of this process who found no place in the record
-	tried   map[string]time.Time     // guarded by mu; by owner, when those with a place in the record, or for one, gave a sign
-	wanting map[string]*claim        // guarded by mu; by owner, holders of this process that want to know of others who wait
-	checks  int                      // guarded by mu; how many checks for waiters were asked for since none runs
+	highest uint64                   // guarded by mu; the highest number of a grant that was seen
+	waiting map[string]chan struct{} // guarded by mu; by owner; closed when it may hold
+	told    time.Time                // guarded by mu; when the store or its watch last reported the record
+	session uint64                   // guarded by mu; of the watch that has reported the record since it was read; 0: none
+	outside map[string]bool          // guarded by mu; owners of this process that found no place in the record
+	tried   map[string]time.Time     // guarded by mu; by owner; when a waiter with a place in the record, or in need of one, last tried
+	wanting map[string]*claim        // guarded by mu; by owner; holders of this process that want to know of waiters
+	checks  int                      // guarded by mu; how many checks for waiters were requested; 0: none is running
 
 	alone   chan struct{}            // has an element while a waiter loads the line, or asks for its place in the record
-	line    *line                    // guarded by mu; nil: nobody waits beside the record, as far as is known here
-	awaited map[string]chan struct{} // guarded by mu; by id, closed when the line hears of a place, or will not
+	line    *line                    // guarded by mu; nil: no waiters beside the record are known
+	awaited map[string]chan struct{} // guarded by mu; by id; closed when the line has a place, or will not get it
 }
 
-// A view is a copy of what is known of a resource, without the claims that are over.
+// A view is a copy of what is known of a resource, without claims that are over.
 type view struct {
 	record.Record
 	clock
 	version Version
-	dropped bool   // some were over
-	next    string // nonce of the write to come
+	dropped bool   // some claims were over
+	next    string // the nonce of the next write
 
-	served string // id of the place that the write to come makes useless
-	looked *line  // the places beside the record, by a look of the call; nil: it has not looked
+	served string // id of the place that the next write makes useless
+	looked *line  // the places beside the record, if the call has read them; else nil
 
-	patient bool // who is to write waits, and gives way to others
+	patient bool // the writer waits, and gives way to others
 
-	spare int // how many bytes the write to come is to leave to what others have in the record
+	spare int // how many bytes the next write must leave for others' claims in the record
 }
 
 // room is more than a record grows by the later writes of its claims. It is reserved with blanks
@@ -62,7 +62,7 @@ const room = 1 << 10
 // grant.
 func (v *view) reserve(n int, granted bool) {
 	switch {
-	case len(v.Claims) == 1: // there is nobody else
+	case len(v.Claims) == 1: // there is no other claim
 	case len(v.Claims) > n:
 		v.spare = room
 	case granted:
@@ -75,8 +75,9 @@ func (v *view) encoded() []byte {
 	return append(v.Encode(), bytes.Repeat([]byte(" "), v.spare)...)
 }
 
-// note applies what the store had at then or earlier, and wakes the next waiters. by is the clock
-// of the call that wrote it; nil: it was read. It returns the holders to notify of a new place.
+// note records what the store had at then or earlier, and wakes the next waiters. by is the clock
+// of the call that wrote it; nil: it was read. It returns the holders that must be notified of a
+// new waiter.
 func (s *resource) note(r record.Record, version Version, then time.Time, by *clock) (wanted []*claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +89,7 @@ func (s *resource) note(r record.Record, version Version, then time.Time, by *cl
 	return s.wantedSince(&was, by == nil)
 }
 
-// raise notes a grant with that number.
+// raise records a grant with that number.
 func (s *resource) raise(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *resource) wakeNext() {
 // wakeOutside wakes some of the waiters without a place when half of the places are free. Requires
 // s.mu.
 func (s *resource) wakeOutside(v *view) {
-	const few = 2 // all processes do so
+	const few = 2 // because every process wakes some
 	n := 0
 	for owner := range s.outside {
 		if v.ahead("") >= maxPlaces/2 || n == few {
@@ -135,7 +136,7 @@ func (s *resource) follows(session uint64) bool {
 	return s.session == session
 }
 
-// view requires s.mu.
+// view returns a copy of what is known. Requires s.mu.
 func (s *resource) view() view {
 	v := view{Record: s.record, clock: clock{now: time.Now(), since: s.since}, version: s.version}
 	v.Claims = slices.Clone(v.Claims)
@@ -144,14 +145,14 @@ func (s *resource) view() view {
 	return v
 }
 
-// look returns what is known. sure reports whether that may be up to date.
+// look returns a copy of what is known. known reports whether that may be up to date.
 func (s *resource) look() (v view, highest uint64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view(), s.highest, s.known
 }
 
-// doubt makes the next call read.
+// doubt makes the next call read the record.
 func (s *resource) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +174,14 @@ func (s *resource) arm(owner string) <-chan struct{} {
 	return ch
 }
 
-// disarm forgets that owner waits.
+// disarm forgets the channel of owner.
 func (s *resource) disarm(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, owner)
 }
 
-// tries notes that owner, who waits in the record, has tried again.
+// tries records that owner, which waits in the record, has tried again.
 func (s *resource) tries(owner string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +204,7 @@ func (s *resource) triedSince(then time.Time) map[string]bool {
 	return some
 }
 
-// leaves forgets that owner waits.
+// leaves forgets that owner waits in the record, or for a place in it.
 func (s *resource) leaves(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *resource) wakeAll() {
 	}
 }
 
-// wake requires s.mu.
+// wake wakes the waiter of owner, if there is one. Requires s.mu.
 func (s *resource) wake(owner string) {
 	if ch := s.waiting[owner]; ch != nil {
 		close(ch)
@@ -270,8 +271,8 @@ func (d *Driver) sweep(now time.Time) {
 	d.sweepAt = max(sweepFirst, 2*len(d.resources))
 }
 
-// idle reports whether nobody needs the resource after so long without a call: nobody waits, and no
-// claim in it lasts for half of that.
+// idle reports whether nobody needs a resource that was unused for so long: it has no waiters, and
+// no claim with a TTL of half of that.
 func (s *resource) idle(unused time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +280,7 @@ func (s *resource) idle(unused time.Duration) bool {
 		!slices.ContainsFunc(s.record.Claims, func(c record.Claim) bool { return c.TTL > unused/2 })
 }
 
-// take notes an item that arrived just now.
+// take records an item that has just arrived.
 func (d *Driver) take(s *resource, i Item) error {
 	now := time.Now()
 	r, err := d.decode(i)
@@ -302,8 +303,8 @@ func (d *Driver) decode(i Item) (record.Record, error) {
 	return r, nil
 }
 
-// fill puts in the number of a grant that is its record's version: that of a name which had
-// nothing.
+// fill sets the numbers of grants that are the version of their record, which was the first value
+// of its name.
 func (d *Driver) fill(r *record.Record, v Version) {
 	for i := range r.Claims {
 		if c := &r.Claims[i]; d.number != nil && c.Status == record.Holding && c.Fence == 0 {

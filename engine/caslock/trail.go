@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// trailLength is the number of nonces in a record: its own and those of the writes before, newest
-// first. So a write is still found after a few others have written.
+// trailLength is the number of nonces in a record: its own and those of the writes before it,
+// newest first. So a write is still found after a few others have written.
 const trailLength = 16
 
 // newNonce returns a nonce that no other write has.
 func newNonce() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// trail is the nonces of a record.
+// trail returns the nonces of a record.
 func trail(nonces string) []string { return strings.Fields(nonces) }
 
 // followed returns the trail of a write of nonce on top of another.
@@ -24,10 +24,10 @@ func followed(nonce, before string) string {
 }
 
 // A parting is a write that gives up the lease or place of a claim.
-type parting struct{ nonce, on string } // on: the trail of what it replaces
+type parting struct{ nonce, on string } // on is the trail of the record that it replaces
 
-// done reports whether one of the writes was done, according to the trail of a later record, and
-// whether the trail tells.
+// done reports whether one of the writes was done, by the trail of a later record. told reports
+// whether the trail can show that.
 func done(all []parting, nonces string) (done, told bool) {
 	later := trail(nonces)
 	told = true

@@ -14,7 +14,7 @@ import (
 const (
 	// watchIdle is how long the watch continues when no waiter needs it.
 	watchIdle = 10 * time.Second
-	// watchBegin is how long a waiter waits for the watch to begin. If it does not hear in time,
+	// watchBegin is how long a waiter waits for the watch to begin. If it has not begun by then,
 	// the waiter asks again to keep its place.
 	watchBegin = time.Second
 	// watchLate is when a watch that has not begun is given up and another one begun.
@@ -24,27 +24,27 @@ const (
 	watchAgain, watchDenied = 250 * time.Millisecond, 10 * time.Second
 )
 
-// A watch receives the store's changes while somebody waits, or holds and wants to know of waiters.
+// A watch receives the store's changes while a claim waits, or holds and wants to know of waiters.
 type watch struct {
 	d     *Driver
 	store Watcher
 
 	mu      sync.Mutex
-	run     *run   // guarded by mu; nil: nobody waits
+	run     *run   // guarded by mu; nil: no watch is needed
 	closed  bool   // guarded by mu
-	last    uint64 // guarded by mu; session
-	now     uint64 // guarded by mu; session that hears; 0: none
-	failed  error  // guarded by mu; why the last one has ended
-	over    func() // guarded by mu; ends the one that hears
+	last    uint64 // guarded by mu; the last session
+	now     uint64 // guarded by mu; the session that hears; 0: none
+	failed  error  // guarded by mu; why the last session has ended
+	over    func() // guarded by mu; ends the session that hears
 	running sync.WaitGroup
 
-	checking chan struct{} // has an element for each check for waiters that runs
+	checking chan struct{} // has an element for each running check for waiters
 }
 
 // A run is a watch in progress.
 type run struct {
 	stop context.CancelFunc
-	idle *time.Timer // stops it
+	idle *time.Timer // stops the run
 
 	mu    sync.Mutex
 	hears chan struct{} // guarded by mu; closed while it hears
@@ -54,7 +54,7 @@ func newWatch(d *Driver, store Watcher) *watch {
 	return &watch{d: d, store: store, checking: make(chan struct{}, maxRenewals)}
 }
 
-// listen returns when the watch hears, or a moment later, which leaves ctx time for a call. Waiters
+// listen returns when the watch hears, or after a moment that leaves ctx time for a call. Waiters
 // call it repeatedly.
 func (w *watch) listen(ctx context.Context) {
 	r := w.going()
@@ -71,7 +71,7 @@ func (w *watch) listen(ctx context.Context) {
 	}
 }
 
-// aMoment is most, or less if ctx would have no time left for a call.
+// aMoment returns most, or less if ctx would have no time left for a call.
 func aMoment(ctx context.Context, most time.Duration) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(most, time.Until(end)/4)
@@ -98,11 +98,11 @@ func (w *watch) going() *run {
 	return r
 }
 
-// idle stops a run, unless a holder wants to know of others who wait.
+// idle stops a run, unless a holder wants to know of waiters.
 func (w *watch) idle(r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.run == r && len(w.d.wanting()) > 0 { // a holder that comes later begins another run
+	if w.run == r && len(w.d.wanting()) > 0 { // a later holder starts another run
 		r.idle.Reset(watchIdle)
 		return
 	}
@@ -125,7 +125,7 @@ func (w *watch) end(r *run) {
 	w.stop(r)
 }
 
-// stop is end, and requires w.mu.
+// stop is end. Requires w.mu.
 func (w *watch) stop(r *run) {
 	if w.run == r {
 		w.run = nil
@@ -166,7 +166,7 @@ func (w *watch) watch(ctx context.Context, r *run) {
 	}
 }
 
-// began begins a session, which hears of all changes from now on.
+// began begins a session, which reports all changes from now on.
 func (w *watch) began(over func()) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +175,7 @@ func (w *watch) began(over func()) uint64 {
 	return w.now
 }
 
-// again ends a session that hears nothing and begins another one.
+// again ends a session that reports nothing, and begins another one.
 func (w *watch) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,10 +193,10 @@ func (w *watch) ended(err error) {
 	}
 }
 
-// errDeaf: waiters who rely on the watch wait for it.
+// errDeaf means that the watch has not begun. Waiters that need it wait.
 var errDeaf = fmt.Errorf("caslock: the watch does not hear yet: %w", driver.ErrNotYet)
 
-// session returns the one that hears.
+// session returns the session that hears.
 func (w *watch) session() (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +220,7 @@ func (w *watch) close() {
 	w.running.Wait()
 }
 
-// hearing is closed while the watch hears.
+// hearing returns a channel that is closed while the watch hears.
 func (r *run) hearing() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,12 +239,12 @@ func (r *run) ended() {
 	select {
 	case <-r.hears:
 		r.hears = make(chan struct{})
-	default: // it did not begin
+	default: // it has not begun
 	}
 }
 
-// heard applies a change if anybody here knows the name. The next call handles a value that cannot
-// be read.
+// heard applies a change if this process knows the name. If the value cannot be read, the next call
+// reports it.
 func (d *Driver) heard(i Item, session uint64) {
 	if first, second, two := parts(i.Name); two {
 		if d.crowd != nil {
@@ -265,7 +265,7 @@ func (d *Driver) heard(i Item, session uint64) {
 	}
 }
 
-// heardUpTo notes that the line has everything from before a change of the record.
+// heardUpTo records that the line has every change before a change of the record.
 func (s *resource) heardUpTo(number, session uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -70,6 +70,9 @@ func startAuth(t testing.TB, version string, args []string) *servers.Etcd {
 	return e
 }
 
+// authTTL outlasts what a busy machine needs for a change of users, which keeps renewals out. TestTokensEnd outlasts it.
+const authTTL = 15 * time.Second
+
 func authLocker(t testing.TB, e *servers.Etcd) *leasehold.Locker {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: servers.Endpoints(e), Username: "locker", Password: "right", Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
@@ -78,7 +81,7 @@ func authLocker(t testing.TB, e *servers.Etcd) *leasehold.Locker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	return lockerOn(t, driverOn(t, client, nil), leasehold.Options{TTL: 6 * time.Second})
+	return lockerOn(t, driverOn(t, client, nil), leasehold.Options{TTL: authTTL})
 }
 
 // A token that ends costs nobody a lease, a place or an error, nor does a change of users.

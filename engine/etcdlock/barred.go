@@ -33,9 +33,9 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 		switch {
 		case !c.isOurs(e) || e.key == spared:
 		case !known:
-			spared, known = e.key, true // find takes the first
+			spared, known = e.key, true // find takes the first one
 		default:
-			was, err := c.d.delete(ctx, toDelete(c.dir, e.key, created(e.key, e.rev))) // of another process, or come late
+			was, err := c.d.delete(ctx, toDelete(c.dir, e.key, created(e.key, e.rev))) // a key of another process, or one that came late
 			if err != nil {
 				return others, err
 			}

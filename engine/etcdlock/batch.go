@@ -15,7 +15,7 @@ const (
 	maxOps = 128
 	// batchWithin bounds the request of a batch. Its callers stop waiting earlier.
 	batchWithin = 2 * deletedAfter
-	// maxTaken is how many names that were found taken the driver remembers.
+	// maxTaken is how many taken resources the driver remembers.
 	maxTaken = 1000
 )
 
@@ -25,19 +25,19 @@ type write struct {
 	cmps      []clientv3.Cmp
 	then      []clientv3.Op
 	otherwise []clientv3.Op
-	wantsFree bool  // it fails when others have the resource
-	deletes   bool  // a second attempt would not tell what the first one did
+	wantsFree bool  // it fails if others have keys of the resource
+	deletes   bool  // a second attempt would not show what the first one did
 	unsure    error // the error of an attempt that may have been served but was not answered
 
-	at int // in its batch: the index of its first response
+	at int // the index of its first response in its batch
 }
 
-// writes are those that a driver is about to send. Guarded by Driver.mu.
+// writes are the writes that a driver is about to send. Guarded by Driver.mu.
 type writes struct {
 	batch *batch              // the batch that others may join; nil: none
-	taken map[string]struct{} // dirs that others had when last wanted free
+	taken map[string]struct{} // dirs that were taken when last wanted free
 
-	sending atomic.Int64 // how many are being sent; not guarded
+	sending atomic.Int64 // how many writes are being sent; not guarded
 }
 
 // A batch is the writes that goroutines of the driver send at the same moment: one transaction that
@@ -63,7 +63,7 @@ func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse
 	patience := hangAfter
 	if w.deletes {
 		patience = deletedAfter
-		if end, bounded := ctx.Deadline(); bounded { // a short lease's release is short
+		if end, bounded := ctx.Deadline(); bounded { // the release of a short lease has little time
 			patience = min(patience, time.Until(end)/2)
 		}
 	}
@@ -84,7 +84,7 @@ func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse
 	return resp, err
 }
 
-// mayHave notes that the write may have been served before it failed with err.
+// mayHave records that the write may have been served although it failed with err.
 func (w *write) mayHave(err error) {
 	if err != nil && !refused(err) {
 		w.unsure = err
@@ -102,7 +102,7 @@ func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.Txn
 		return nil, true, nil
 	}
 	if leads {
-		runtime.Gosched() // those that can run now join
+		runtime.Gosched() // lets other goroutines join
 		if d.depart(b) == 1 {
 			return nil, true, nil
 		}

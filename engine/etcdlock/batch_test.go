@@ -65,7 +65,7 @@ func several(req *pb.TxnRequest) bool {
 // it would get alone; what two of them get of one resource differs in its fence.
 func TestBatchesAnswerEachWrite(t *testing.T) {
 	t.Parallel()
-	const goroutines, cycles, names, limit = 64, 20, 40, 20 * time.Second
+	const goroutines, cycles, names, limit = 64, 5, 40, 20 * time.Second
 	for _, version := range []string{servers.EtcdDebian, servers.EtcdCurrent} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()

@@ -33,7 +33,7 @@ type cluster struct {
 	links  *links.Links // the connections of the driver's own client; nil: the client is the caller's
 	lanes  *lanes.Lanes // of waiters
 	seen   atomic.Int64 // the largest revision in an answer
-	latest atomic.Int64 // the same, of the answers since the revision went back
+	latest atomic.Int64 // the largest since the revision went back
 }
 
 // undated is a context that hides its deadline. Otherwise the client would send the remaining time
@@ -63,15 +63,15 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 		resp = asTxn(answer.Del())
 	}
 	rev := resp.Header.Revision
-	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // else another answer has told
-		d.rewatch() // it waits for revisions that the server has forgotten
+	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // only the first such answer restarts the watches
+		d.rewatch() // they wait for revisions that the server no longer has
 	}
 	raise(&d.latest, rev)
 	raise(&d.seen, rev)
 	return resp, nil
 }
 
-// asTxn is the answer to a deletion as that to a transaction of it.
+// asTxn returns the answer to a deletion as the answer to a transaction with only that deletion.
 func asTxn(resp *clientv3.DeleteResponse) *clientv3.TxnResponse {
 	deleted := &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: (*pb.DeleteRangeResponse)(resp)}
 	return &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: []*pb.ResponseOp{{Response: deleted}}}
@@ -131,7 +131,7 @@ func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ct
 		case !passes(err), bounded && time.Until(end) <= rest:
 			return err
 		default:
-			_ = pause.For(ctx, rest) // its end shows in the next call
+			_ = pause.For(ctx, rest) // if ctx ends, the next call reports it
 			rest *= 2
 		}
 	}

@@ -38,10 +38,10 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	}
 	if err == nil && p.phase != over {
 		p.moveTo(s)
-		p.unsure.moves = nil // they named what the key was before
+		p.unsure.moves = nil // their comparisons name what the key was before this move
 	}
 	d.mu.Unlock()
-	if isGone(err) { // the new one: nothing was changed
+	if isGone(err) { // the new session is gone, and nothing was changed
 		d.lose(s)
 		return errNoSession
 	}
@@ -51,7 +51,7 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	return d.await(ctx, k)
 }
 
-// errNoSession: a move found that the session is gone, and left the key where it was.
+// errNoSession means that a move found its new session gone, and left the key as it was.
 var errNoSession = errors.New("etcdlock: a session ended as soon as it was granted")
 
 // isUnknown reports whether a call that ended with err may have been served.
@@ -103,9 +103,9 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d.mu.Lock()
 	var cmps []clientv3.Cmp
 	before := p.unsure.deletes
-	if p.named != nil { // nobody else creates the key, nor this driver while the deletion may come late
+	if p.named != nil { // nobody else creates the key, nor does this driver while the deletion may come late
 		p.unsure.deletes = true
-	} else if len(p.unsure.puts) == 0 { // else what came late has another revision
+	} else if len(p.unsure.puts) == 0 { // a late put would have another revision
 		cmps = []clientv3.Cmp{created(p.key, p.rev)}
 	}
 	isOver := p.phase == over
@@ -113,7 +113,7 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	if isOver {
 		return false, nil
 	}
-	// Without space the server refuses puts: that of a late key too.
+	// Without space the server refuses puts, including late puts of the key.
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return false, err
 	}
@@ -127,7 +127,7 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 		p.unsure.deletes = before
 	}
 	if !was {
-		d.lookThrough(p.in) // it may be another's that had the same key before
+		d.lookThrough(p.in) // it may belong to another place that had the same key before
 	}
 	p.on(yes, errReleased)
 	return was, nil
@@ -138,8 +138,8 @@ func toDelete(dir, key string, cmps ...clientv3.Cmp) *write {
 	return &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
 }
 
-// delete sends a deletion and reports whether there was a key. That it is gone after an attempt of unknown outcome
-// stays unknown: that one, or somebody else, may have done it.
+// delete sends a deletion and reports whether there was a key. If an attempt had no answer and the
+// next finds no key, the outcome is unknown: that attempt, or another process, may have deleted it.
 func (d *Driver) delete(ctx context.Context, w *write) (was bool, err error) {
 	resp, err := d.send(ctx, w)
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *place) knows(e *entry) bool {
 	defer p.d.mu.Unlock()
 	is := func(s *session) bool { return s.id == e.lease }
 	if slices.ContainsFunc(p.unsure.puts, is) {
-		return true // also one that came late, at another revision
+		return true // the put came late, so the revision is unknown
 	}
 	return e.rev == p.rev && (p.in != nil && is(p.in) || slices.ContainsFunc(p.unsure.moves, is))
 }

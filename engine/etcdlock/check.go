@@ -29,7 +29,7 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 	endpoints := d.client.Endpoints()
 	away := 0
 	for _, endpoint := range endpoints {
-		// One that hangs leaves time for the others.
+		// A member that hangs must leave time for the others.
 		asked, cancel := context.WithTimeout(ctx, askEach)
 		status, failed := d.client.Status(asked, endpoint)
 		failed = d.explain(asked, failed)
@@ -85,7 +85,10 @@ func (d *Driver) userFindings(ctx context.Context, endpoint, version string) []d
 	asked, cancel := context.WithTimeout(ctx, askEach)
 	defer cancel()
 	answer, err := d.client.Authenticate(asked, d.client.Username, d.client.Password)
-	if err == nil && strings.Count(answer.Token, ".") == 2 { // RFC 7519
+	switch {
+	case err != nil:
+		f.Text += "; a login to see whether it signs its tokens (JWT), which end even while they are used, was not answered"
+	case strings.Count(answer.Token, ".") == 2: // RFC 7519
 		f.Level, f.Advice = driver.Unfit, "update etcd, or let it make simple tokens: --auth-token simple"
 		f.Text = "etcd 3.4 signs its tokens (JWT), which end however much they are used: no call of this client is answered then"
 	}

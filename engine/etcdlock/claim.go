@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// waitTTL is the longest session of a key that waits: a process that died waiting
-	// delays those behind it by no more. Whoever asks for longer leases moves when granted.
+	// waitTTL is the longest TTL of a session for keys that wait. That bounds how long a process
+	// that died waiting delays those behind it. A claim with a longer TTL moves its key when it is
+	// granted.
 	waitTTL = 10 * time.Second
 	// lookAgain is how often the next in line looks by itself, in case the watch misses something.
 	// Others come back after a third of their place's TTL.
@@ -33,16 +34,16 @@ const (
 type claim struct {
 	d     *Driver
 	req   driver.Request
-	dir   string // what its keys begin with
-	value string // of its keys
+	dir   string // the beginning of its keys
+	value string // the value of its keys
 
 	place *place // guarded by Driver.mu; nil: none
-	tried bool   // guarded by Driver.mu; it knows what keys it has
+	tried bool   // guarded by Driver.mu; it knows its keys
 
 	hushed bool // guarded by Driver.mu; Release has begun: Wanted is not called any more
 }
 
-// errAgain makes Try begin again: the claim has another place, or the watch hears now.
+// errAgain makes Try start over: the claim has another place, or the watch is live now.
 var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
@@ -109,7 +110,7 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	return g, d.drop(p, err)
 }
 
-// drop notes that the key of a place is gone, if err says so. It returns err.
+// drop records that the key of a place is gone, if err says so. It returns err.
 func (d *Driver) drop(p *place, err error) error {
 	if !errors.Is(err, errGone) {
 		return err
@@ -161,10 +162,10 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 			return driver.Grant{}, errGone
 		case slices.ContainsFunc(all, func(e entry) bool { return e.key == p.key }):
 			return driver.Grant{}, c.avoid(ctx, p)
-		case free: // it would hold, if nobody has come since
+		case free: // it holds if nobody has come since the read
 			resp, err = p.put(ctx, p.in, false, c.unchanged(resp.Header.Revision)...)
 		case c.req.Queue:
-			var s *session // short enough to wait in
+			var s *session // its TTL is short enough for a waiter
 			if s, err = c.d.session(ctx, min(c.req.TTL, waitTTL)); err == nil {
 				resp, err = p.put(ctx, s, true)
 			}
@@ -178,7 +179,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 	return driver.Grant{}, c.avoid(ctx, p) // the key is kept out for another reason
 }
 
-// unchanged compares that nobody has come to the resource, or lowered its limit, since that revision.
+// unchanged compares that no key was put and no limit lowered since revision rev.
 func (c *claim) unchanged(rev int64) []clientv3.Cmp {
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.dir).WithPrefix(), "<", rev+1)}
 	if c.req.Mode == driver.Shared {
@@ -192,7 +193,7 @@ func (c *claim) rule() queue.Claim {
 	return queue.Claim{Mode: c.req.Mode, Limit: c.req.Limit, Weight: c.req.Weight}
 }
 
-// limitIn is the operator's limit that resp has read. An exclusive claim needs none.
+// limitIn returns the operator's limit that resp has read. An exclusive claim needs none.
 func (c *claim) limitIn(resp answer) (limit, error) {
 	if !resp.limited {
 		return limit{unknown: true}, nil
@@ -216,7 +217,7 @@ func (c *claim) holdsBehind(before []entry, l limit, rev int64) bool {
 func (c *claim) tooHeavy(ctx context.Context, p *place) error {
 	d := c.d
 	d.mu.Lock()
-	if p.phase == held { // meanwhile, by another claim of its owner
+	if p.phase == held { // another claim of its owner was granted meanwhile
 		d.mu.Unlock()
 		return errAgain
 	}
@@ -236,12 +237,12 @@ func (c *claim) tooHeavy(ctx context.Context, p *place) error {
 	return driver.ErrTooHeavy
 }
 
-// granted notes that p is held, by a call that started then.
+// granted records that p is held, by a call that started at started.
 func (c *claim) granted(p *place, started boottime.Instant) (driver.Grant, error) {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.phase >= leaving { // meanwhile
+	if p.phase >= leaving { // it was released or lost meanwhile
 		return driver.Grant{}, errGone
 	}
 	if u := &p.unsure; p.phase != held && len(u.puts) > 0 && p.rev <= u.floor {
@@ -264,7 +265,7 @@ func (p *place) grant(ttl time.Duration) driver.Grant {
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(p.rev)}
 }
 
-// avoid gives up a key that somebody else has.
+// avoid gives up a key that another process has.
 func (c *claim) avoid(ctx context.Context, p *place) error {
 	if err := p.keepOut(ctx); err != nil {
 		return err
@@ -282,12 +283,12 @@ func (c *claim) avoid(ctx context.Context, p *place) error {
 func (c *claim) refuse(p *place, all []entry) error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	p.on(no, errDeleted) // an earlier attempt may still come
+	p.on(no, errDeleted) // an earlier attempt may still arrive
 	return &driver.Busy{Retry: lookAgain, Holder: all[0].holder()}
 }
 
-// wait refuses a claim that has its place, by a read. It does not wait for the watch to begin: a
-// claim that was refused before is woken when the watch hears, to read again.
+// wait refuses a claim that has its place, by a read. It does not wait for the watch to begin: if
+// the watch was not live, the claim is woken to read again when it is.
 func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) error {
 	d := c.d
 	d.mu.Lock()
@@ -316,7 +317,7 @@ func (c *claim) stay(ctx context.Context, p *place, s *session, busy *driver.Bus
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.phase != queued { // meanwhile
+	if p.phase != queued { // its phase has changed meanwhile
 		return errAgain
 	}
 	p.lasts(d.clock.Now().Add(p.ttl()))

@@ -33,7 +33,7 @@
 //	place, phase        places and their phases
 //	wait, line          how a place waits; the queue as a driver knows it
 //	watch               the watches, and why a key is gone
-//	recall              holders that are told of others who wait
+//	recall              notifies holders of waiters
 //	session, keepalive  leases of etcd
 //	sweep, strays       places that nobody renews; keys that a restored cluster has again
 //	call, batch         transactions, repeated and batched

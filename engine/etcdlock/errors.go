@@ -42,7 +42,7 @@ var (
 // errClosing ends calls in flight when the driver is closed.
 var errClosing = fmt.Errorf("etcdlock: %w", driver.ErrClosed)
 
-// advice finds the error that says what to do.
+// advice maps errors of the client to errors that say what to do.
 var advice = []struct{ of, known error }{
 	{rpctypes.ErrUserEmpty, ErrAuth}, {rpctypes.ErrAuthFailed, ErrAuth}, {rpctypes.ErrUserNotFound, ErrAuth},
 	{rpctypes.ErrPermissionDenied, ErrAuth}, {rpctypes.ErrInvalidAuthToken, ErrAuth}, {rpctypes.ErrAuthOldRevision, ErrAuth},
@@ -52,7 +52,7 @@ var advice = []struct{ of, known error }{
 	{rpctypes.ErrTimeoutDueToLeaderFail, ErrNoQuorum}, {rpctypes.ErrTimeoutDueToConnectionLost, ErrNoQuorum},
 }
 
-// explain wraps an error of the client with advice, if there is any. It hides no cause.
+// explain wraps an error of the client with advice, if there is any. The cause stays in the chain.
 func (d *Driver) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -60,7 +60,7 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	case d.isClosed():
 		return errClosing
 	case ctx.Err() != nil:
-		// The client waits for a connection, and then only says that it did.
+		// While it waits for a connection, the client says only that its time is over.
 		return Explain(errors.Join(ctx.Err(), d.unconnected()))
 	}
 	return Explain(err)

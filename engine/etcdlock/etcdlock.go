@@ -44,19 +44,19 @@ type Options struct {
 // A Driver serves claims on etcd. It is safe for concurrent use.
 type Driver struct {
 	cluster
-	clock *boottime.Clock    // of what etcd counts on while this machine sleeps; another than the machine's in tests
+	clock *boottime.Clock    // counts the machine's sleep, as etcd does; tests replace it
 	root  string             // Prefix and a slash, or ""
-	life  context.Context    // ends with Close
+	life  context.Context    // ends when the driver is closed
 	end   context.CancelFunc // ends life, with mu
 	work  sync.WaitGroup     // goroutines of the driver
 
-	// mu guards what follows, and all that places and sessions have.
+	// mu guards the fields below, and all places and sessions.
 	mu       sync.Mutex
-	*places                             // a pointer, as it has keys
-	sessions map[time.Duration]*session // for new claims, by TTL
+	*places                             // a pointer, so that fmt does not reach the keys in it
+	sessions map[time.Duration]*session // sessions for new claims, by TTL
 	alive    keepAlives
-	watch    watch // of deletions
-	changes  watch // of puts and deletions, for claims that ask for recalls
+	watch    watch // reports deletions
+	changes  watch // reports puts and deletions, for claims with Wanted
 	writes   writes
 }
 
@@ -105,7 +105,7 @@ func (d *Driver) Features() driver.Features {
 // [driver.ErrClosed]. Leases stay held until their TTL has passed.
 func (d *Driver) Close() error {
 	d.mu.Lock()
-	d.end() // start starts nothing from now on
+	d.end() // start starts nothing afterwards
 	d.mu.Unlock()
 	d.work.Wait()
 	if d.links != nil {
@@ -122,7 +122,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, dir: d.dir(req.Resource), value: encode(&req)}, nil
 }
 
-// usable is the check that stands before every call.
+// usable checks before each call that the driver is open and the context has not ended.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -142,8 +142,8 @@ func (d *Driver) start(f func()) {
 	}
 }
 
-// seconds is a TTL as etcd takes it, rounded up.
+// seconds returns a TTL in seconds, rounded up, as etcd takes it.
 func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 
-// roundUp is what the server makes of a TTL.
+// roundUp returns the TTL that the server uses.
 func roundUp(ttl time.Duration) time.Duration { return time.Duration(seconds(ttl)) * time.Second }

@@ -39,6 +39,6 @@ func ExampleNew() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	}
 }

@@ -19,7 +19,7 @@ func (c *claim) here(ctx context.Context) (*place, error) {
 		isLeaving := p != nil && p.phase == leaving
 		d.mu.Unlock()
 		switch {
-		case isLeaving: // else it could come late
+		case isLeaving: // otherwise the put could come late
 			if err := p.clear(ctx); err != nil {
 				return nil, err
 			}
@@ -41,7 +41,7 @@ func (c *claim) here(ctx context.Context) (*place, error) {
 }
 
 // current returns the place of the claim. If it has none, it shares the place of another claim of
-// its owner. nil: there is none that is not over. Requires Driver.mu.
+// its owner. It returns nil if there is none, or only places that are over. Requires Driver.mu.
 func (c *claim) current() *place {
 	if c.place != nil && c.place.phase == over {
 		c.leave()
@@ -100,7 +100,7 @@ func (c *claim) find(ctx context.Context) error {
 		return err
 	}
 	own := slices.IndexFunc(seen.queue, c.isOurs)
-	if own >= 0 && err != nil && seen.queue[own].mode() == driver.Shared { // it is not known whether it holds
+	if own >= 0 && err != nil && seen.queue[own].mode() == driver.Shared { // whether the claim holds is unknown
 		return err
 	}
 	d.mu.Lock()
@@ -120,7 +120,7 @@ func (c *claim) forgetExpired(ctx context.Context) error {
 	d := c.d
 	d.mu.Lock()
 	p := c.place
-	if p != nil && p.calls == 0 && d.clock.Now() > p.until { // the timer is late
+	if p != nil && p.calls == 0 && d.clock.Now() > p.until { // it has expired, but the timer is late
 		p.on(unwanted, errExpired)
 	}
 	expired := p != nil && p.phase >= leaving && errors.Is(p.cause, errExpired)

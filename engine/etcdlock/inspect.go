@@ -57,7 +57,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	if after != "" {
 		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
 	}
-	var name string // of the keys in queue
+	var name string // the resource of the keys in queue
 	var queue []entry
 	var all []used
 	done := func() {
@@ -74,7 +74,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		}
 		r := resp.Responses[0].GetResponseRange()
 		if rev == 0 {
-			rev = resp.Header.Revision // all keys as of then
+			rev = resp.Header.Revision // later reads are of this revision
 		}
 		for _, kv := range r.Kvs {
 			from = string(kv.Key) + "\x00"
@@ -104,8 +104,8 @@ type used struct {
 	queue []entry
 }
 
-// states returns the states of all, which are in the order of keys, by name. It reads their limits
-// as of that revision. A damaged limit hides none of the others.
+// states returns the states of all, sorted by name. all is in the order of keys. It reads their
+// limits as of revision rev. A damaged limit hides none of the others.
 func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []driver.State, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -152,7 +152,7 @@ func (d *Driver) limits(ctx context.Context, first, last string, rev int64) (of 
 	return of, damaged
 }
 
-// nameOf is the resource that a key belongs to.
+// nameOf returns the resource that a key belongs to.
 func (d *Driver) nameOf(key string) (string, bool) {
 	escaped, _, ok := strings.Cut(key[len(d.root):], "/")
 	name := unescape(escaped)
@@ -176,7 +176,7 @@ func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
 	told, ok := l.known[id]
 	if !ok && len(l.known) < maxAsked {
 		resp, err := l.d.client.TimeToLive(ctx, id)
-		if err == nil && resp.TTL > 0 { // else it is unknown, as is what cannot be asked
+		if err == nil && resp.TTL > 0 { // otherwise the time is unknown
 			told = leaseTime{time.Duration(resp.TTL) * time.Second, time.Duration(resp.GrantedTTL) * time.Second}
 		}
 		l.known[id] = told
@@ -246,7 +246,7 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	marked := e.content
 	marked.Evicted = evictedFor + reason
 	done, err = d.replace(ctx, e, clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease()))
-	if !done && !errors.Is(err, ErrNoSpace) { // else without a reason
+	if !done && !errors.Is(err, ErrNoSpace) { // then it deletes without a reason
 		return false, err
 	}
 	done, err = d.delete(ctx, toDelete(dirOf(e.key), e.key, created(e.key, e.rev)))

@@ -23,9 +23,9 @@ import (
 type keepAlives struct {
 	wanted  []*session // guarded by Driver.mu, as is running
 	running bool
-	opened  int // guarded by Driver.mu; how many streams there were, with the present one
+	opened  int // guarded by Driver.mu; number of the present stream
 
-	stream grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] // the goroutine's, as what follows; nil: there is none
+	stream grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] // used by the goroutine alone, as are cancel and hung; nil: there is none
 	cancel context.CancelFunc                                                            // ends stream
 	hung   int                                                                           // how many streams were given up since the last quick answer
 }
@@ -65,7 +65,7 @@ func (d *Driver) await(ctx context.Context, k *keepAlive) error {
 		return nil
 	}
 	return d.passingOver(ctx, func(ctx context.Context) error {
-		if k.failed() { // else it is still to be answered
+		if k.failed() { // otherwise its answer may still come
 			d.mu.Lock()
 			k = d.keepAlive(k.session)
 			d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Driver) keepAll(all []*keepAlive) {
 	}
 }
 
-// errHangs: a stream was given up because it did not answer. It passes.
+// errHangs means that a stream was given up because it did not answer. It is a passing error.
 var errHangs = status.Error(codes.Unavailable, "etcdlock: a member does not answer keep-alives")
 
 // exchange sends keep-alives on the stream, which it opens if there is none, and returns how many
@@ -162,7 +162,7 @@ func (d *Driver) exchange(all []*keepAlive) (answered int, err error) {
 	for _, k := range all {
 		k.sent = d.clock.Now()
 		if a.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(k.session.id)}) != nil {
-			break // Recv tells why
+			break // Recv has the reason
 		}
 	}
 	for i, k := range all {
@@ -193,7 +193,7 @@ func (d *Driver) kept(k *keepAlive, alive bool) {
 		d.mu.Unlock()
 	} else {
 		k.err = errGone
-		d.lose(k.session) // before its callers hear of it
+		d.lose(k.session) // before its callers can see that it is gone
 	}
 	close(k.done)
 }

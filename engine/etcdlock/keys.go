@@ -45,11 +45,11 @@ func dirOf(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
 
 // content is the value of a claim's key. A key of another client has none, and is exclusive.
 type content struct {
-	Owner   string `json:"owner,omitempty"` // "": another client's, or nobody's who lingers
+	Owner   string `json:"owner,omitempty"` // "": another client's, or a hold that lingers
 	Shared  bool   `json:"shared,omitempty"`
 	Limit   int    `json:"limit,omitempty"`
 	Note    string `json:"note,omitempty"`
-	Lingers bool   `json:"lingers,omitempty"` // without an owner, whose work is done
+	Lingers bool   `json:"lingers,omitempty"` // its owner is done, and the resource stays taken
 	Evicted string `json:"evicted,omitempty"` // why an operator is about to delete the key
 }
 
@@ -88,12 +88,12 @@ func weightIn(key string) int {
 }
 
 func (c content) encode() string {
-	b, _ := json.Marshal(c) // strings and numbers never fail
+	b, _ := json.Marshal(c) // strings and numbers always encode
 	return string(b)
 }
 
 func decode(value []byte) (c content) {
-	if json.Unmarshal(value, &c) != nil || c.Limit < 0 { // which nobody could ever fit into
+	if json.Unmarshal(value, &c) != nil || c.Limit < 0 { // nothing fits into a negative limit
 		return content{}
 	}
 	return c
@@ -103,7 +103,7 @@ func decode(value []byte) (c content) {
 type entry struct {
 	content
 	key    string
-	weight int   // 0: that of others
+	weight int   // 0: no weight in the key
 	rev    int64 // create revision: its place in the order, and its fence
 	mod    int64
 	lease  clientv3.LeaseID
@@ -139,7 +139,7 @@ func newEntry(kv *mvccpb.KeyValue) entry {
 	if !e.Shared && (e.Owner != "" || e.Lingers) {
 		e.weight = weightIn(e.key)
 	}
-	if e.claim().TooHeavy() { // which nobody puts
+	if e.claim().TooHeavy() { // no driver puts such a key
 		e.content, e.weight = content{}, 0
 	}
 	return e

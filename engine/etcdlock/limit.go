@@ -16,37 +16,39 @@ import (
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
-// An operator's limit is the value of one of two keys below limitDir. Each change deletes one of them and
-// puts the other, in one transaction. So the watch of deletions, which every waiter has, tells of the
-// change in the order of the deletions that might let the waiter in. A read of the queue for shared claims
-// reads the limit, too, in the same transaction. One for exclusive claims does not: after it, shared ones
-// in the same line read again before they hold.
+// An operator's limit is the value of one of two keys below limitDir. Each change deletes one key
+// and puts the other, in one transaction. So the watch of deletions, which every waiter has,
+// reports the change in order with the deletions that might let the waiter in. A read of the queue
+// for shared claims also reads the limit, in the same transaction. A read for exclusive claims does
+// not, so shared claims of the same line read again before they hold.
 //
-// Holders follow from the order of keys, so a lower limit has to tell who holds beyond it. These are the
-// first claims of the queue, and After is the last one's create revision. Who they are is decided when the
-// limit changes, not before: a transaction cannot compare that no key was deleted. So the lower limit is
-// put with what it replaces (Was), and counts from that revision on. Then After follows from the keys as they
-// were at that revision, which never change. Whoever is in doubt meanwhile finds it out as well.
+// The order of keys and the limit decide who holds, so a lowered limit must say who holds beyond
+// it. Those are the first claims of the queue, and After is the create revision of the last of
+// them. They cannot be determined before the limit changes, because a transaction cannot compare
+// that no key was deleted. So the lowered limit is put together with the limit that it replaces,
+// Was, and counts from the revision of that put. After then follows from the keys at that revision,
+// which never change. Anyone who needs After before it is stored finds it in the same way.
 //
-// A claim that was granted by a read, or by the watch, held at that revision by the limit as it was then. Should
-// the limit have been lowered since, the claim is among those up to After, however late its process learns of
-// either.
+// A claim that was granted by a read or by the watch held at the revision of that read, by the
+// limit at that time. If the limit was lowered since, the claim is among those up to After, however
+// late its process learns of either.
 
-// A limit is what an operator has set. The zero value is none.
+// A limit is an operator's limit. The zero value is no limit.
 type limit struct {
 	Most  int    `json:"limit,omitempty"` // 0: none
-	After int64  `json:"after,omitempty"` // it counts for claims of later create revisions
-	Was   *limit `json:"was,omitempty"`   // the one that it has lowered, as long as After does not tell who held then
+	After int64  `json:"after,omitempty"` // applies to claims with later create revisions
+	Was   *limit `json:"was,omitempty"`   // the limit that it has lowered, until After is determined
 
-	key     string // "": there is none
-	mod     int64  // when it was set
-	unknown bool   // it is damaged, or was not read
+	key     string // "": there is no key
+	mod     int64  // its mod revision
+	unknown bool   // it is damaged or was not read
 }
 
-// limitDir is what the keys of the limit of the resource at dir begin with. No resource, tombstone or mark has such keys.
+// limitDir returns the beginning of the keys of the limit of the resource at dir. No resource,
+// tombstone or mark has such keys.
 func (d *Driver) limitDir(dir string) string { return d.root + "///" + dir[len(d.root):] }
 
-// limitedBy is the dir of the resource whose limit is in key; false: it is another key.
+// limitedBy returns the dir of the resource whose limit is in key. It returns false for other keys.
 func (d *Driver) limitedBy(key string) (dir string, ok bool) {
 	rest, ok := strings.CutPrefix(key, d.root+"///")
 	if !ok {
@@ -55,7 +57,7 @@ func (d *Driver) limitedBy(key string) (dir string, ok bool) {
 	return d.root + dirOf(rest), true
 }
 
-// readsOf read the limit and the keys of the resource at dir.
+// readsOf returns the reads of the limit and the keys of the resource at dir.
 func (d *Driver) readsOf(dir string) []clientv3.Op {
 	return []clientv3.Op{d.limitOf(dir), keysOf(dir)}
 }
@@ -66,7 +68,7 @@ func (d *Driver) limitOf(dir string) clientv3.Op {
 
 func keysOf(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithPrefix()) }
 
-// limitIn is the limit of the resource at dir, if resp has read it.
+// limitIn returns the limit of the resource at dir, if resp has read it.
 func (d *Driver) limitIn(dir string, resp *clientv3.TxnResponse) (limit, error) {
 	for _, one := range resp.Responses {
 		if kvs := one.GetResponseRange().GetKvs(); len(kvs) > 0 && strings.HasPrefix(string(kvs[0].Key), d.limitDir(dir)) {
@@ -82,14 +84,14 @@ func newLimit(kv *mvccpb.KeyValue) (l limit, err error) {
 		return limit{unknown: true}, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
 	}
 	l.key, l.mod = string(kv.Key), kv.ModRevision
-	if l.After >= l.mod { // a copy from another cluster
+	if l.After >= l.mod { // a copy from another cluster, with other revisions
 		l.After = 0
 	}
 	return l, nil
 }
 
-// decided is claim c, of that create revision, as the rule of the queue decides on it. As one that is ahead of others it
-// counts as it is.
+// decided returns claim c with create revision rev as the rule of the queue decides whether it
+// holds. For claims behind it, c counts without the limit.
 func (l limit) decided(c queue.Claim, rev int64) queue.Claim {
 	if rev > l.After {
 		c.Limit = queue.Smaller(c.Limit, l.Most)
@@ -97,10 +99,11 @@ func (l limit) decided(c queue.Claim, rev int64) queue.Claim {
 	return c
 }
 
-// doubts reports whether it is to be found out whether a claim of that create revision held when the limit was lowered.
+// doubts reports whether it is unknown if a claim with that create revision held when the limit was
+// lowered.
 func (l limit) doubts(rev int64) bool { return l.Was != nil && rev < l.mod }
 
-// holders are those of all, which are in order, that hold.
+// holders returns the claims of all that hold. all is in order.
 func (l limit) holders(all []entry) []entry {
 	var ahead queue.Ahead
 	for i, e := range all {
@@ -113,9 +116,9 @@ func (l limit) holders(all []entry) []entry {
 	return all
 }
 
-// settled is l without doubts: it finds out who held when the limit was lowered. Only an operator's process
-// that ended in the middle leaves that to others; if the server has forgotten meanwhile, nobody held beyond
-// the limit but those who know it.
+// settled returns l without doubts: it finds out who held when the limit was lowered. Others must
+// do that only if an operator's process ended in the middle. If the server has compacted that
+// revision, no claim is known to have held beyond the limit, except to itself.
 func (d *Driver) settled(ctx context.Context, dir string, l limit) (limit, error) {
 	if l.Was == nil {
 		return l, nil
@@ -134,7 +137,8 @@ func (d *Driver) settled(ctx context.Context, dir string, l limit) (limit, error
 	return l, nil
 }
 
-// settle is settled, and has others know it, too. Another may have done so before, or may have changed the limit.
+// settle is settled, and also stores the result for others. It does nothing if another has stored
+// it, or has changed the limit.
 func (d *Driver) settle(ctx context.Context, dir string, l limit) (limit, error) {
 	after, err := d.settled(ctx, dir, l)
 	if err == nil && l.Was != nil {
@@ -143,14 +147,15 @@ func (d *Driver) settle(ctx context.Context, dir string, l limit) (limit, error)
 	return after, err
 }
 
-// swap replaces a limit, unless it has changed, which is not done then. One of nothing is deleted.
+// swap replaces a limit, unless it has changed; then done is zero. If next is no limit, its key is
+// deleted.
 func (d *Driver) swap(ctx context.Context, dir string, was, next limit) (done limit, err error) {
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(was.key), "=", was.mod)}
 	next.key = d.limitDir(dir) + "a"
 	if was.key == next.key {
 		next.key = d.limitDir(dir) + "b"
 	}
-	value, _ := json.Marshal(next) // numbers never fail
+	value, _ := json.Marshal(next) // numbers always encode
 	ops := []clientv3.Op{clientv3.OpDelete(was.key), clientv3.OpPut(next.key, string(value))}
 	if next.Most == 0 {
 		ops = ops[:1]
@@ -163,7 +168,7 @@ func (d *Driver) swap(ctx context.Context, dir string, was, next limit) (done li
 	return next, nil
 }
 
-// limitRounds bounds how often SetLimit begins again because the limit has changed meanwhile.
+// limitRounds bounds how often SetLimit starts over because the limit has changed meanwhile.
 const limitRounds = 20
 
 // SetLimit implements [driver.Operator]. The limit has a key of its own, without a lease.
@@ -182,7 +187,7 @@ func (d *Driver) SetLimit(ctx context.Context, name string, most int) error {
 	return errors.New("etcdlock: the limit is changed all the time")
 }
 
-// limitTo comes closer to a limit of most.
+// limitTo makes one step towards a limit of most. done reports that it is reached.
 func (d *Driver) limitTo(ctx context.Context, dir string, most int) (done bool, err error) {
 	resp, err := d.read(ctx, clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix()))
 	if err != nil {
@@ -193,12 +198,12 @@ func (d *Driver) limitTo(ctx context.Context, dir string, most int) (done bool, 
 		return false, err
 	}
 	switch {
-	case was.Was != nil: // by an operator's process that has ended, or is about to do the same
+	case was.Was != nil: // its operator's process has ended, or is about to settle it
 		_, err = d.settle(ctx, dir, was)
 		return false, err
 	case was.Most == most && (most > 0 || was.key == ""):
 		return true, nil
-	case was.key == "": // one of nothing, to be replaced
+	case was.key == "": // put a key without a limit first, so that the next step can replace it
 		_, err = d.commitAgain(ctx, []clientv3.Cmp{none(d.limitDir(dir))}, clientv3.OpPut(d.limitDir(dir)+"a", "{}"))
 		return false, err
 	}

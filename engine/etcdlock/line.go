@@ -7,26 +7,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A line is the queue of one resource as a driver knows it: who was in it, by a read, and who has
-// left since, by the watch. All places of the resource share it, so that neither a deletion nor a
-// read costs work for each of them. Keys ahead of a place are known by their create revisions, and
-// none can come ahead later. Driver.mu guards all fields.
+// A line is the queue of one resource as a driver knows it: the keys that a read found, without
+// those whose deletion the watch has reported since. All places of the resource share it, so that
+// neither a deletion nor a read costs work for each of them. Keys ahead of a place are known by
+// their create revisions, and none can come ahead later. Driver.mu guards all fields.
 type line struct {
 	d      *Driver
-	places []*place // of the resource, none of which is over
+	places []*place // none of them is over
 
-	watch int              // which watch hears since before the read; 0: none
+	watch int              // the watch that has reported everything since the read; 0: none
 	from  boottime.Instant // when the read began
-	look                   // what was read; of the queue, those that are left
+	look                   // what was read, without the keys that have left since
 
-	asked   boottime.Instant // when the last read was sent from which it may learn
-	reads   int              // that want what is deleted meanwhile
-	heard   []deletion       // since the first of them began
-	missed  int              // how often that was too much
+	asked   boottime.Instant // when the last read was sent that may update the line
+	reads   int              // pending reads, which need the deletions meanwhile
+	heard   []deletion       // deletions since the first of these reads began
+	missed  int              // how often the limit of heard was exceeded
 	freed   int64            // the last revision at which a key was deleted
-	limited int64            // the last one at which the present watch has told of another limit
+	limited int64            // the last revision at which the present watch has reported another limit
 
-	came  map[string]int64 // keys that came since the watch of changes began, and are there; with their create revisions
+	came  map[string]int64 // keys that came since the watch of changes began and have not left; by key: create revision
 	nests bool             // "etcdctl lock" has keys below it, which belong to other resources
 }
 
@@ -38,10 +38,10 @@ type deletion struct {
 	rev int64
 }
 
-// learn takes over a read that began at from, since which the watch hears. It wakes those who are
-// next. Requires Driver.mu.
+// learn takes over a read that began at from. The watch has reported everything since then. learn
+// wakes the places that are next. Requires Driver.mu.
 func (l *line) learn(watch int, from boottime.Instant, seen look) {
-	if seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // else it was overtaken
+	if seen.rev >= l.limited && (l.watch != watch || seen.rev >= l.rev) { // otherwise it is older than what the line has
 		l.watch, l.from, l.look = watch, from, seen
 		l.heard = slices.DeleteFunc(l.heard, func(gone deletion) bool { return gone.rev <= seen.rev })
 		for _, gone := range l.heard {
@@ -51,8 +51,8 @@ func (l *line) learn(watch int, from boottime.Instant, seen look) {
 	l.wakeNext()
 }
 
-// hear notes the deletion of a key of the resource, and wakes those who are next if that has
-// changed. Requires Driver.mu.
+// hear records the deletion of a key of the resource, and wakes the next if that has changed.
+// Requires Driver.mu.
 func (l *line) hear(gone deletion) {
 	l.freed = gone.rev
 	if l.reads > 0 {
@@ -62,7 +62,7 @@ func (l *line) hear(gone deletion) {
 		l.heard = nil
 		l.missed++
 		for _, p := range l.places {
-			p.wait.watch = 0 // who reads now is to read again
+			p.wait.watch = 0 // whoever reads now must read again
 		}
 	}
 	if l.leaves(gone) {
@@ -72,14 +72,14 @@ func (l *line) hear(gone deletion) {
 
 // leaves removes a key from the queue and reports whether it was there.
 func (l *line) leaves(gone deletion) bool {
-	if gone.rev <= l.rev { // old news: other clients use a key again
+	if gone.rev <= l.rev { // other clients use keys again, and this is an earlier deletion
 		return false
 	}
 	at := slices.IndexFunc(l.queue, func(e entry) bool { return e.key == gone.key })
 	switch {
 	case at < 0:
 		return false
-	case at == 0: // as a rule; the others need not move up
+	case at == 0: // the usual case; the others need not move up
 		l.queue = l.queue[1:]
 	default:
 		l.queue = slices.Delete(l.queue, at, at+1)
@@ -114,13 +114,13 @@ func (l *line) tooHeavy(e entry) bool {
 	return !l.limit.doubts(e.rev) && l.limit.decided(e.claim(), e.rev).TooHeavy()
 }
 
-// limits notes that an operator has changed the limit of the resource at dir. Earlier reads count
+// limits records that an operator has changed the limit of the resource at dir. Earlier reads count
 // no more, so that later deletions let nobody in. The limit is read again, once for all waiters.
 // Requires Driver.mu.
 func (l *line) limits(dir string, rev int64) {
 	l.limited = rev
 	if l.watch != 0 && l.rev >= rev && !l.limit.unknown {
-		return // that was read with it
+		return // the line was read with this limit
 	}
 	l.watch = 0
 	if slices.ContainsFunc(l.places, func(p *place) bool { return p.phase < held }) {

@@ -14,7 +14,7 @@ import (
 // watched are the credentials of connections that are links. A dialer would see them too, but gRPC
 // reads the proxies of the environment only without one.
 type watched struct {
-	credentials.TransportCredentials // over TLS, by the certificates of the first moment
+	credentials.TransportCredentials // for TLS, with the certificates that were there first
 	tls                              *storeurl.TLS
 	links                            *links.Links
 }

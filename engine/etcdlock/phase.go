@@ -13,11 +13,11 @@ import (
 type phase uint8
 
 const (
-	idle    phase = iota // it is not known that its key exists: none was put, or a put may still come
+	idle    phase = iota // its key is not known to exist: none was put, or a put may still come
 	queued               // its key is in the queue
-	held                 // nobody is ahead, and the engine has said so
+	held                 // nobody is ahead, and etcd has confirmed it
 	leaving              // its key is to be deleted: by Release, or by the driver
-	over                 // it has no key, and none will come; the claim begins anew, or is done
+	over                 // it has no key, and none will come; the claim starts over, or is done
 	ends                 // in transitions: over, or leaving as long as a put or a move may still come
 )
 
@@ -25,19 +25,19 @@ const (
 type event uint8
 
 const (
-	yes      event = iota // what the phase is for: the key is there, nobody is ahead, it was renewed, it was deleted
-	no                    // a refusal that leaves nothing, or there is no such key
+	yes      event = iota // the call succeeded: the key is there, nobody is ahead, it was renewed, it was deleted
+	no                    // a refusal that leaves nothing, or a key that does not exist
 	unknown               // a call had no answer
-	lost                  // told by the watch, a read, or a session that has ended; a holder's Request.Lost is called
+	lost                  // reported by the watch, a read, or the end of a session; a holder's Request.Lost is called
 	release               // the first call of Release or Linger
-	unwanted              // nobody has called for the TTL: the caller is gone
+	unwanted              // nobody has called for the TTL, so the caller is gone
 )
 
 // A stage is a phase with the data that only that phase needs.
 type stage struct {
 	phase phase
 	wait  wait             // idle and queued
-	since boottime.Instant // held: when that began
+	since boottime.Instant // held: since when
 	cause error            // leaving and over: why
 }
 
@@ -50,15 +50,15 @@ var transitions = [...][unwanted + 1]phase{
 	over:    {over, over, over, over, over, over},
 }
 
-// on changes the phase as transitions says, for cause if it comes to leaving or over, and does
-// what follows from that. Nothing else changes a phase. Requires Driver.mu.
+// on changes the phase as transitions says, and does what follows from that. cause is why, if it
+// becomes leaving or over. Nothing else changes a phase. Requires Driver.mu.
 func (p *place) on(e event, cause error) {
 	was, next := p.phase, transitions[p.phase][e]
 	if next == ends {
 		if next = over; p.unsure.mayCome() {
 			next = leaving
 			if e != release {
-				p.until = p.d.clock.Now() // the driver deletes what comes
+				p.until = p.d.clock.Now() // the driver deletes a key that comes late
 			}
 		}
 	}
@@ -97,7 +97,8 @@ func (p *place) tell() {
 	}
 }
 
-// errReleased is the cause of a place that was released. Most places end by it: it is wrapped once.
+// errReleased is the cause of a place that was released. Most places end by it, so it is wrapped
+// only once.
 var errReleased = fmt.Errorf("%w: it was released", driver.ErrLost)
 
 // asLost turns cause into one for a holder.
@@ -118,8 +119,9 @@ type uncertain struct {
 	deletes bool       // a deletion of the key, whatever its revision; the key is not used again
 }
 
-// awaiting notes in puts or moves that a call that names s is sent. The returned function is for
-// its answer: it removes the note, unless an earlier call is unknown. Both require Driver.mu.
+// awaiting records in puts or moves that a call that names s is sent. Call the returned function
+// when the call is answered: it removes the record, unless an earlier call is unknown. Both require
+// Driver.mu.
 func awaiting(of *[]*session, s *session) (answered func()) {
 	if slices.Contains(*of, s) {
 		return func() {}
@@ -128,10 +130,10 @@ func awaiting(of *[]*session, s *session) (answered func()) {
 	return func() { *of = slices.DeleteFunc(*of, func(one *session) bool { return one == s }) }
 }
 
-// mayCome reports whether a call may still be served that leaves a key. Requires Driver.mu.
+// mayCome reports whether a call that leaves a key may still be served. Requires Driver.mu.
 func (u *uncertain) mayCome() bool { return len(u.puts) > 0 || len(u.moves) > 0 }
 
-// ends notes that the server does not know the session s, so it refuses calls that name it.
+// ends records that the server does not know the session s, so it refuses calls that name it.
 // Requires Driver.mu.
 func (u *uncertain) ends(s *session) {
 	is := func(one *session) bool { return one == s }

@@ -13,29 +13,29 @@ import (
 // owner in one driver share it. All fields but the first five are guarded by Driver.mu.
 type place struct {
 	d     *Driver
-	claim *claim // the first of claims: what its key says
-	line  *line  // in which it stands
+	claim *claim // the first of claims; its request is in the key
+	line  *line  // the queue that it is in
 	key   string
-	named *session // whose lease is in the key; nil: another process's
+	named *session // the session whose lease is part of the key; nil: another process's
 
 	stage
-	claims  []*claim // that have it
-	in      *session // that the key is in, or is to be put into; nil: another, to be moved out of
-	rev     int64    // create revision, from queued on
+	claims  []*claim // the claims that share it
+	in      *session // the session of the key, or the one of its put; nil: another process's, to be moved out of
+	rev     int64    // its create revision, from phase queued on
 	gone    int64    // the last revision at which its key was deleted since a call began
 	unsure  uncertain
-	calls   int              // under way, which keep it from expiring
-	listens bool             // one of them wants what is deleted meanwhile
-	recalls bool             // its holders are about to be told that others wait
+	calls   int              // calls in flight, which keep it from expiring
+	listens bool             // one of these calls needs to know of deletions
+	recalls bool             // its holders are about to be notified that others wait
 	looks   bool             // a read of those behind it is about to begin
 	until   boottime.Instant // when it is unwanted, if nobody calls
 }
 
 // places are the places of a driver. Driver.mu guards them.
 type places struct {
-	of    map[string]*line  // by dir; none is without places
+	of    map[string]*line  // by dir; no line is without places
 	keyed map[string]*place // by key
-	timer *time.Timer       // of the next sweep; nil: there was none yet
+	timer *time.Timer       // starts the next sweep; nil: there was none yet
 	armed boottime.Instant  // when timer fires; zero: it does not
 }
 
@@ -128,7 +128,7 @@ func (p *place) spend() {
 	}
 }
 
-// moveTo notes that the key is in s. Requires Driver.mu.
+// moveTo records that the key is in s. Requires Driver.mu.
 func (p *place) moveTo(s *session) {
 	if p.in != nil {
 		p.in.places--
@@ -138,10 +138,10 @@ func (p *place) moveTo(s *session) {
 	}
 }
 
-// exists notes that the key was created at revision rev. Requires Driver.mu.
+// exists records that the key was created at revision rev. Requires Driver.mu.
 func (p *place) exists(rev int64) {
 	if p.phase != held {
-		p.rev = rev // larger than before if another of its puts came, after the key was deleted
+		p.rev = rev // larger than before if another of its puts came after the key was deleted
 	}
 	if p.phase == idle {
 		p.on(yes, nil)
@@ -175,9 +175,9 @@ func (p *place) done() {
 	p.finish()
 }
 
-// lasts notes that the place was granted, or kept alive, until then at least. Requires Driver.mu.
+// lasts records that the place was granted, or kept alive, until then at least. Requires Driver.mu.
 func (p *place) lasts(until boottime.Instant) {
-	if len(p.claims) > 1 { // another may have asked for more
+	if len(p.claims) > 1 { // another claim may have asked for more
 		until = max(until, p.until)
 	}
 	p.until = until

@@ -12,8 +12,8 @@ import (
 )
 
 // put makes the key under the conditions cmps, unless it exists or must not come any more. Without
-// a condition, and unless queue, it makes the key only if the resource has none. It returns the
-// keys that the resource then has.
+// conditions and without queue, it makes the key only if the resource has none. It returns the keys
+// that the resource then has.
 func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (answer, error) {
 	if queue || len(cmps) > 0 {
 		cmps = append(cmps, created(p.key, 0))
@@ -22,7 +22,7 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	}
 	d := p.d
 	d.mu.Lock()
-	if p.phase != idle { // meanwhile, by another claim of its owner, or by the end of its session
+	if p.phase != idle { // another claim of its owner, or the end of its session, has changed it
 		d.mu.Unlock()
 		return answer{}, errAgain
 	}
@@ -37,7 +37,7 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	d.mu.Unlock()
 	w := p.putOf(s, queue, limited, cmps)
 	resp, err := d.send(ctx, w)
-	if err == nil && !resp.Succeeded && queue { // seldom: another request then is cheaper than to carry the reads each time
+	if err == nil && !resp.Succeeded && queue { // rare, so reading separately is cheaper than with each put
 		if resp, err = d.read(ctx, p.refusalReads(limited)...); err == nil {
 			resp.Succeeded = false
 		}
@@ -54,7 +54,7 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 		if resp.Header.Revision <= floor {
 			err = p.regressed(floor)
 		}
-	} else if err == nil && p.phase == idle && resp.Responses[0].GetResponseRange().Count > 0 { // marks
+	} else if err == nil && p.phase == idle && resp.Responses[0].GetResponseRange().Count > 0 { // the owner has marks
 		err = driver.ErrBarred
 		p.on(no, err)
 	}
@@ -72,7 +72,7 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 // regressed gives up a place whose key has a revision that is not above the floor. Requires
 // Driver.mu.
 func (p *place) regressed(floor int64) error {
-	p.on(release, errReleased) // by Release, or the next Try
+	p.on(release, errReleased) // Release or the next Try deletes the key
 	return fmt.Errorf("%w: from %d to %d", ErrFenceRegressed, floor, p.rev)
 }
 
@@ -98,7 +98,8 @@ func (p *place) putOf(s *session, queue, limited bool, cmps []clientv3.Cmp) *wri
 	return w
 }
 
-// refusalReads are what tells why a put was refused: whether there are marks of the owner, and the queue.
+// refusalReads returns the reads that explain a refused put: whether the owner has marks, and the
+// queue.
 func (p *place) refusalReads(limited bool) []clientv3.Op {
 	reads := []clientv3.Op{clientv3.OpGet(p.marks(), clientv3.WithPrefix(), clientv3.WithCountOnly())}
 	if limited {
@@ -107,17 +108,17 @@ func (p *place) refusalReads(limited bool) []clientv3.Op {
 	return append(reads, keysOf(p.claim.dir))
 }
 
-// marks is what the marks begin with that keep the place's owner out.
+// marks returns the beginning of the marks that keep the place's owner out.
 func (p *place) marks() string { return p.d.markDir(p.claim.dir, p.claim.req.Owner) }
 
-// An answer is what a put or a read has told of the resource.
+// An answer is the answer to a put or a read of the resource.
 type answer struct {
 	*clientv3.TxnResponse
 	limited bool // it has read the limit
 }
 
-// wantsLimit reports whether a read of the queue must read the limit as well: p is shared, or
-// another place that waits and learns from that read is. Requires Driver.mu.
+// wantsLimit reports whether a read of the queue must also read the limit: p is shared, or another
+// place that waits, and learns from the read, is shared. Requires Driver.mu.
 func (p *place) wantsLimit() bool {
 	return slices.ContainsFunc(p.line.places, func(one *place) bool {
 		return one.claim.req.Mode == driver.Shared && (one == p || one.phase < held)
@@ -131,7 +132,7 @@ func (p *place) readLine(ctx context.Context) (answer, error) {
 	p.listen()
 	s, k, limited := p.in, d.keepAlive(p.in), p.wantsLimit()
 	d.mu.Unlock()
-	if s == nil { // another process's
+	if s == nil { // the key is in another process's session
 		if err := p.keep(ctx, min(p.claim.req.TTL, waitTTL)); err != nil {
 			return answer{}, err
 		}
@@ -153,7 +154,7 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 	d := p.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.phase >= leaving { // meanwhile
+	if p.phase >= leaving { // it was released or lost meanwhile
 		return nil, -1
 	}
 	last := resp.Responses[len(resp.Responses)-1].GetResponseRange()
@@ -164,7 +165,7 @@ func (p *place) readQueue(resp *clientv3.TxnResponse) (queue []entry, own int) {
 	own = slices.IndexFunc(queue, func(e entry) bool { return e.key == p.key && (p.claim.isOurs(e) || e.rev == p.rev) })
 	if own >= 0 {
 		p.exists(queue[own].rev)
-		if p.in != nil && p.in.id != queue[own].lease { // by a put that came late, or by another process
+		if p.in != nil && p.in.id != queue[own].lease { // a put came late, or another process has moved it
 			p.moveTo(nil)
 		}
 	}

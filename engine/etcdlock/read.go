@@ -26,9 +26,9 @@ func (d *Driver) get(ctx context.Context, key string) (*entry, error) {
 
 // A look is the result of reading a resource.
 type look struct {
-	queue []entry // its keys, in order
+	queue []entry // the keys, in order
 	limit limit   // without doubts
-	rev   int64   // as of which that was read
+	rev   int64   // the revision of the read
 }
 
 // holders returns the keys of the queue that hold.
@@ -62,9 +62,9 @@ func (p *place) look(ctx context.Context) (*entry, error) {
 	return e, err
 }
 
-// eachGone calls tell with the places of all whose keys are gone. A key of that name may be from
-// before, or another's. It calls tell as soon as it has looked at as many as one transaction
-// compares, so that nobody waits for the rest.
+// eachGone calls tell with the places of all whose keys are gone. A key counts only with the
+// revision of its place, because it may be an earlier one or another process's. tell is called
+// after each transaction, so that nobody waits for the rest.
 func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*place)) error {
 	for some := range slices.Chunk(all, maxCompared) {
 		gone, err := d.goneOf(ctx, some)
@@ -75,7 +75,8 @@ func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*p
 	return nil
 }
 
-// goneOf returns the places of some whose keys are gone, even beside an error.
+// goneOf returns the places of some whose keys are gone. It may return some of them even with an
+// error.
 func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err error) {
 	cmps := make([]clientv3.Cmp, len(some))
 	for i, p := range some {
@@ -91,9 +92,9 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 }
 
 // keysExist reports whether the keys of all exist, in their sessions. If it returns false, each
-// must be read by itself, as the server may not accept so many at once. Where nothing may come
-// late, the lease of etcd proves as much as the create revision, because nobody else puts a key
-// there.
+// must be read by itself, because the server may not accept so many at once. If no put of a key may
+// come late, its lease of etcd proves as much as its create revision, because nobody else puts the
+// key.
 func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
 	var asking []*place
@@ -139,7 +140,7 @@ func (d *Driver) holdTrue(ctx context.Context, cmps []clientv3.Cmp, key string, 
 // created compares the create revision of a key.
 func created(key string, rev int64) clientv3.Cmp {
 	var c clientv3.Cmp
-	to := c.GetCompare() // which clientv3.Compare clones, by reflection
+	to := c.GetCompare() // clientv3.Compare would clone it by reflection
 	to.Key, to.Target, to.Result = []byte(key), pb.Compare_CREATE, pb.Compare_EQUAL
 	to.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: rev}
 	return c

@@ -11,9 +11,11 @@ import (
 )
 
 // A holder whose Request has Wanted is notified of the places behind its own. The watch of changes
-// reports the places that come and go while it is live. It is one watch for both, because their
-// order matters. A read reports the others: when the watch begins, when a place is granted that the
-// watch may not have heard all of, and with each renewal, in the same transaction. The next renewal
+// reports the places that come and go while it is live. One watch reports both, because their order
+// matters.
+//
+// A read reports the other places: when the watch begins, when a place is granted behind which the
+// watch may have missed some, and with each renewal, in the same transaction. The next renewal
 // reports what the watch misses.
 
 // asks reports whether a claim that has p wants to know that others wait. Requires Driver.mu.
@@ -44,7 +46,7 @@ func (d *Driver) changed(events []*clientv3.Event) {
 		case l == nil:
 		case e.Type == clientv3.EventTypeDelete:
 			delete(l.came, key)
-		case e.IsCreate(): // else a note, or another session
+		case e.IsCreate(): // otherwise it is a note, or a move to another session
 			l.comes(key, e.Kv)
 		}
 	}
@@ -61,10 +63,10 @@ func (l *line) comes(key string, kv *mvccpb.KeyValue) {
 			continue
 		}
 		switch e := newEntry(kv); {
-		case e.Owner == p.claim.req.Owner: // of another process, or come late
+		case e.Owner == p.claim.req.Owner: // made by another process, or come late
 		case p.excludes() || e.mode() == driver.Exclusive:
 			p.recall()
-		default: // it may hold as well
+		default: // it may hold too
 			p.lookBehind()
 		}
 	}
@@ -82,9 +84,9 @@ func (p *place) recallNow() {
 			break
 		}
 	}
-	heard := p.named != nil && w.live && p.rev >= w.from // all since its key was put
+	heard := p.named != nil && w.live && p.rev >= w.from // the watch has reported everything since its key was put
 	switch {
-	case !heard, behind && (!p.excludes() || w.last < p.line.freed): // what came may be gone
+	case !heard, behind && (!p.excludes() || w.last < p.line.freed): // the keys that came may be gone
 		p.lookBehind()
 	case behind:
 		p.recall()
@@ -100,7 +102,7 @@ func (p *place) recall() {
 	if p.phase != held || p.recalls || !p.asks() {
 		return
 	}
-	p.recalls = true // for all that come until it begins
+	p.recalls = true // covers all that come until the goroutine begins
 	p.d.start(func() {
 		for _, c := range p.recalled() {
 			c.req.Wanted()
@@ -123,13 +125,13 @@ func (p *place) recalled() (all []*claim) {
 	return all
 }
 
-// lookBehind reads whether others are behind p. Should it fail, the next renewal tells. Requires
+// lookBehind reads whether others are behind p. If that fails, the next renewal finds out. Requires
 // Driver.mu.
 func (p *place) lookBehind() {
 	if p.phase != held || p.looks || !p.asks() {
 		return
 	}
-	p.looks = true // for all that come until it begins
+	p.looks = true // covers all that come until the read begins
 	p.d.start(func() {
 		p.d.mu.Lock()
 		p.looks = false
@@ -138,10 +140,10 @@ func (p *place) lookBehind() {
 	})
 }
 
-// lookBehindAll notifies all holders of those who wait since before the watch began. Requires d.mu.
+// lookBehindAll notifies the holders of waiters from before the watch began. Requires d.mu.
 func (d *Driver) lookBehindAll() {
 	for _, l := range d.of {
-		l.came = nil // some may have gone
+		l.came = nil // some of these may have left
 	}
 	all := slices.DeleteFunc(d.all(), func(p *place) bool { return p.phase != held || !p.asks() })
 	if len(all) > 0 {
@@ -149,20 +151,20 @@ func (d *Driver) lookBehindAll() {
 	}
 }
 
-// lookBehind reads whether others are behind those of all, and tells them.
+// lookBehind reads whether others are behind the places of all, and notifies their holders.
 func (d *Driver) lookBehind(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	for some := range slices.Chunk(all, maxCompared/2) { // two reads each
+	for some := range slices.Chunk(all, maxCompared/2) { // each place has two reads
 		read, err := d.holdTrue(ctx, nil, "", some...)
-		for i := 0; i < len(some) && err == nil && !read && len(some) > 1; i++ { // too many at once
+		for i := 0; i < len(some) && err == nil && !read && len(some) > 1; i++ { // too many reads at once, so read one by one
 			_, err = d.holdTrue(ctx, nil, "", some[i])
 		}
 	}
 }
 
 // readsBehind returns the reads that find others behind each of all, for as many of the first as a
-// server accepts reads. The others read by themselves.
+// server accepts reads. The others are read one by one.
 func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,7 +186,7 @@ func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 	return all, ops
 }
 
-// haveRead notifies the holders of all of what their reads have found.
+// haveRead notifies the holders of all behind whom the reads of resp have found others.
 func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,7 +194,7 @@ func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
 	for _, p := range all {
 		var l limit
 		if !p.excludes() {
-			l, _ = d.limitIn(p.claim.dir, resp) // one that is damaged holds up nobody here
+			l, _ = d.limitIn(p.claim.dir, resp) // a damaged limit delays nobody here
 			i++
 		}
 		read := resp.Responses[i].GetResponseRange()
@@ -200,7 +202,7 @@ func (d *Driver) haveRead(all []*place, resp *clientv3.TxnResponse) {
 		switch queue := entries(p.claim.dir, read.Kvs); {
 		case len(queue) > len(l.holders(queue)):
 			p.recall()
-		case read.More: // of what was read, some belongs to other resources
+		case read.More: // some of the keys that were read belong to other resources
 			p.line.nests = true
 			p.lookBehind()
 		}

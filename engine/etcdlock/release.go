@@ -63,7 +63,7 @@ func (c *claim) releasing(ctx context.Context) (*place, error) {
 	case p == nil:
 		return nil, errNoKey
 	case p.phase == leaving && !errors.Is(p.cause, errReleased):
-		return nil, c.leave() // the driver deletes it
+		return nil, c.leave() // the driver deletes its key
 	}
 	if c.quit(); p.phase == over {
 		return nil, c.leave()
@@ -104,7 +104,7 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p.spend() // the key lives on without the claim
+	p.spend() // the key outlives the claim
 	p.on(yes, errReleased)
 	c.leave()
 	if err != nil {
@@ -113,8 +113,8 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 	return nil
 }
 
-// lingerIn leaves the key without an owner, in that lease of etcd. errGone means that it was gone
-// before.
+// lingerIn leaves the key without an owner, in another lease of etcd. errGone means that it was
+// gone before.
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	var unknown error
 	err := p.d.passingOver(ctx, func(ctx context.Context) error {
@@ -125,7 +125,7 @@ func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 		return err
 	})
 	if errors.Is(err, errGone) && unknown != nil {
-		return unknown // it may have lingered, and was ended since
+		return unknown // an earlier attempt may have succeeded, and the key has ended since
 	}
 	return err
 }

@@ -50,13 +50,13 @@ func (p *place) renewed(started boottime.Instant, ttl time.Duration, err error) 
 	return p.grant(ttl), nil
 }
 
-// keep restarts the lease with ttl, reading whether the key is still there, and whether others are
-// behind it if its holders want to know. errGone: it is not there.
+// keep restarts the lease with ttl. It reads whether the key still exists, and whether others are
+// behind it if its holders want to know. It returns errGone if the key does not exist.
 func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	d.mu.Lock()
 	var k *keepAlive
-	fits := p.fits(ttl) && len(p.unsure.moves) == 0 // the rewrite of a move ends what may come late
+	fits := p.fits(ttl) && len(p.unsure.moves) == 0 // rewriting the key ends uncertain moves
 	if fits {
 		k = d.keepAlive(p.in)
 	}
@@ -68,7 +68,7 @@ func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 			return d.await(ctx, k)
 		}
 	}
-	if err := p.move(ctx, ttl); err != nil { // also if another process has resumed it; finds that it is gone
+	if err := p.move(ctx, ttl); err != nil { // also finds that another process has resumed it, or that it is gone
 		return err
 	}
 	d.mu.Lock()
@@ -105,12 +105,12 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			}
 		}
 	}
-	// After the plain ones, and several at a time: one that hangs holds up no other.
+	// The others follow, several at a time, so that one that hangs does not delay them all.
 	several.Bounded(len(singly), maxSingly, func(i int) { singly[i].Answer(singly[i].Claim.Renew(ctx, singly[i].TTL)) })
 }
 
-// plain begins the renewals that only have to keep a session alive, which it asks for, and returns
-// the others too.
+// plain returns the renewals that only need their session kept alive, and asks for that. It also
+// returns the others.
 func (d *Driver) plain(renewals []driver.Renewal) (plain []renewal, singly []*driver.Renewal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

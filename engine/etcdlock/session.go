@@ -34,22 +34,22 @@ const (
 // A lease of etcd for each claim would need no deletion, but a grant for each claim and a
 // keep-alive for each lease. Driver.mu guards all fields but the first four.
 type session struct {
-	ttl   time.Duration    // of its places
-	life  time.Duration    // of the lease of etcd
+	ttl   time.Duration    // the TTL of its places
+	life  time.Duration    // the TTL of the lease of etcd
 	ready chan struct{}    // closed when granted or failed
 	id    clientv3.LeaseID // set before ready is closed
 
 	failed     error            // why it was not granted
 	gone       bool             // the server says that it has no such lease
-	sent       boottime.Instant // of the grant or the last keep-alive that was answered
-	places     int              // in it
+	sent       boottime.Instant // when the grant, or the last keep-alive with an answer, was sent
+	places     int              // how many places are in it
 	tombstones int
-	spent      map[string]bool // keys that are not to be used again
-	asked      *keepAlive      // that is not sent yet
-	stream     int             // number of that it was kept alive over; 0: it is to be looked through
+	spent      map[string]bool // keys that must not be used again
+	asked      *keepAlive      // a keep-alive that is not sent yet; nil: none
+	stream     int             // number of the stream that last kept it alive; 0: it must be searched for strays
 }
 
-// errGone: the server has ended the session, or the key is gone.
+// errGone means that the server has ended the session, or that the key is gone.
 var errGone = errors.New("etcdlock: the lease of etcd has ended or was revoked")
 
 // session returns a session of the TTL for a new place.

@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/discreet"
 )
 
-// Format implements fmt.Formatter: there are owners inside.
+// Format implements fmt.Formatter. It hides the owners that a driver contains.
 func (*Driver) Format(f fmt.State, _ rune) { discreet.Format(f, "etcd driver") }
 
 // LogValue implements slog.LogValuer.

@@ -14,7 +14,7 @@ import (
 // would ever end it. Restoring a cluster breaks all connections first. So a session is searched
 // when it is kept alive over another stream than before.
 
-// lookThrough deletes the strays of s, and ends what holds by a restored key. Requires d.mu.
+// lookThrough deletes the strays of s, and ends leases that a restored key may hold. Requires d.mu.
 func (d *Driver) lookThrough(s *session) {
 	if s == nil || s.gone {
 		return
@@ -29,13 +29,13 @@ func (d *Driver) lookThrough(s *session) {
 		if err != nil && !refused(err) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			s.stream = 0 // the next keep-alive looks again
+			s.stream = 0 // so that the next keep-alive searches again
 		}
 	})
 }
 
-// endFormer ends the places in s whose keys are not those that they were granted by: each may be a
-// restored key of the same name.
+// endFormer ends the places in s whose keys have other revisions than when they were granted. Such
+// a key may be a restored one of the same name.
 func (d *Driver) endFormer(ctx context.Context, s *session) error {
 	d.mu.Lock()
 	var all []*place
@@ -63,7 +63,7 @@ func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
 		return err
 	}
 	for _, key := range resp.Keys {
-		// A client whose keys alone have a namespace is told of them with it.
+		// If only the client's keys have a namespace, the server returns keys with it.
 		if at := strings.Index(string(key), d.root); at >= 0 {
 			if err := d.deleteStray(ctx, s, string(key[at:])); err != nil {
 				return err
@@ -73,7 +73,8 @@ func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
 	return nil
 }
 
-// deleteStray deletes a key, if it is in s and no place has it: a place that is over has deleted its own.
+// deleteStray deletes a key if it is in s and no place has it. A place that is over has deleted its
+// own key.
 func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error {
 	if _, ok := d.nameOf(key); !ok || d.has(key) {
 		return nil
@@ -88,8 +89,8 @@ func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error 
 	return nil
 }
 
-// strayed gives a key to a place that is leaving, so that no claim takes it meanwhile, and begins a
-// call on it; nil: a place has the key.
+// strayed gives a key to a new place that is leaving, so that no claim takes it meanwhile, and
+// begins a call on it. It returns nil if a place has the key.
 func (d *Driver) strayed(s *session, e entry) *place {
 	d.mu.Lock()
 	defer d.mu.Unlock()

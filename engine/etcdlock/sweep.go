@@ -70,7 +70,7 @@ func (d *Driver) unrenewed() (all []*place) {
 		}
 		if now < p.until {
 			next = min(next, p.until)
-		} else if p.calls == 0 { // else its end tells
+		} else if p.calls == 0 { // else the end of its last call sets the timer
 			if p.on(unwanted, errExpired); p.phase == leaving {
 				p.calls++
 				all = append(all, p)

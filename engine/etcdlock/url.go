@@ -22,8 +22,8 @@ var urlForm = storeurl.Form{
 	Options: append([]string{"prefix"}, storeurl.ServerOptions...),
 }
 
-// pingEvery is how often a silent connection is probed, and how long the answer may take. A member
-// that hangs is left for another.
+// pingEvery is how often a silent connection is probed, and pingWithin how long the answer may
+// take. A member that hangs is then replaced by another.
 const (
 	pingEvery  = 5 * time.Second
 	pingWithin = 2 * time.Second
@@ -52,7 +52,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 		return nil, u.Wrong("has a user without a password")
 	}
 	if u.User == "" {
-		u.Password = storeurl.Secret{} // of the environment, meant for another store
+		u.Password = storeurl.Secret{} // it is from the environment, and meant for another store
 	}
 	own := &links.Links{}
 	client, err := urlClient(ctx, u, own)
@@ -61,7 +61,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	}
 	d, err := New(client, opts)
 	if err != nil {
-		client.Close() // its error would only hide the first
+		client.Close() // its error would hide the first one
 		return nil, u.Wrong("%v", err)
 	}
 	d.links = own
@@ -72,7 +72,7 @@ func urlConfig(u *storeurl.URL, own *links.Links) clientv3.Config {
 	scheme := "http://"
 	if u.TLS != nil {
 		scheme = "https://"
-		u.TLS.Name = u.Options.Get("server_name") // "": each endpoint's own
+		u.TLS.Name = u.Options.Get("server_name") // "": each endpoint's own name
 	}
 	endpoints := u.HostPorts("2379")
 	for i := range endpoints {
@@ -82,16 +82,16 @@ func urlConfig(u *storeurl.URL, own *links.Links) clientv3.Config {
 		Endpoints: endpoints, Username: u.User, Password: u.Password.Now(),
 		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingWithin, DialTimeout: storeurl.FirstAnswer,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(watching(u.TLS, own))},
-		Logger:      zap.NewNop(), // what goes wrong comes as an error
+		Logger:      zap.NewNop(), // failures are returned as errors
 	}
 	if u.TLS != nil {
-		config.TLS = u.TLS.Config() // has the client speak TLS
+		config.TLS = u.TLS.Config() // makes the client use TLS
 	}
 	return config
 }
 
-// urlClient first asks whether any server answers: a login would wait for one, and not say why
-// there is none.
+// urlClient first checks that a server answers. A login would wait for one, and not say why there
+// is none.
 func urlClient(ctx context.Context, u *storeurl.URL, own *links.Links) (*clientv3.Client, error) {
 	config := urlConfig(u, own)
 	if config.Username != "" {
@@ -107,8 +107,8 @@ func urlClient(ctx context.Context, u *storeurl.URL, own *links.Links) (*clientv
 	return client, nil
 }
 
-// logins makes the client log in when a token has ended, and for each stream, with the current
-// password. With a refused one it does not try endlessly.
+// logins lets the client log in with the current password, when a token has ended and for each
+// stream. If the password is refused, it does not try endlessly.
 type logins struct {
 	clientv3.Auth
 	password storeurl.Secret
@@ -146,10 +146,11 @@ func reach(ctx context.Context, config clientv3.Config) error {
 	case ctx.Err() != nil:
 		return storeurl.Silent(ctx, err)
 	}
-	return nil // a server has answered, if only that it wants a user
+	return nil // a server has answered, even if it demands a user
 }
 
-// urlPrefix is the path of the URL, or the option, which may begin with a slash or be empty.
+// urlPrefix returns the prefix from the URL's path or option, which may begin with a slash or be
+// empty.
 func urlPrefix(u *storeurl.URL) (*Options, error) {
 	prefix, given := u.Options["prefix"]
 	if given && len(u.Path) > 0 {

@@ -11,11 +11,11 @@ import (
 
 // A wait has the data of a place that is not granted yet. Driver.mu guards all fields.
 type wait struct {
-	watch int           // which watch hears since before those ahead were read; 0: none
+	watch int           // the watch that has reported everything since those ahead were read; 0: none
 	wake  chan struct{} // closed when Try may bring news; nil: nobody waits
 }
 
-// listen is called before those ahead are read. Requires Driver.mu.
+// listen must be called before those ahead are read. Requires Driver.mu.
 func (p *place) listen() {
 	if !p.listens && p.claim.req.Queue {
 		p.listens = true
@@ -42,14 +42,14 @@ func (p *place) deaf() {
 	}
 }
 
-// hears reports whether the watch has reported everything since it was that one. Requires
-// Driver.mu.
+// hears reports whether the watch is live and has missed nothing since its begin number since.
+// Requires Driver.mu.
 func (w *watch) hears(since int) bool { return w.live && since == w.begun }
 
 // waitFor makes p wait for those ahead in a queue that was read by a call that started then. It
 // returns a channel that closes when Try may bring news. Requires Driver.mu.
 func (p *place) waitFor(seen look, started boottime.Instant) <-chan struct{} {
-	p.wakeUp() // whoever waits for an earlier one: nobody, or another claim of its owner
+	p.wakeUp() // an earlier channel may have a caller, of another claim of the same owner
 	p.wait.wake = make(chan struct{})
 	wake := p.wait.wake
 	if p.listens && p.d.watch.hears(p.wait.watch) {
@@ -67,7 +67,7 @@ func (p *place) ahead() int {
 		return -1
 	}
 	i, _ := slices.BinarySearchFunc(l.queue, p.rev, func(e entry, rev int64) int { return cmp.Compare(e.rev, rev) })
-	for ; i < len(l.queue) && l.queue[i].rev == p.rev; i++ { // another client may make several at once
+	for ; i < len(l.queue) && l.queue[i].rev == p.rev; i++ { // another client may make several keys at one revision
 		if l.queue[i].key == p.key {
 			return i
 		}
@@ -75,15 +75,15 @@ func (p *place) ahead() int {
 	return -1
 }
 
-// stays refuses a place that a recent read has shown behind others. nil: read them. Requires
-// Driver.mu.
+// stays refuses a place that a recent read has shown behind others. It returns nil if the queue
+// must be read. Requires Driver.mu.
 func (p *place) stays() *driver.Busy {
 	l, ahead := p.line, p.ahead()
 	if ahead < 1 || !p.known(l.queue[ahead]) || l.tooHeavy(l.queue[ahead]) || l.limit.unknown && ahead < len(l.holders()) {
 		return nil
 	}
 	busy := p.busy(l.queue[:ahead])
-	// One read at a time is enough, unless those who read learn nothing.
+	// One read at a time is enough, unless those reads fail.
 	if now := p.d.clock.Now(); now >= l.asked.Add(busy.Retry) || now >= l.from.Add(2*busy.Retry) {
 		return nil
 	}
@@ -126,14 +126,14 @@ func (p *place) endWait() {
 	p.wait = wait{}
 }
 
-// isNext reports whether nothing is ahead: the place holds already, or the watch has said so. It is
-// certain when its key needs no reading.
+// isNext reports whether nothing is ahead, because the place holds already or the watch has said
+// so. sure reports that the place's key need not be read.
 //
-// The watch reports the place's own key too, in order, so the key was there when the last one ahead
-// left. From then on, as long as its session lives, only somebody who ends leases by force deletes
-// it. A keep-alive that was sent within the last moment has confirmed that the session lives for
-// the TTL. A new leader may answer a keep-alive although the end of the lease is decided, so the
-// TTL must not have passed since the key was found. Requires Driver.mu.
+// The watch also reports the place's own key, in order, so the key existed when the last one ahead
+// left. From then on, while its session lives, it is deleted only by force. A keep-alive that was
+// sent within the last moment has confirmed that the session lives for the TTL. A new leader may
+// answer a keep-alive although the end of the lease is decided, so the TTL must not have passed
+// since the key was found. Requires Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	ahead := p.ahead()
 	if ahead < 0 || ahead >= len(p.line.holders()) || p.line.limit.unknown && p.line.queue[ahead].mode() == driver.Shared {

@@ -18,11 +18,11 @@ const (
 	retryDeaf = 200 * time.Millisecond
 	// reasonWithin bounds the search for the reason of a deletion. Its holder does not wait for it.
 	reasonWithin = 200 * time.Millisecond
-	// lastWordWithin bounds it when the revision is unknown: a server looks every 100 ms for
-	// watches of the past.
+	// lastWordWithin bounds it when the revision is unknown. A server serves watches of the past
+	// only every 100 ms.
 	lastWordWithin = time.Second
-	// holdQuietly is how long a claim is held before it wants the watch. A claim that is held
-	// briefly need not hear of every other key.
+	// holdQuietly is how long a claim is held before it needs the watch. Claims that are held
+	// briefly are not worth the deletions of all other keys.
 	holdQuietly = 100 * time.Millisecond
 	// idleAfter is how long the watch outlives its last use.
 	idleAfter = 10 * time.Second
@@ -31,26 +31,29 @@ const (
 )
 
 // A watch reports keys below the prefix that are deleted, or also those that are put. It begins at
-// the present: the server's loop for watches that lag serves one that begins in the past, every 100
-// ms. A new read finds what happened before it hears.
+// the present, because the server serves a watch that begins in the past only every 100 ms, as one
+// that lags. A read then finds what happened before the watch was live.
 //
-// etcd's client resumes the watch after the last revision that it has heard of. If it cannot, as
-// after a compaction, the watch ends, and another begins. Its silence proves nothing. While the
-// member that carries it hangs, it looks as if nothing had happened, and a progress notification
-// may overtake what it should follow (etcd #15220). So renewals read. Driver.mu guards all fields
-// from running on.
+// etcd's client resumes the watch after the last revision that it has received. If it cannot, as
+// after a compaction, the watch ends, and another begins.
+//
+// The silence of a watch proves nothing. While the member that carries it hangs, it looks as if
+// nothing had happened, and a progress notification may overtake what it should follow (etcd
+// #15220). So renewals read.
+//
+// Driver.mu guards all fields from running on.
 type watch struct {
 	d      *Driver
-	opts   []clientv3.OpOption         // what it does not tell
-	isUsed func() bool                 // requires Driver.mu
-	begins func()                      // it hears from now on; requires Driver.mu
-	tells  func(all []*clientv3.Event) // those of one message
+	opts   []clientv3.OpOption         // filters out what it must not report
+	isUsed func() bool                 // whether it must run; requires Driver.mu
+	begins func()                      // called when it is live; requires Driver.mu
+	tells  func(all []*clientv3.Event) // called with the events of each message
 
 	running bool
-	live    bool   // nothing that happens from now on is missed
+	live    bool   // it misses nothing from now on
 	begun   int    // counts how often it became live
-	from    int64  // it has heard of all later revisions, if it is live
-	last    int64  // the last one that d.changes has heard of
+	from    int64  // if it is live: it reports all later revisions
+	last    int64  // the last revision that d.changes has reported
 	again   func() // ends the present watch, which then begins anew; nil: there is none
 }
 
@@ -91,7 +94,7 @@ func (w *watch) run() {
 		d.mu.Unlock()
 		heard, unused := w.once(ctx)
 		cancel()
-		if unused { // another may run by now
+		if unused { // another claim may have started it by now
 			return
 		}
 		d.mu.Lock()
@@ -152,7 +155,7 @@ func (w *watch) hearing(rev int64) {
 // readAgain makes waiters and holders read again. Requires d.mu.
 func (d *Driver) readAgain() {
 	for _, l := range d.of {
-		l.heard, l.limited = nil, 0 // those who read will read again
+		l.heard, l.limited = nil, 0 // whoever is reading must read again
 	}
 	var all []*place
 	for _, p := range d.all() {
@@ -180,7 +183,7 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 	}
 	for i, e := range events {
 		gone := deletion{string(e.Kv.Key), rev(i)}
-		alone := rev(i-1) != rev(i) && rev(i+1) != rev(i) // else by the end of a session, or the like
+		alone := rev(i-1) != rev(i) && rev(i+1) != rev(i) // otherwise a session has ended, or the like
 		if dir, ok := d.limitedBy(gone.key); ok && d.of[dir] != nil {
 			d.of[dir].limits(dir, gone.rev)
 		}
@@ -189,7 +192,7 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 		}
 		switch p := d.at(gone.key); {
 		case p == nil:
-		case p.rev == 0: // it is not known whether that was its key
+		case p.rev == 0: // whether that was its key is unknown
 			p.gone = gone.rev
 		default:
 			p.deletedAt(gone.rev, alone)
@@ -197,7 +200,7 @@ func (d *Driver) deleted(events []*clientv3.Event) {
 	}
 }
 
-// lost notes that the key of a place is gone.
+// lost records that the key of a place is gone.
 func (d *Driver) lost(p *place, cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,11 +212,11 @@ func (d *Driver) lost(p *place, cause error) {
 func (d *Driver) verify(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	_ = d.eachGone(ctx, all, func(gone []*place) { // should it fail, the renewals of others find out
+	_ = d.eachGone(ctx, all, func(gone []*place) { // if it fails, the next renewals find out
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for _, p := range gone {
-			if len(gone) > maxSingly { // with their session
+			if len(gone) > maxSingly { // their session has ended
 				p.on(lost, errDeleted)
 			} else {
 				d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
@@ -224,10 +227,10 @@ func (d *Driver) verify(all []*place) {
 
 var errDeleted = errors.New("its key was deleted, or its session ended")
 
-// deletedAt notes that the key of a place is gone. Requires Driver.mu.
+// deletedAt records that the key of a place is gone. Requires Driver.mu.
 func (p *place) deletedAt(rev int64, alone bool) {
 	switch {
-	case rev < p.rev: // the place before had this key
+	case rev < p.rev: // an earlier place had this key
 	case p.phase == held && alone:
 		p.d.start(func() { p.d.lost(p, p.d.reason(p.key, rev)) })
 	default:
@@ -235,8 +238,9 @@ func (p *place) deletedAt(rev int64, alone bool) {
 	}
 }
 
-// reason returns why somebody else deleted a key at revision rev. An operator's reason is in the
-// value that the key had, and the member that reported the end knows that value by itself.
+// reason returns why another process deleted a key at revision rev. The reason of an operator is in
+// the last value of the key. The member that reported the deletion has that value, so a
+// serializable read suffices.
 func (d *Driver) reason(key string, rev int64) error {
 	ctx, cancel := context.WithTimeout(d.life, reasonWithin)
 	defer cancel()
@@ -247,7 +251,7 @@ func (d *Driver) reason(key string, rev int64) error {
 	return byOrder(decode(resp.Kvs[0].Value).Evicted)
 }
 
-// byOrder returns the cause of a deleted key whose value had that as an operator's reason.
+// byOrder returns the cause for a deleted key with the reason evicted in its value.
 func byOrder(evicted string) error {
 	if evicted == "" {
 		return errDeleted

@@ -16,22 +16,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// mostAnswer bounds what is read of an answer: a list of a million locks.
+// mostAnswer bounds how much of an answer is read. A list of a million locks is smaller.
 const mostAnswer = 1 << 30
 
-// errSilent: there was no answer, or none of the service; the call may have been served.
+// errSilent means that there was no answer, or none of the service. The call may have been served.
 var errSilent = errors.New("httplock: no answer")
 
-// A reply is what the service answered to a call that it did not grant.
+// A reply is an answer of the service other than a yes.
 type reply struct {
 	wire.Answer
 	status int
 }
 
-// Error says what the service said.
+// Error returns the text of the service.
 func (r *reply) Error() string { return fmt.Sprintf("httplock: %s: %s", r.Code, r.Answer.Error) }
 
-// Unwrap is the sentinel of a no; an unknown outcome has none.
+// Unwrap returns the sentinel of a no. An unknown outcome has none.
 func (r *reply) Unwrap() error {
 	switch r.Outcome {
 	case wire.Lost:
@@ -53,7 +53,7 @@ func (r *reply) Unwrap() error {
 	return nil
 }
 
-// errEvicted is why a lease is lost of which the service tells so; its text has the reason.
+// errEvicted is the error for a lease that was evicted. The reply has the reason.
 var errEvicted = fmt.Errorf("%w: %w", driver.ErrLost, driver.ErrEvicted)
 
 var refusals = map[string]error{
@@ -62,8 +62,8 @@ var refusals = map[string]error{
 	wire.CodeDenied: ErrDenied, wire.CodeUnnamed: ErrDenied, wire.CodeWrongToken: ErrDenied, wire.CodeOrigin: ErrDenied,
 }
 
-// post makes a call that changes something. A yes that is not the service's, such as that of the
-// page on which a network asks who one is, is no answer.
+// post makes a call that changes something. A yes that is not from the service, for example from
+// the login page of a network, is no answer.
 func (d *service) post(ctx context.Context, watch watching, path string, body any, yes answer) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -78,15 +78,15 @@ func (d *service) post(ctx context.Context, watch watching, path string, body an
 	return err
 }
 
-// An answer is what a yes is read into.
+// An answer is a yes, once it is read.
 type answer interface{ isYes() bool }
 
-// done is the yes to what changes something and grants nothing.
+// done is the yes to a call that changes something and grants nothing.
 type done struct{ wire.Answer }
 
 func (a *done) isYes() bool { return a.Outcome == wire.Done }
 
-// A granted is the yes to a call of a claim.
+// A granted is the yes to an acquire or a renewal of a claim.
 type granted struct {
 	wire.Grant
 	claim *claim
@@ -107,19 +107,20 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 	})
 }
 
-// A watching says how long a call waits for an answer over the connections that there are: it is a method of
-// links.Links, or patient.
+// A watching bounds how long a call waits for an answer over the present connections. It is a
+// method of links.Links, or patient.
 type watching = func(ctx context.Context, cancel context.CancelCauseFunc) *links.Call
 
-// patient is for a call that waits for other holders.
+// patient does not bound a call, for calls that wait for other holders.
 func patient(context.Context, context.CancelCauseFunc) *links.Call { return nil }
 
-// do makes one call. Its error is ErrClosed, a *reply, or says that there was no answer.
+// do makes one call. Its error is ErrClosed, a *reply, an error before sending, or one that says
+// that there was no answer.
 func (d *service) do(ctx context.Context, watch watching, request func(context.Context) (*http.Request, error), answer any) error {
 	return d.exchange(ctx, d.client.Load(), watch, request, answer)
 }
 
-// exchange is do by a client.
+// exchange is do with another client.
 func (d *service) exchange(ctx context.Context, client *http.Client, watch watching, request func(context.Context) (*http.Request, error), answer any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -147,7 +148,8 @@ func (d *service) exchange(ctx context.Context, client *http.Client, watch watch
 	return err
 }
 
-// send returns any answer but one that nobody has.
+// send sends a request and returns the response, whatever its status. errSilent means that there
+// was none.
 func (d *service) send(ctx context.Context, client *http.Client, request func(context.Context) (*http.Request, error)) (*http.Response, error) {
 	req, err := request(ctx)
 	if err != nil {
@@ -172,8 +174,8 @@ func (d *service) send(ctx context.Context, client *http.Client, request func(co
 	return resp, nil
 }
 
-// readAnswer reads a yes into answer, and returns a *reply for all else that
-// the service says. What something between says, such as a balancer, is an unknown outcome.
+// readAnswer reads a yes into answer. It returns a *reply for any other answer of the service. An
+// answer of something in between, such as a balancer, is an unknown outcome.
 func readAnswer(resp *http.Response, answer any) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
 	if err != nil {
@@ -192,7 +194,7 @@ func readAnswer(resp *http.Response, answer any) error {
 	return r
 }
 
-// isSilent reports whether a call that came to err may have been served.
+// isSilent reports whether a call that failed with err may have been served.
 func isSilent(err error) bool {
 	r, answered := errors.AsType[*reply](err)
 	return errors.Is(err, errSilent) || answered && (r.Outcome == wire.Unknown || r.Code == wire.CodeReadOnly || r.Code == wire.CodeFull)

@@ -9,7 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Check implements driver.Checker: what the service finds of its engine, if it tells us.
+// Check implements driver.Checker. It returns what the service finds about its engine, if the
+// caller may know.
 func (d *service) Check(ctx context.Context) ([]driver.Finding, error) {
 	var all wire.Findings
 	err := d.get(ctx, wire.Check, nil, &all)
@@ -33,7 +34,7 @@ func (d *service) Check(ctx context.Context) ([]driver.Finding, error) {
 	return found, err
 }
 
-// levelOf is no better than a warning for a word that is not known.
+// levelOf returns the level of a word. An unknown word is a warning at least.
 func levelOf(word string) driver.Level {
 	switch word {
 	case driver.Fine.String():
@@ -44,7 +45,7 @@ func levelOf(word string) driver.Level {
 	return driver.Weak
 }
 
-// Rehearse implements driver.Checker: the service does it. ErrUnsupported: it cannot.
+// Rehearse implements driver.Checker. The service rehearses; ErrUnsupported means that it cannot.
 func (d *service) Rehearse(ctx context.Context) error {
 	err := d.post(ctx, d.links.WatchLate, wire.Rehearse, struct{}{}, &done{})
 	if r, ok := errors.AsType[*reply](err); ok && r.Code == wire.CodeNotFound {

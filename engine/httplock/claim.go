@@ -14,27 +14,27 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// claim implements driver.Claim and driver.Forgetter. What it does beside calls is stopped before
-// the next.
+// claim implements driver.Claim and driver.Forgetter. Each call first stops the claim's task.
 type claim struct {
 	d   *service
 	req driver.Request
 
-	calling sync.Mutex // held during calls, which do not overlap, but nothing else orders their memory
-	open    *task      // waits for other holders, or releases what may come late; nil: nothing
-	caller  string     // another for each claim of an owner
-	calls   int64      // how many were made: their numbers tell late ones
-	// longest is the longest TTL that was asked for. None is asked for that is shorter: an instance that stands still
-	// cannot know what others have served meanwhile, and would end a lease before its holder knows.
+	calling sync.Mutex // held during calls; they do not overlap, but nothing else orders their memory accesses
+	open    *task      // waits for other holders, or releases what may be granted late; nil: none
+	caller  string     // distinguishes claims of the same owner
+	calls   int64      // how many calls were made; late ones have lower numbers
+	// longest is the longest TTL that was requested. No call requests a shorter one: an instance
+	// that was stopped does not know what other instances have served meanwhile, and would end a
+	// lease before its holder knows.
 	longest time.Duration
-	// silent is when an acquire ended last without an answer, and unanswered the number of the first: an instance may be
-	// serving it.
+	// silent is when the last acquire without an answer ended, and unanswered is the number of the
+	// first. An instance may still be serving it.
 	silent     time.Time
 	unanswered int64 // 0: none
 	removed    error // why the waiter was sent away; nil: it was not
 }
 
-// next is what a call says of the claim.
+// next returns the claim as the next call sends it.
 func (c *claim) next() wire.Claim {
 	c.calls++
 	w := wire.Claim{Name: c.req.Resource, Owner: c.req.Owner, Limit: c.req.Limit, Weight: c.req.Weight, Note: c.req.Note, Call: c.calls, Answered: c.calls - 1, Caller: c.caller}
@@ -47,27 +47,27 @@ func (c *claim) next() wire.Claim {
 	return w
 }
 
-// millis rounds a TTL up to what the engine serves.
+// millis returns a TTL in milliseconds, rounded up to the engine's step.
 func (d *service) millis(ttl time.Duration) int64 {
 	step := d.features.Step
 	return wire.Ceil((ttl + step - 1) / step * step)
 }
 
-// Try implements driver.Claim. A refusal with a place leaves a call open that waits.
+// Try implements driver.Claim. After a refusal with a place, a call that waits stays open.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	g, wanted, err := c.try(ctx)
 	c.recall(wanted)
 	return g, err
 }
 
-// recall passes on that others wait. Call it without the claim's turn.
+// recall notifies the holder that others wait. Call it without calling held.
 func (c *claim) recall(wanted bool) {
 	if wanted && c.req.Wanted != nil {
 		c.req.Wanted()
 	}
 }
 
-// asks reports whether the service is to tell the claim that others wait.
+// asks reports whether the service must notify the claim that others wait.
 func (c *claim) asks() bool { return c.req.Wanted != nil && c.d.features.Tells }
 
 // asksOnce reports whether one notice is enough until the next renewal.
@@ -76,7 +76,7 @@ func (c *claim) asksOnce() bool { return c.asks() && c.req.WantedOnce && c.d.tel
 func (c *claim) try(ctx context.Context) (_ driver.Grant, wanted bool, _ error) {
 	defer c.begin()()
 	c.listen(ctx)
-	if c.removed != nil { // another instance may not have heard of it
+	if c.removed != nil { // another instance may not know that it was removed
 		return driver.Grant{}, false, c.removed
 	}
 	began := time.Now()
@@ -99,7 +99,8 @@ func (c *claim) try(ctx context.Context) (_ driver.Grant, wanted bool, _ error) 
 	return driver.Grant{}, false, cmp.Or(removal(err), err)
 }
 
-// listen opens the stream of events if the claim hears of some. One that others wait may come before the grant's answer.
+// listen opens the stream of events if the claim needs it. Notice of a waiter may come before the
+// answer to the acquire.
 func (c *claim) listen(ctx context.Context) {
 	if c.asks() {
 		c.d.watch.expect(c)
@@ -121,8 +122,8 @@ func (c *claim) acquire(ctx context.Context, watch watching, wait time.Duration)
 	return g.Grant, err
 }
 
-// refused is the refusal that r tells. The open call keeps the place, so that there is no need
-// to come back before it is answered.
+// refused returns the refusal in r. An open call keeps the place, so the claim need not try again
+// before it is answered.
 func (c *claim) refused(ctx context.Context, r *reply, began time.Time) *driver.Busy {
 	busy := &driver.Busy{Retry: wire.Duration(r.Retry)}
 	if h := r.Holder; h != nil {
@@ -138,7 +139,7 @@ func (c *claim) refused(ctx context.Context, r *reply, began time.Time) *driver.
 	return busy
 }
 
-// grantOf is a grant whose TTL counts from before the call.
+// grantOf returns the grant in g. Its TTL counts from before the call.
 func grantOf(g wire.Grant) (driver.Grant, error) {
 	fence, err := strconv.ParseUint(g.Token, 10, 64)
 	if err != nil || g.TTL <= 0 || g.Waited < 0 {
@@ -147,7 +148,8 @@ func grantOf(g wire.Grant) (driver.Grant, error) {
 	return driver.Grant{TTL: wire.Duration(g.TTL), Fence: fence}, nil
 }
 
-// Renew implements driver.Claim. One for less than before leaves the lease as long as it was at the engine.
+// Renew implements driver.Claim. With a shorter TTL than before, the engine keeps the lease for the
+// longer one.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	g, wanted, err := c.renew(ctx, ttl)
 	c.recall(wanted)
@@ -168,15 +170,15 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 		}
 		return driver.Grant{}, false, err
 	}
-	c.listen(ctx) // one that was resumed has never tried
+	c.listen(ctx) // a resumed lease has never tried
 	c.d.watch.add(c, g.Token)
 	g.TTL = min(g.TTL, c.d.millis(ttl))
 	grant, err := grantOf(g.Grant)
 	return grant, g.Wanted, err
 }
 
-// resumes is for a call that is about what was granted before. One that is the first is about what another process has
-// acquired, which has maybe not heard of all that it asked for.
+// resumes is called before a call about an earlier grant. If it is the first call, another process
+// has acquired the lease, and may not know the outcome of all its calls.
 func (c *claim) resumes() {
 	if c.calls == 0 {
 		c.calls, c.unanswered = 1, 1
@@ -189,9 +191,10 @@ func (c *claim) Forget() {
 	c.d.watch.remove(c)
 }
 
-// An instance that was serving an acquire when its caller left may grant it later than another releases. Where the engine
-// does not keep the owner out then, it is released again. The instance has noticed after againAfter, unless it was slow; after lateAfter it has,
-// or the engine has ended the call.
+// If an acquire had no answer, an instance may still be serving it, and may grant it after another
+// instance has served the release. If the engine does not refuse such an owner, the claim releases
+// again. An instance that is not slow has noticed within againAfter that the caller has left.
+// Within lateAfter it has noticed in any case, or the engine has ended the call.
 const againAfter, lateAfter = 50 * time.Millisecond, 2 * time.Second
 
 // Release implements driver.Claim.
@@ -226,14 +229,14 @@ func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	})
 }
 
-// releaseLate releases once more, unless the claim is used again before.
+// releaseLate releases once more, unless the claim is used again before that.
 func (c *claim) releaseLate(ctx context.Context) {
 	if pause.For(ctx, lateAfter) == nil {
-		_ = c.release(ctx, 0) // should it fail, what is left ends with its TTL
+		_ = c.release(ctx, 0) // if it fails, what is left ends with its TTL
 	}
 }
 
-// begin begins a call, and stops what the claim does beside calls. The caller calls end.
+// begin begins a call and stops the claim's task. The caller must call end.
 func (c *claim) begin() (end func()) {
 	c.calling.Lock()
 	if c.open != nil {

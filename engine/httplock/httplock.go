@@ -44,42 +44,42 @@ type Options struct {
 	// leaseholdotel.Inject adds. nil: none are added.
 	Headers func(ctx context.Context, h http.Header)
 
-	files *storeurl.TLS // in place of TLS, from the files of a URL; nil: TLS counts
+	files *storeurl.TLS // from a URL, instead of TLS; nil: TLS applies
 }
 
 // ErrDenied: the service does not know the caller, or the caller lacks the right.
 var ErrDenied = fmt.Errorf("httplock: denied by the service: %w", driver.ErrDenied)
 
-// How long a connection may take to be made, and how many stay open unused.
+// Bounds of connections: how long connecting may take, and how many stay open unused.
 const (
 	dialWithin = 5 * time.Second
 	mostIdle   = 16
 	idleFor    = 20 * time.Second
 )
 
-// A service is a driver.Driver that is a driver.BatchRenewer. Its claims' leases outlive it.
+// A service is a driver.Driver and a driver.BatchRenewer. The leases of its claims outlive it.
 type service struct {
 	base     string
 	opts     Options
 	links    links.Links // its connections
 	client   atomic.Pointer[http.Client]
-	reaching chan struct{} // has room for one: who has put something in replaces the client
+	reaching chan struct{} // has room for one; an element means that a goroutine is replacing the client
 	promises
 
-	life  context.Context // ends with Close
+	life  context.Context // ends when the driver is closed
 	end   context.CancelFunc
 	tasks sync.WaitGroup
 
 	mu     sync.Mutex
-	closed bool // guarded by mu; no task begins any more
+	closed bool // guarded by mu; no task may begin
 	watch  watch
 }
 
-// promises are what the service has said of the engine behind it.
+// promises are what the service says about the engine behind it.
 type promises struct {
 	features driver.Features
-	bars     bool // it keeps the owner of an acquire out that may come late
-	// tellsOnce: it knows wire.AcquireCall.WantedOnce.
+	bars     bool // a release keeps out acquires of the owner that are served late
+	// tellsOnce: the service knows wire.AcquireCall.WantedOnce.
 	tellsOnce bool
 	inspects  bool
 }
@@ -117,10 +117,11 @@ func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	several.Each(ctx, len(renewals), mostIdle, several.Slow, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
 }
 
-// Features implements driver.Driver: those of the engine behind the service, as it told them, by the name of http.
+// Features implements driver.Driver. It returns the features of the engine behind the service, with
+// the name http.
 func (d *service) Features() driver.Features { return d.features }
 
-// Close implements driver.Driver. It returns when nothing of the driver is left.
+// Close implements driver.Driver. It returns when all goroutines of the driver have ended.
 func (d *service) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -133,7 +134,7 @@ func (d *service) Close() error {
 	return nil
 }
 
-// start runs task in a goroutine that Close waits for; false after Close.
+// start runs task in a goroutine that Close waits for. It returns false after Close.
 func (d *service) start(task func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

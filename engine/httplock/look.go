@@ -11,19 +11,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// An operator is a service whose engine shows what it keeps.
+// An operator is a service whose engine implements driver.Operator.
 type operator struct{ *service }
 
-// errAlien: something else than the service has answered.
+// errAlien means that something other than the service has answered.
 var errAlien = fmt.Errorf("%w: a yes that does not say what is held", errSilent)
 
-// Inspect implements driver.Operator. The owners are handles: the service tells nobody an owner.
+// Inspect implements driver.Operator. Owners are shown by their handles, because the service never
+// reveals an owner.
 func (d operator) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	var s wire.State
 	if err := d.get(ctx, wire.Show, url.Values{"name": {resource}}, &s); err != nil {
 		return driver.State{}, err
 	}
-	if s.Name != resource || s.Holders == nil { // which is not to be taken for free
+	if s.Name != resource || s.Holders == nil { // must not be mistaken for a free lock
 		return driver.State{}, errAlien
 	}
 	return stateOf(s), damage(s.Damaged)
@@ -101,7 +102,7 @@ func modeOf(name string) driver.Mode {
 	return driver.Exclusive
 }
 
-// fenceOf is 0, which is unknown, for what is no number.
+// fenceOf returns the fence in token, or 0, unknown, if it is not a number.
 func fenceOf(token string) uint64 {
 	fence, _ := strconv.ParseUint(token, 10, 64)
 	return fence
@@ -110,7 +111,7 @@ func fenceOf(token string) uint64 {
 // Shown is the placeholder for owners in the results of Inspect and List.
 func Shown(owner string) string { return wire.Handle(owner) }
 
-// History asks the service what it has seen, with a query of GET /v1/history, and returns the answer, which is JSON.
+// History returns the answer of the service to GET /v1/history with that query, which is JSON.
 func (d *service) History(ctx context.Context, query url.Values) (answer []byte, err error) {
 	var text json.RawMessage
 	if err := d.get(ctx, wire.History, query, &text); err != nil {

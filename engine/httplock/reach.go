@@ -17,8 +17,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// transportBy speaks HTTP/2 if it can: all calls of a driver then go to one instance, in one
-// connection and in order, so that the release of a claim does not overtake the end of its wait.
+// transportBy returns a transport for the protocols. With HTTP/2, all calls of a driver go to one
+// instance over one connection, in order. So the release of a claim does not overtake the end of
+// its wait.
 func (d *service) transportBy(protocols *http.Protocols) http.RoundTripper {
 	if d.opts.files == nil {
 		return d.transportOver(d.opts.TLS, protocols)
@@ -35,8 +36,8 @@ func (d *service) transportOver(config *tls.Config, protocols *http.Protocols) *
 	}
 }
 
-// ways are the protocols to speak, the better first. Without TLS there is no way to agree on HTTP/2, so it
-// is tried: a balancer between may not know it.
+// ways returns the protocols to try, the best first. Without TLS the sides cannot negotiate HTTP/2,
+// so it is tried. A balancer in between may not support it.
 func (d *service) ways() []*http.Protocols {
 	var both, first http.Protocols
 	both.SetHTTP1(true)
@@ -49,8 +50,9 @@ func (d *service) ways() []*http.Protocols {
 }
 
 const (
-	// An instance that does not answer within reachAgain is asked once more, over another connection: a balancer
-	// may have one that answers. mostReaches is how many are asked at once.
+	// If an instance does not answer within reachAgain, another request is sent over another
+	// connection, because a balancer may have an instance that answers. mostReaches bounds these
+	// requests.
 	reachAgain  = 700 * time.Millisecond
 	mostReaches = 6
 )
@@ -60,10 +62,11 @@ type reached struct {
 	client    *http.Client
 	abilities wire.Abilities
 	err       error
-	way       int // of ways
+	way       int // index in ways
 }
 
-// reach asks what the service promises, by several connections if need be: the first that is answered counts.
+// reach asks the service for its abilities, over several connections if necessary. The first answer
+// counts.
 func (d *service) reach(ctx context.Context) (reached, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -90,7 +93,7 @@ func (d *service) reach(ctx context.Context) (reached, error) {
 				cancel()
 				go discard(results, begun-failed)
 				return r, r.err
-			case ctx.Err() == nil && next < len(ways) && next > way && begun < mostReaches: // it may not be spoken
+			case ctx.Err() == nil && next < len(ways) && next > way && begun < mostReaches: // the protocol may not be supported
 				way = next
 				begin()
 			case failed == begun:
@@ -105,7 +108,7 @@ func (d *service) reach(ctx context.Context) (reached, error) {
 	}
 }
 
-// discard closes the connections of those that come too late.
+// discard closes the connections of the n results that come too late.
 func discard(results <-chan reached, n int) {
 	for range n {
 		(<-results).client.CloseIdleConnections()
@@ -129,7 +132,7 @@ func (d *service) askFeatures(ctx context.Context, client *http.Client) (a wire.
 	return a, nil
 }
 
-// promised takes in what the service promises.
+// promised records what the service promises.
 func (d *service) promised(a wire.Abilities) {
 	d.features = driver.Features{
 		Engine: "http", Fencing: a.Fencing, Shared: a.Shared, Fair: a.Fair, Wakes: true, Resumes: a.Resumes,
@@ -140,12 +143,13 @@ func (d *service) promised(a wire.Abilities) {
 	d.inspects, d.bars, d.tellsOnce = a.Inspects, a.Bars, a.WantedOnce
 }
 
-// tooOldAgain is how long after an instance has said that a call may be too old it is made again: the instance stood still,
-// and says so for seconds.
+// tooOldAgain is how soon to repeat a call after an instance answered that it may be too old. An
+// instance that was stopped answers so for seconds.
 const tooOldAgain = 200 * time.Millisecond
 
-// again makes a call that may be served twice, and makes it again, over a connection to an instance that answers,
-// for as long as nobody answers it, and for as long as its instance does not know when it came.
+// again makes a call that may be served twice. It repeats the call, over a connection to an
+// instance that answers, while there is no answer. It also repeats the call while its instance does
+// not know when it was sent.
 func (d *service) again(ctx context.Context, attempt func(again bool) error) error {
 	for again := false; ; {
 		client := d.client.Load()
@@ -167,8 +171,8 @@ func (d *service) again(ctx context.Context, attempt func(again bool) error) err
 	}
 }
 
-// reachAnew replaces a client whose connections are condemned, unless somebody has done so. Should it fail, the
-// next attempt tells.
+// reachAnew replaces a client whose connections are silent, unless another goroutine has done so.
+// If it fails, the next attempt reports that.
 func (d *service) reachAnew(ctx context.Context, silent *http.Client) {
 	select {
 	case d.reaching <- struct{}{}:

@@ -10,13 +10,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A task is what a claim does beside calls.
+// A task is a goroutine of a claim that runs between calls.
 type task struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// begin starts a task that the end of the driver ends as well.
+// begin starts a task. The end of the driver ends it too.
 func (d *service) begin(run func(ctx context.Context)) *task {
 	ctx, cancel := context.WithCancel(d.life)
 	t := &task{cancel, make(chan struct{})}
@@ -30,30 +30,32 @@ func (d *service) begin(run func(ctx context.Context)) *task {
 	return t
 }
 
-// stop returns when the task has ended.
+// stop ends the task and returns when it has ended.
 func (t *task) stop() {
 	t.cancel()
 	<-t.done
 }
 
 const (
-	// waitFor is how long one call of a waiter is open.
+	// waitFor is how long a waiter's call stays open.
 	waitFor = 25 * time.Second
-	// answerLate is how much later its answer may come: then nobody answers over that connection any more.
+	// answerLate is how late the answer to such a call may be before its connection counts as
+	// silent.
 	answerLate = 5 * time.Second
 	// A waiter calls again at once, unless the last call ended so soon that it would spin.
 	spinBelow             = 50 * time.Millisecond
 	pauseFirst, pauseLast = 10 * time.Millisecond, 500 * time.Millisecond
 )
 
-// A wait is a call that is open until its claim is granted, made again when it ends otherwise.
+// A wait keeps a call open until its claim is granted. If the call ends otherwise, it makes
+// another.
 type wait struct {
 	claim   *claim
-	caller  context.Context // of the Try that was refused; for its values
+	caller  context.Context // of the Try that was refused; used for its values
 	began   time.Time       // before the Try that was refused
-	wake    chan struct{}   // closed when granted, or when another Try tells more
+	wake    chan struct{}   // closed when the claim is granted, or another Try would bring news
 	granted chan driver.Grant
-	pauses  int // in a row
+	pauses  int // consecutive pauses
 }
 
 func (w *wait) run(ctx context.Context) {
@@ -62,7 +64,7 @@ func (w *wait) run(ctx context.Context) {
 		g, err := w.call(ctx)
 		if ctx.Err() != nil && err != nil {
 			if w.claim.d.life.Err() != nil {
-				close(w.wake) // so that they find the driver closed
+				close(w.wake) // so that waiters find the driver closed
 			}
 			return
 		}
@@ -80,7 +82,7 @@ func (w *wait) run(ctx context.Context) {
 	}
 }
 
-// valuesOf is a context with the values of another, such as its trace.
+// valuesOf is a context with the values of another context too, such as its trace.
 type valuesOf struct {
 	context.Context
 	other context.Context
@@ -106,11 +108,11 @@ func (w *wait) call(ctx context.Context) (wire.Grant, error) {
 	return g, err
 }
 
-// bring hands the grant over. Its TTL counts from before the Try that was refused.
+// bring delivers the grant. Its TTL counts from before the Try that was refused.
 func (w *wait) bring(g wire.Grant, sent time.Time) {
 	grant, err := grantOf(g)
 	if err != nil {
-		return // the next Try tells
+		return // the next Try reports it
 	}
 	grant.TTL += sent.Sub(w.began) + wire.Duration(g.Waited)
 	w.claim.d.watch.add(w.claim, g.Token)
@@ -118,13 +120,14 @@ func (w *wait) bring(g wire.Grant, sent time.Time) {
 	w.claim.recall(g.Wanted)
 }
 
-// A removed waiter was sent away by the service: no attempt of its owner is to be granted.
+// A removed is the error of a waiter that an operator has removed. No attempt of its owner must be
+// granted.
 type removed struct{ *reply }
 
-// Unwrap is why.
+// Unwrap returns ErrBarred and ErrEvicted.
 func (removed) Unwrap() []error { return []error{driver.ErrBarred, driver.ErrEvicted} }
 
-// removal says that the service has sent a waiter away; nil: it has not.
+// removal returns the error if err says that the waiter was removed, and otherwise nil.
 func removal(err error) error {
 	if r, answered := errors.AsType[*reply](err); answered && r.Outcome == wire.Lost && r.Code == wire.CodeEvicted {
 		return removed{r}
@@ -132,13 +135,13 @@ func removal(err error) error {
 	return nil
 }
 
-// isFinal reports whether there is no use in waiting after err.
+// isFinal reports whether waiting is useless after err.
 func isFinal(err error) bool {
 	r, answered := errors.AsType[*reply](err)
 	return answered && (r.Outcome == wire.Lost || r.Outcome == wire.Refused && r.Code != wire.CodeLimit && r.Code != wire.CodeReadOnly && r.Code != wire.CodeFull)
 }
 
-// rest waits a little, and longer each time, when calls end too soon.
+// rest pauses if the last call ended too soon, longer each time.
 func (w *wait) rest(ctx context.Context, soon bool) {
 	if !soon {
 		w.pauses = 0

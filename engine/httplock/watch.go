@@ -18,29 +18,31 @@ import (
 )
 
 const (
-	// openWithin is how long the first claims wait for the stream: what ends before it is open
-	// is told by the next renewal.
+	// openWithin is how long the first claims wait for the stream. If a lease ends before the
+	// stream is open, the next renewal reports it.
 	openWithin = time.Second
-	// silentFor is when a stream is given up that says nothing: it says something every 5 s.
+	// silentFor is how long a stream may be silent before it is given up. The service sends
+	// something every 5 s.
 	silentFor = 15 * time.Second
 )
 
-// endKinds are the events that concern a driver. wantedKinds are those of one whose claims ask to be recalled.
+// endKinds are the events that a driver needs. wantedKinds are those it needs once a claim wants to
+// know of waiters.
 const (
 	endKinds    = wire.EventEvicted + "," + wire.EventEnded
 	wantedKinds = endKinds + "," + wire.EventWanted
 )
 
-// A watch tells holders of their ends, by the service's events.
+// A watch notifies holders of the end of their leases, and of waiters, by the service's events.
 type watch struct {
 	mu    sync.Mutex
 	held  map[lease]holding // guarded by mu
-	asks  map[lease]*claim  // guarded by mu; those that hold or may, and are told that others wait
-	kinds string            // guarded by mu; that a stream is asked for: once a claim has asked, with EventWanted
-	again func()            // guarded by mu; ends the stream, so that another is asked for; nil: there was none
+	asks  map[lease]*claim  // guarded by mu; claims that hold or may hold, and want to know of waiters
+	kinds string            // guarded by mu; the kinds of events that streams request, with EventWanted once a claim has asked
+	again func()            // guarded by mu; ends the stream so that another is requested; nil: there was none
 	begun bool              // guarded by mu
-	until time.Time         // guarded by mu; for how long claims wait for the stream
-	open  chan struct{}     // closed when a stream was open for the first time
+	until time.Time         // guarded by mu; until when claims wait for the stream
+	open  chan struct{}     // closed when a stream has been open once
 }
 
 type lease struct{ name, handle string }
@@ -54,7 +56,7 @@ func (w *watch) init() {
 	w.held, w.asks, w.open, w.kinds = make(map[lease]holding), make(map[lease]*claim), make(chan struct{}), endKinds
 }
 
-// listen opens the stream, and waits for it a little the first times.
+// listen opens the stream. Until it is open for the first time, it waits for a moment.
 func (w *watch) listen(ctx context.Context, d *service) {
 	if d.opts.NoEvents || !d.inspects {
 		return
@@ -82,7 +84,7 @@ func (w *watch) listen(ctx context.Context, d *service) {
 	}
 }
 
-// add has c told of the end of its grant with that token.
+// add notifies c of the end of its grant with that token.
 func (w *watch) add(c *claim, token string) {
 	if c.req.Lost == nil {
 		return
@@ -92,7 +94,7 @@ func (w *watch) add(c *claim, token string) {
 	w.held[c.lease()] = holding{c, token}
 }
 
-// expect has c told from now on that others wait for its lease.
+// expect notifies c from now on when others wait for its lease.
 func (w *watch) expect(c *claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +106,7 @@ func (w *watch) expect(c *claim) {
 	}
 }
 
-// remove ends both.
+// remove ends the notifications of c.
 func (w *watch) remove(c *claim) {
 	if c.req.Lost == nil && c.req.Wanted == nil {
 		return
@@ -147,7 +149,7 @@ func (w *watch) stream(d *service) (opened bool) {
 	defer silence.Stop()
 	resp, err := d.send(ctx, d.client.Load(), func(ctx context.Context) (*http.Request, error) {
 		query := url.Values{"prefix": {d.opts.Events}}
-		if d.features.Tells { // a service that tells knows this field
+		if d.features.Tells { // a service with this feature knows this parameter
 			query.Set("kind", kinds)
 		}
 		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?"+query.Encode(), nil)
@@ -172,7 +174,7 @@ func (w *watch) stream(d *service) (opened bool) {
 	return opened
 }
 
-// heard is called for each event.
+// heard handles an event.
 func (w *watch) heard(d *service, kind, data string) {
 	var e wire.Event
 	if json.Unmarshal([]byte(data), &e) != nil {
@@ -205,7 +207,8 @@ func (w *watch) heard(d *service, kind, data string) {
 	}
 }
 
-// take is the holder of the lease that e is about, of which it is told no more; nil: it is not ours.
+// take returns the claim whose lease e is about, and ends its notifications. It returns nil if no
+// claim here has the lease.
 func (w *watch) take(e wire.Event) *claim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,19 +222,19 @@ func (w *watch) take(e wire.Event) *claim {
 	return h.claim
 }
 
-// whyWithin bounds the question why a lease has ended, which its holder is waiting to be told.
+// whyWithin bounds the question why a lease has ended. Its holder waits for the answer.
 const whyWithin = 300 * time.Millisecond
 
 var errEnded = fmt.Errorf("%w: the service does not show it any more", driver.ErrLost)
 
-// ended tells the holder of the end of its lease. Why it has ended the engine may know, which
-// tells it to a release.
+// ended notifies the holder that its lease has ended. The engine may know the reason, and returns
+// it to a release.
 func (c *claim) ended() {
-	if !c.calling.TryLock() { // a call is under way, which is told as much
+	if !c.calling.TryLock() { // a call is in progress, and will also report it
 		c.req.Lost(errEnded)
 		return
 	}
-	why := error(nil) // it was granted anew meanwhile
+	why := error(nil) // nil: the lock was granted anew meanwhile
 	if !c.d.watch.has(c) {
 		ctx, cancel := context.WithTimeout(c.d.life, whyWithin)
 		if why = c.release(ctx, 0); !errors.Is(why, driver.ErrEvicted) {
@@ -245,7 +248,7 @@ func (c *claim) ended() {
 	}
 }
 
-// has reports whether c is told of the end of a grant.
+// has reports whether c is to be notified of the end of its grant.
 func (w *watch) has(c *claim) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

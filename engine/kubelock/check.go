@@ -32,7 +32,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	}
 	var server struct{ GitVersion string }
 	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&server) != nil {
-		return found, nil // locks do not need that right
+		return found, nil // locks do not need this right
 	}
 	return append(found, driver.Finding{About: driver.AboutVersion, Text: "Kubernetes " + server.GitVersion}), nil
 }

@@ -31,7 +31,7 @@ var (
 	ErrInvalid = fmt.Errorf("kubelock: the server does not take the Lease: %w", caslock.ErrRefused)
 )
 
-// explain says what an error of the client means. It hides no cause.
+// explain wraps an error of the client with what it means. The cause stays in the chain.
 func explain(err error) error {
 	means := ErrUnreachable
 	switch {
@@ -62,7 +62,7 @@ func isStatus(err error) bool {
 }
 
 // isMissing reports whether the API server says that an object does not exist. A server that is
-// just starting, or a proxy before it, says so of the path.
+// starting, or a proxy before it, says the same of the path.
 func isMissing(err error) bool {
 	return api.IsNotFound(err) && !api.HasStatusCause(err, meta.CauseTypeUnexpectedServerResponse)
 }

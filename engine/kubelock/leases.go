@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// leases is a client for the Leases of one namespace. A clientset would know all kinds of objects that there
-// are, and be ten times as large; client-go's gentype brings a server for tests with it, and all that OpenAPI
-// needs.
+// leases is a client for the Leases of one namespace. A clientset would support all kinds of
+// objects and be ten times as large. client-go's gentype would add a server for tests and
+// everything for OpenAPI.
 type leases struct {
 	sender    *rest.RESTClient
 	codec     runtime.ParameterCodec
@@ -23,18 +23,18 @@ type leases struct {
 	links     *links.Links
 }
 
-// to completes a request, with options of package meta.
+// to completes a request with options of package meta.
 func (l *leases) to(req *rest.Request, options runtime.Object) *rest.Request {
 	return req.Namespace(l.namespace).Resource("leases").VersionedParams(options, l.codec)
 }
 
-// do sends a request that is answered by a Lease.
+// do sends a request whose answer is a Lease.
 func (l *leases) do(ctx context.Context, req *rest.Request) (*coordination.Lease, error) {
 	var answer coordination.Lease
 	return &answer, l.into(ctx, req, &answer)
 }
 
-// into sends a request that is answered by what answer is.
+// into sends a request and decodes the answer into answer.
 func (l *leases) into(ctx context.Context, req *rest.Request, answer runtime.Object) error {
 	ctx, attempt := l.links.Begin(ctx)
 	return attempt.End(req.Do(ctx).Into(answer))
@@ -49,7 +49,7 @@ func (l *leases) create(ctx context.Context, lease *coordination.Lease) (*coordi
 	return l.do(ctx, l.to(l.sender.Post(), &meta.CreateOptions{FieldManager: manager}).Body(lease))
 }
 
-// merge changes the fields of a Lease that change has.
+// merge applies change, a merge patch, to a Lease.
 func (l *leases) merge(ctx context.Context, name string, change []byte) (*coordination.Lease, error) {
 	return l.do(ctx, l.to(l.sender.Patch(types.MergePatchType), &meta.PatchOptions{FieldManager: manager}).Name(name).Body(change))
 }
@@ -59,7 +59,7 @@ func (l *leases) list(ctx context.Context, opts meta.ListOptions) (*coordination
 	return &answer, l.into(ctx, l.to(l.sender.Get(), &opts), &answer)
 }
 
-// watch tells what is done to Leases after the version of opts.
+// watch reports changes of Leases since the version in opts.
 func (l *leases) watch(ctx context.Context, opts meta.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	return l.to(l.sender.Get(), &opts).Watch(ctx)

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxObject is how long the name of an object may be.
+	// maxObject is the longest name of an object.
 	maxObject = 253
-	// maxSlug is how much of a name is still seen in that of its object.
+	// maxSlug is how many characters of a lock's name are kept in the name of its object.
 	maxSlug = 60
-	// coded is what the names of objects begin with that are not their locks' own.
+	// coded begins the names of objects that differ from their locks' names.
 	coded = "leasehold-"
 )
 
@@ -24,8 +24,8 @@ var (
 	small = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 )
 
-// objectName is the name of a lock's Lease: the lock's own, where an object may have it, else what
-// can be read of it and 160 bits of its hash.
+// objectName returns the name of a lock's Lease. That is the lock's name, if an object may have it.
+// Otherwise it is what is readable of that name and 160 bits of its hash.
 func objectName(name string) string {
 	if len(name) <= maxObject && dns.MatchString(name) && !strings.HasPrefix(name, coded) {
 		return name
@@ -35,7 +35,7 @@ func objectName(name string) string {
 	return coded + slug[:min(len(slug), maxSlug)] + "-" + small.EncodeToString(sum[:20])
 }
 
-// nameOf is the name of a Lease's lock; false: it is none's.
+// nameOf returns the name of a Lease's lock. It returns false for a Lease that belongs to no lock.
 func nameOf(l *coordination.Lease) (name string, ok bool) {
 	name, ok = l.Annotations[nameKey]
 	if !ok {

@@ -20,32 +20,32 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A shown is what a Lease said at a resourceVersion, as far as its next change must know.
+// A shown is what a Lease said at a resourceVersion, as far as the next change needs it.
 type shown struct {
 	Number      uint64
-	Identity    string // of the holder that the spec names
-	Foreign     string `json:",omitempty"` // owner by which that one is known, if it is no claim of ours
-	Beats       uint64 `json:",omitempty"` // of those who hold
-	Renewed     int64  `json:",omitempty"` // second of the spec's renewTime
+	Identity    string // the holder in the spec
+	Foreign     string `json:",omitempty"` // the owner that stands for that holder, if it is another program's
+	Beats       uint64 `json:",omitempty"` // see beats
+	Renewed     int64  `json:",omitempty"` // the spec's renewTime in seconds
 	Transitions int32  `json:",omitempty"`
 }
 
 // shownBy reverses version.
 func shownBy(v caslock.Version) (s shown) {
-	_ = json.Unmarshal([]byte(v), &s) // "" is nothing; all else is what version has made
+	_ = json.Unmarshal([]byte(v), &s) // "" is empty; everything else was made by version
 	return s
 }
 
 func (s shown) version() caslock.Version {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // it has nothing that JSON cannot have
+		panic(err) // all its fields can be encoded
 	}
 	return caslock.Version(b)
 }
 
-// itemOf decodes a Lease. If the spec names a holder that our annotation does not, it is another
-// program: for that program, the claims of the annotation were over.
+// itemOf decodes a Lease. A holder in the spec that our annotation does not name belongs to another
+// program. To take the Lease, that program must have found the annotation's claims over.
 func itemOf(name string, l *coordination.Lease) (caslock.Item, error) {
 	i := caslock.Item{Name: name}
 	number, err := numberOf(l)
@@ -55,7 +55,7 @@ func itemOf(name string, l *coordination.Lease) (caslock.Item, error) {
 	text, annotated := l.Annotations[recordKey]
 	r, err := record.Decode([]byte(text))
 	if err != nil || annotated && r.Nonce == "" {
-		i.Value, i.Version = []byte(text), shown{Number: number}.version() // for whoever decodes it to tell
+		i.Value, i.Version = []byte(text), shown{Number: number}.version() // decoding it then reports the damage
 		return i, nil
 	}
 	s := shown{
@@ -64,7 +64,7 @@ func itemOf(name string, l *coordination.Lease) (caslock.Item, error) {
 	}
 	if first := holding(&r); s.Identity != identity(first) {
 		r.Claims = slices.DeleteFunc(r.Claims, holds)
-		r.Nonce += "+" // it is not what we wrote
+		r.Nonce += "+" // so that its nonce differs from the one we wrote
 		if s.Identity != "" {
 			c, err := claimOf(l)
 			if err != nil {
@@ -86,7 +86,7 @@ func claimOf(l *coordination.Lease) (record.Claim, error) {
 	if seconds <= 0 {
 		return record.Claim{}, fmt.Errorf("kubelock: %w: the Lease has a holder and no duration", driver.ErrCorrupt)
 	}
-	sum := sha256.Sum256([]byte(string(l.UID) + " " + *l.Spec.HolderIdentity)) // nobody takes it for his own by mistake
+	sum := sha256.Sum256([]byte(string(l.UID) + " " + *l.Spec.HolderIdentity)) // so that no claim mistakes it for its own owner
 	beat := fnv.New64a()
 	fmt.Fprint(beat, *l.Spec.HolderIdentity, seconds, l.Spec.AcquireTime, l.Spec.RenewTime, value(l.Spec.LeaseTransitions))
 	return record.Claim{
@@ -100,7 +100,7 @@ func (s shown) foreign(c record.Claim) bool {
 	return s.Foreign != "" && c.Owner == s.Foreign && holds(c)
 }
 
-// holds reports whether c keeps out every claim that does not share.
+// holds reports whether c excludes every claim that is not shared.
 func holds(c record.Claim) bool { return c.Status == record.Holding || c.Status == record.Lingering }
 
 // holding returns the first holder, or nil.
@@ -111,7 +111,7 @@ func holding(r *record.Record) *record.Claim {
 	return nil
 }
 
-// beats returns a number that changes whenever somebody else holds, or a claim's time starts again.
+// beats returns a number that changes whenever another holds, or the time of a claim restarts.
 func beats(r *record.Record) (sum uint64) {
 	for _, c := range r.Claims {
 		if holds(c) {
@@ -141,7 +141,7 @@ func same(a, b string) bool {
 func (s shown) change(name string, r *record.Record, now time.Time) map[string]any {
 	mine, change := *r, map[string]any{}
 	mine.Claims = slices.DeleteFunc(slices.Clone(r.Claims), s.foreign)
-	if len(mine.Claims) == len(r.Claims) { // else the spec is the other program's
+	if len(mine.Claims) == len(r.Claims) { // otherwise the spec is the other program's
 		change["spec"] = s.spec(&mine, now)
 	}
 	notes := map[string]any{nameKey: name, recordKey: nil}
@@ -153,8 +153,8 @@ func (s shown) change(name string, r *record.Record, now time.Time) map[string]a
 }
 
 // spec returns the changes of the spec. Leader election counts from when it last saw the spec
-// change, to the second. So whenever somebody's time starts again, renewTime gets a second that it
-// never had for the same holder. The duration is the longest of all.
+// change, by the second. So whenever the time of a claim restarts, renewTime gets a second that it
+// never had for the same holder. The duration is the longest of all holders.
 func (s shown) spec(r *record.Record, now time.Time) map[string]any {
 	first := holding(r)
 	spec := map[string]any{"holderIdentity": identity(first)}

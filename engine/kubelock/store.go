@@ -23,8 +23,8 @@ import (
 
 // Annotations of a Lease.
 const (
-	recordKey = "leasehold-go.github.io/record" // what the spec has no room for
-	nameKey   = "leasehold-go.github.io/name"   // of the lock
+	recordKey = "leasehold-go.github.io/record" // the record, for which the spec has no room
+	nameKey   = "leasehold-go.github.io/name"   // the name of the lock
 )
 
 // manager is the name under which the server records changes to a Lease.
@@ -33,10 +33,10 @@ const manager = "leasehold"
 // store is a caslock.Store, Watcher and Counter.
 type store struct{ leases *leases }
 
-// quiet keeps client-go from writing to standard error. Callers get the errors.
+// quiet keeps client-go from writing to standard error. Callers get its errors.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Read asks for the data of the server's own store, not for its cache.
+// Read reads from the server's own store, not from its cache.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 	l, err := s.leases.get(quiet(ctx), objectName(name))
 	if isMissing(err) {
@@ -78,7 +78,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 	}
 	i, err := itemOf(name, l)
 	if err != nil {
-		return "", fmt.Errorf("kubelock: the Lease was written, and cannot be read: %v", err) // none of those that say that it was not
+		return "", fmt.Errorf("kubelock: the Lease was written, and cannot be read: %v", err) // matches no error that says that nothing was written
 	}
 	return i.Version, nil
 }
@@ -101,7 +101,7 @@ const leastPage = 100
 func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
 	last, token, _ := strings.Cut(after, " ")
 	leases, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage)), Continue: token})
-	if api.IsResourceExpired(err) { // a token lives for minutes; the names of Leases are ordered without it too
+	if api.IsResourceExpired(err) { // a token lives for minutes; names are in order without it too
 		token = ""
 		leases, err = s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage))})
 	}
@@ -127,7 +127,7 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 	return items, next, nil
 }
 
-// errEnded: the server has ended the watch, as it occasionally does.
+// errEnded means that the server has ended the watch, as it occasionally does.
 var errEnded = errors.New("kubelock: the watch has ended")
 
 // Watch implements caslock.Watcher.
@@ -153,7 +153,7 @@ func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item
 		}
 		i, err := itemOf(name, l)
 		if err != nil {
-			continue // who waits for it asks
+			continue // a waiter then reads it
 		}
 		if event.Type == watch.Deleted {
 			i.Value = nil

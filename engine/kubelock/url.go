@@ -38,7 +38,7 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	files := clientcmd.NewDefaultClientConfigLoadingRules()
 	files.ExplicitPath = u.Options.Get("kubeconfig")
 	over := &clientcmd.ConfigOverrides{CurrentContext: u.Options.Get("context")}
-	who := &account{read: func() (*rest.Config, error) { // which keeps what it has read
+	who := &account{read: func() (*rest.Config, error) { // keeps what it has read
 		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(files, over).ClientConfig()
 	}}
 	if err := who.look(); err != nil {
@@ -53,12 +53,12 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	return d, nil
 }
 
-// An account is our identity at the API server, and the server's for us, as files say: the
-// kubeconfig, the files that it names, or those of the pod. The server's address never changes.
+// An account is our identity at the API server, and the server's to us. Both come from files: the
+// kubeconfig, the files that it names, or the pod's. The server's address never changes.
 type account struct {
 	read func() (*rest.Config, error)
 
-	config *rest.Config // the last that could be used; it names no files
+	config *rest.Config // the last usable configuration; it names no files
 	links  *links.Links // its connections
 }
 
@@ -93,16 +93,16 @@ func (a *account) look() error {
 			return fmt.Errorf("the client's certificate: %w", err)
 		}
 	}
-	if a.config != nil && len(a.config.CAData) > 0 && len(c.CAData) == 0 { // a pod's own may be without for a moment
+	if a.config != nil && len(a.config.CAData) > 0 && len(c.CAData) == 0 { // a pod's own may be missing for a moment
 		return errors.New("the cluster's authorities are gone")
 	}
 	a.config = c
 	return nil
 }
 
-// changed is for [transport.New], as is transport.
+// changed is an argument of [transport.New], as is transport.
 func (a *account) changed() any {
-	_ = a.look() // then it is as before
+	_ = a.look() // on an error, the former configuration stays
 	c := a.config
 	return [...]string{c.Username, c.Password, c.BearerToken, string(c.CAData), string(c.CertData), string(c.KeyData)}
 }

@@ -73,7 +73,7 @@ func evictionFinding(stats, settings map[string]string) driver.Finding {
 	return f
 }
 
-// stats reads what the server tells of itself.
+// stats returns the server's statistics.
 func (c *conn) stats(command string) (map[string]string, error) {
 	all := make(map[string]string)
 	return all, c.ask(append(c.command[:0], command...), func() error {
@@ -97,7 +97,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		err := rehearsal.Run(ctx, rehearsal.Name(), rehearsal.TTL, func(req driver.Request) (driver.Claim, error) {
 			made, err := d.Claim(req)
 			if c, ok := made.(*claim); ok {
-				c.server = s // also where the name belongs to another: nobody else asks for it
+				c.server = s // even if the name belongs to another server, because no other claim asks for it
 			}
 			return made, err
 		})

@@ -15,25 +15,24 @@ import (
 )
 
 const (
-	// maxTurns is how often a call starts again because the record changed under it. Only
-	// its own claim's late commands, evictions and expiry do that, seldom twice.
+	// maxTurns is how often a call starts over because the record has changed meanwhile. Only late
+	// commands of its own claim, evictions and expiry change it, rarely twice.
 	maxTurns = 5
-	// barTTL is how long a name stays taken after a claim whose add may still arrive was
-	// given up. A server that was stopped serves all that waits for it at once, in any
-	// order.
+	// barTTL is how long a name stays taken after a claim was given up whose add may still arrive.
+	// A server that was stopped serves all waiting commands at once, in any order.
 	barTTL = 2 * time.Second
-	// The pace of waiters is a share of the time for which the same owner holds the name:
-	// at first about 13 tries a second, 4 when it has held for two. With the core's first
-	// tries and the marks it stays below 20 commands a second.
+	// Waiters poll at intervals of a part of the time for which the same owner holds the name:
+	// about 13 tries a second at first, and 4 after two seconds. With the core's first tries and
+	// the marks, that is below 20 commands a second.
 	paceFirst, paceLast, paceShare = 80 * time.Millisecond, 250 * time.Millisecond, 8
 )
 
-// phase is what the last answer said of a claim; see the package's documentation.
+// A phase is what the last answer said about a claim. The package documentation has the table.
 type phase uint8
 
 const (
-	idle    phase = iota // nobody was asked: another process may have it, and this one takes over
-	refused              // somebody else had the name
+	idle    phase = iota // no answer yet: another process may hold the lease, and this one takes over
+	refused              // another owner had the name
 	held
 	over // released, lost, or taken over
 )
@@ -41,24 +40,24 @@ const (
 // claim implements driver.Claim.
 type claim struct {
 	req    driver.Request
-	key    string // of the record
-	marks  string // key of the mark of who waits
+	key    string // the key of the record
+	marks  string // the key of the waiters' mark
 	server *server
 	turns  *turns
 
 	phase  phase
-	adrift int       // adds that were sent, have no answer, and were not seen to have arrived
-	since  time.Time // when it was granted
-	other  sight     // of the one who was in the way
+	adrift int       // adds that had no answer and are not known to have arrived
+	since  time.Time // when the claim was granted
+	other  sight     // what it has seen of the holder in the way
 }
 
-// A sight is what a claim has seen of another's lease.
+// A sight is what a claim has seen of another owner's lease.
 type sight struct {
 	holder        driver.Holder
-	since, marked time.Time // when it saw that holder first, and said last that it waits
+	since, marked time.Time // when it first saw that holder, and when it last left a mark
 }
 
-// answered changes the phase: err is what a call came to, and yes the phase if it is nil.
+// answered changes the phase by the outcome of a call: yes is the phase if err is nil.
 func (c *claim) answered(err error, yes phase) {
 	switch {
 	case err == nil:
@@ -70,7 +69,7 @@ func (c *claim) answered(err error, yes phase) {
 	}
 }
 
-// call is a call of the server that does no harm when it is served twice.
+// call makes a call that does no harm when it is served twice.
 func (c *claim) call(ctx context.Context, f func(on *conn) error) error {
 	err := c.server.call(ctx, c.server.links.Watch, f)
 	for links.Again(ctx, err) {
@@ -84,7 +83,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if away := c.turns.away(c.key); away > 0 && c.req.Queue && c.phase != held && c.adrift == 0 {
 		return driver.Grant{}, &driver.Busy{Retry: away}
 	}
-	guess := c.phase == idle || c.phase == over // that the name is free, which saves the read
+	guess := c.phase == idle || c.phase == over // that the name is free, which saves reading it
 	err := c.call(ctx, func(on *conn) error {
 		return c.change(on, guess, []string{c.key}, func(r *record.Record, _ item) (time.Duration, error) {
 			a, _ := r.Try(lasting{}, &c.req, 0, 0)
@@ -96,10 +95,10 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		})
 	})
 	if errors.Is(err, errUnsettled) && c.phase != held && c.adrift == 0 {
-		err = c.busy() // by one after the other, each gone when it looked
+		err = c.busy() // several owners had it in turn, and each was gone when it looked
 	}
 	if c.phase == idle && c.adrift == 0 && errors.Is(err, errUnreached) {
-		c.phase = over // it left nothing, and its release need not wait for the server
+		c.phase = over // the first Try left nothing, so its release need not wait for the server
 	}
 	if c.answered(err, held); err != nil {
 		return driver.Grant{}, err
@@ -125,8 +124,8 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	return driver.Grant{TTL: granted(ttl)}, nil
 }
 
-// Release implements driver.Claim. A delete could hit the successor of a lease that has
-// just ended; the swap for an item that has expired already cannot.
+// Release implements driver.Claim. It swaps the item for one that has expired. A delete could hit
+// the successor of a lease that has just ended.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := cmp.Or(how.Check(features), checkTTL(how.Linger)); err != nil {
 		return err
@@ -140,8 +139,9 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 // Note returns ErrUnsupported.
 func (*claim) Note(context.Context, string) error { return driver.ErrUnsupported }
 
-// giveUp leaves a record without the lease, which keeps the name taken for life; expired: not
-// at all. With adds adrift it stays long enough for them to find it.
+// giveUp replaces the lease by a record without an owner that keeps the name taken for life;
+// expired: it does not. While adds may still arrive, the name stays taken for barTTL at least, so
+// that they find it taken.
 func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 	if (c.phase == refused || c.phase == over) && c.adrift == 0 {
 		return errNone
@@ -150,7 +150,7 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 		life = max(life, barTTL)
 	}
 	var lost error
-	wanted := false // by another process
+	wanted := false // another process waits
 	give := func(on *conn) error {
 		return c.change(on, false, []string{c.key, c.marks}, func(r *record.Record, mark item) (time.Duration, error) {
 			wanted = mark.version != 0 && string(mark.value) != c.turns.id
@@ -173,7 +173,7 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 	err := attempt()
 	for links.Again(ctx, err) {
 		unsure := fmt.Errorf("memcachelock: it may have been given up: %v", err)
-		if err = attempt(); errors.Is(err, driver.ErrLost) { // the attempt before may have given it up
+		if err = attempt(); errors.Is(err, driver.ErrLost) { // the first attempt may have given it up
 			err = unsure
 		}
 	}
@@ -184,10 +184,10 @@ func (c *claim) giveUp(ctx context.Context, life time.Duration) error {
 	return err
 }
 
-// change reads the record at the first of keys, has f change it, and writes it if nobody else
-// did meanwhile; otherwise it begins again. f is told what is at the second key, and returns
-// for how long the record is to last, or why there is nothing to write. With guess it begins
-// as if there were no record.
+// change reads the record, lets f change it, and writes it if it is unchanged at the server.
+// Otherwise it starts over. keys are the record's key and the key of the mark that f gets. f
+// returns how long the record must last, or an error if there is nothing to write. With guess,
+// change first assumes that there is no record.
 func (c *claim) change(on *conn, guess bool, keys []string, f func(r *record.Record, mark item) (time.Duration, error)) error {
 	twice := false
 	for range maxTurns {
@@ -214,13 +214,14 @@ func (c *claim) change(on *conn, guess bool, keys []string, f func(r *record.Rec
 			return c.lastingWhole(on, &r, life)
 		}
 		c.answered(nil, held)
-		twice = true // so that it lasts for its time
+		twice = true // so that the lease lasts for its whole TTL
 	}
 	return errUnsettled
 }
 
-// lastingWhole writes a record without the lease once more, whose server may have stood still before it: so that it lasts for its
-// time, of which nothing may be left. Where another record is there now, somebody has the name.
+// lastingWhole writes a record without the lease once more. The server may have been stopped before
+// the first write, and of that record's time nothing may be left. If another record is there now,
+// the name is taken again.
 func (c *claim) lastingWhole(on *conn, r *record.Record, life time.Duration) error {
 	found := make([]item, 1)
 	if err := on.gets([]string{c.key}, found); err != nil {
@@ -235,7 +236,8 @@ func (c *claim) lastingWhole(on *conn, r *record.Record, life time.Duration) err
 	return nil
 }
 
-// read returns the record in an item. What other clients have stored is the owner of a lease.
+// read returns the record in an item. What other clients have stored counts as the owner of a
+// lease.
 func (c *claim) read(found item) record.Record {
 	if found.version == 0 {
 		return record.Record{}
@@ -244,15 +246,15 @@ func (c *claim) read(found item) record.Record {
 	if err != nil || len(found.value) == 0 {
 		return record.Record{Claims: []record.Claim{{Owner: string(found.value), Status: record.Lingering}}}
 	}
-	if r.Holds(c.req.Owner) && c.phase != held { // an add without an answer has arrived, or another process made it
+	if r.Holds(c.req.Owner) && c.phase != held { // an add without an answer has arrived, or another process made the lease
 		c.adrift = max(0, c.adrift-1)
 		c.answered(nil, held)
 	}
 	return r
 }
 
-// write stores the record; refused: another is there than the one with that version. What
-// has expired takes no room, which a server may not have.
+// write stores the record. errRefused means that the item does not have version was. A record that
+// expires at once is written without a value, because a server may have no room.
 func (c *claim) write(on *conn, r *record.Record, life time.Duration, was uint64) error {
 	var value []byte
 	if life != expired {
@@ -268,7 +270,7 @@ func (c *claim) write(on *conn, r *record.Record, life time.Duration, was uint64
 	return err
 }
 
-// lasting is the Clock of a record that is over when its item is.
+// lasting is the Clock of a record that ends together with its item.
 type lasting struct{}
 
 func (lasting) Now() int64                         { return 0 }
@@ -276,10 +278,10 @@ func (lasting) Left(c *record.Claim) time.Duration { return c.TTL }
 func (lasting) Knows(*record.Claim) bool           { return false }
 func (lasting) Start(*record.Claim)                {}
 
-// lookEvery is how often a waiter says that it waits.
+// lookEvery is how often a waiter leaves a mark.
 const lookEvery = time.Second
 
-// see remembers who is in the way, and has a claim that will come back say that it waits.
+// see remembers the holder, and leaves a mark if the claim will come back.
 func (c *claim) see(on *conn, in *record.Claim) {
 	now := time.Now()
 	if c.other.since.IsZero() || in.Owner != c.other.holder.Owner.Reveal() {
@@ -289,12 +291,12 @@ func (c *claim) see(on *conn, in *record.Claim) {
 	c.turns.refused(c.key)
 	if c.req.Queue && now.Sub(c.other.marked) >= lookEvery {
 		c.other.marked = now
-		_ = on.store("set", c.marks, []byte(c.turns.id), markTTL, 0) // nothing depends on it
+		_ = on.store("set", c.marks, []byte(c.turns.id), markTTL, 0) // if it fails, only fairness suffers
 	}
 }
 
 func (c *claim) busy() *driver.Busy {
 	pace := min(max(time.Since(c.other.since)/paceShare, paceFirst), paceLast)
-	spread := pace / 2 // so that waiters who began together do not stay together
+	spread := pace / 2 // keeps waiters that began together apart
 	return &driver.Busy{Retry: pace - spread/2 + rand.N(spread), Holder: c.other.holder}
 }

@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// grace is how much longer than its context a call may wait for an answer that is on
-	// its way: an outcome that is known leaves nothing behind.
+	// grace is how much longer than its context a call may wait for an answer. A known outcome
+	// needs no clean-up.
 	grace = 20 * time.Millisecond
-	// checkIdle is after how long without use a connection is looked at before it is used:
-	// the server may have ended it, and then nothing of the call gets there.
+	// checkIdle is the time without use after which a connection is checked before the next call.
+	// If the server has ended it, the call would not arrive.
 	checkIdle = time.Second
-	// A command that took slow may have waited for a server that stood still, as one does
-	// whose machine is moved. Its clock stood too, and goes on a moment later than the
-	// commands: what was stored in between lasts less by as long as the server stood, which
-	// may be nothing.
+	// A command that took longer than slow may have waited for a server that was stopped, for
+	// example while its machine was moved. The server's clock was stopped too, and catches up only
+	// after it has served commands. An item stored in between lives shorter by that time, perhaps
+	// not at all. tick is how long to wait for the clock.
 	slow, tick = 100 * time.Millisecond, 20 * time.Millisecond
 )
 
-// expired is the life of an item that is over when it is stored.
+// expired is the life of an item that expires as soon as it is stored.
 const expired time.Duration = -1
 
 // A conn is one connection to a server. One call uses it at a time.
 type conn struct {
 	net.Conn
 	in      *bufio.Reader
-	command []byte // the last one; its room is the next one's
+	command []byte // the last command; its buffer is reused
 	used    time.Time
-	slow    bool // the last command was: the server may have stood still
-	broken  bool // where the next answer begins is not known
+	slow    bool // the last command was slow: the server may have been stopped
+	broken  bool // the position of the next answer is unknown
 }
 
 func dial(ctx context.Context, dial dialFunc, address string) (*conn, error) {
@@ -52,27 +52,27 @@ func dial(ctx context.Context, dial dialFunc, address string) (*conn, error) {
 	return &conn{Conn: nc, in: bufio.NewReader(nc)}, nil
 }
 
-// end has the call that uses the connection end soon.
+// end makes the call that uses the connection end soon.
 func (c *conn) end() {
-	_ = c.SetDeadline(time.Now().Add(grace)) // a connection that is closed waits for nothing
+	_ = c.SetDeadline(time.Now().Add(grace)) // on a closed connection it need not work
 }
 
-// alive reports whether the server has not ended the connection.
+// alive reports whether the server has kept the connection open.
 func (c *conn) alive() bool {
-	_ = c.SetReadDeadline(time.Now().Add(100 * time.Microsecond)) // its failure shows in the read
+	_ = c.SetReadDeadline(time.Now().Add(100 * time.Microsecond)) // if it fails, so does the read
 	_, err := c.in.Peek(1)
 	return errors.Is(err, os.ErrDeadlineExceeded) && c.SetReadDeadline(time.Time{}) == nil
 }
 
-// close discards what has not got to the server: the kernel would go on sending it for
-// minutes, longer than a bar lasts.
+// close closes the connection and discards data that has not reached the server. Otherwise the
+// kernel would go on sending it for minutes, longer than a bar lasts.
 func (c *conn) close() {
 	links.Discard(c.Conn)
 	_ = c.Close()
 }
 
-// ask sends a command, and returns when answer has read what the server says and its clock
-// goes again.
+// ask sends a command. It returns when answer has read the reply, and after a slow command when the
+// server's clock is right again.
 func (c *conn) ask(command []byte, answer func() error) error {
 	start := time.Now()
 	c.command = command
@@ -93,8 +93,8 @@ func (c *conn) line() (string, error) {
 	return strings.TrimRight(string(line), "\r\n"), err
 }
 
-// store makes a command that stores an item for life. errRefused: the server has compared, and
-// found another item than the command is for.
+// store sends a command that stores an item for life. errRefused means that the server found
+// another item than the command requires.
 func (c *conn) store(verb, key string, value []byte, life time.Duration, version uint64) error {
 	command := append(c.command[:0], verb+" "+key+" 0 "...)
 	command = strconv.AppendInt(command, seconds(life), 10)
@@ -117,7 +117,7 @@ func (c *conn) store(verb, key string, value []byte, life time.Duration, version
 	})
 }
 
-// seconds is a life as memcached is told, where a negative number has expired.
+// seconds returns a life as memcached takes it, where a negative number means expired.
 func seconds(life time.Duration) int64 {
 	if life == expired {
 		return -1
@@ -128,11 +128,11 @@ func seconds(life time.Duration) int64 {
 // An item is what a server has for a key.
 type item struct {
 	value   []byte
-	version uint64 // 0: there is none
-	missing bool   // and was before gets
+	version uint64 // 0: there is no item
+	missing bool   // there is no item; the caller of gets sets it
 }
 
-// gets reads the items of keys into found, which stay as they are where there is none.
+// gets reads the items of keys into found. It leaves elements without an item unchanged.
 func (c *conn) gets(keys []string, found []item) error {
 	return c.ask(append(c.command[:0], "gets "+strings.Join(keys, " ")+"\r\n"...), func() error {
 		for {
@@ -158,7 +158,7 @@ func (c *conn) gets(keys []string, found []item) error {
 	})
 }
 
-// header reads the line before an item: "VALUE key flags size version".
+// header parses the line before an item: "VALUE key flags size version".
 func header(line string) (key string, size int64, version uint64, ok bool) {
 	words := strings.Split(line, " ")
 	if len(words) != 5 || words[0] != "VALUE" {
@@ -169,9 +169,9 @@ func header(line string) (key string, size int64, version uint64, ok bool) {
 	return words[1], int64(bytes), version, err1 == nil && err2 == nil
 }
 
-// value reads that many bytes and the line's end behind them.
+// value reads size bytes and the end of the line.
 func (c *conn) value(size int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(c.in, size+2)) // not made before it has come: a server may say anything
+	b, err := io.ReadAll(io.LimitReader(c.in, size+2)) // allocates only what has arrived, because a server may claim any size
 	if err == nil && (int64(len(b)) < size+2 || !bytes.HasSuffix(b, []byte("\r\n"))) {
 		err = io.ErrUnexpectedEOF
 	}

@@ -23,18 +23,18 @@ var (
 )
 
 var (
-	errUnsettled = errors.New("memcachelock: the record changed under every attempt") // an outcome that stays unknown
+	errUnsettled = errors.New("memcachelock: the record changed under every attempt") // the outcome is unknown
 	errUnreached = errors.New("memcachelock: the server cannot be reached")           // nothing was sent
 	errNone      = fmt.Errorf("%w: there is neither a lease nor a place", driver.ErrLost)
 	errRefused   = answerError("another item is there")
 )
 
-// An answerError is what a server says that has stored nothing.
+// An answerError is the answer of a server that has stored nothing.
 type answerError string
 
 func (e answerError) Error() string { return "memcachelock: the server says " + string(e) }
 
-// advice finds the error that says what to do in the server's answer.
+// advice maps answers of the server to errors that say what to do.
 var advice = map[string]error{
 	"SERVER_ERROR out of memory":          ErrOutOfMemory,
 	"SERVER_ERROR object too large":       ErrTooLarge,
@@ -43,7 +43,7 @@ var advice = map[string]error{
 	"SERVER_ERROR could not authenticate": ErrAuth,
 }
 
-// explain wraps a server's answer with the advice there is. It hides no cause.
+// explain wraps a server's answer with advice, if there is any. The cause stays in the chain.
 func explain(err error) error {
 	answer, refused := errors.AsType[answerError](err)
 	if !refused {

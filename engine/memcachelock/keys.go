@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// maxKey is memcached's own bound. Source: its protocol.txt.
+	// maxKey is memcached's limit. Source: its protocol.txt.
 	maxKey = 250
 	// maxPrefix leaves room for a hash.
 	maxPrefix = 100
 )
 
-// escape begins what stands for other bytes: names may have blanks, and keys may not.
-// Control characters are in neither.
+// escape begins the code of a byte that keys must not have, such as a blank. Neither names nor keys
+// have control characters.
 const escape = "%"
 
-// Prefixes of the keys of names that are too long to stand in them, and of marks.
-// No escape reads so.
+// hashed precedes the hash of a name that is too long for a key, and marked the hash of a name in
+// the key of its mark. No escaped byte reads so.
 const hashed, marked = escape + "h", escape + "w"
 
 var escaper = strings.NewReplacer(escape, escape+"25", " ", escape+"20")
@@ -36,7 +36,7 @@ func keyOf(prefix, name string) string {
 	return prefix + hashed + hash(name)
 }
 
-// markOf returns the key of the mark beside it.
+// markOf returns the key of the mark beside the record.
 func markOf(prefix, name string) string { return prefix + marked + hash(name) }
 
 func hash(name string) string {

@@ -20,16 +20,14 @@ const DefaultPrefix = "lock:"
 const (
 	// step is the resolution of memcached's clock.
 	step = time.Second
-	// minTTL leaves a lease of some use, whose renewals are due every two thirds of a
-	// second.
+	// minTTL is long enough for renewals, which are due every two thirds of a second.
 	minTTL = 2 * time.Second
-	// early is how much before its time memcached may end an item. Its clock is the whole
-	// second in which it ticked last, so that an item stored late in a second loses up to
-	// one; and as the ticks come a little later each time, once in about a quarter of an
-	// hour its clock leaves a second out.
+	// early is how much too early memcached may expire an item. Its clock is the second of its last
+	// tick, so an item that is stored late in a second loses up to a second. The ticks come
+	// slightly later each time, so about every quarter of an hour its clock skips a second.
 	early = 2 * time.Second
-	// maxTTL: memcached takes what is above 30 days for an instant, by a clock that is
-	// not ours. Source: its protocol.txt.
+	// maxTTL: memcached takes a life above 30 days for an instant, by a clock that is not ours.
+	// Source: its protocol.txt.
 	maxTTL = 30*24*time.Hour - early
 )
 
@@ -118,7 +116,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{req: req, key: key, marks: markOf(d.prefix, req.Resource), server: pick(d.servers, key), turns: d.turns}, nil
 }
 
-// maxRenewals is how many renewals of one RenewAll are on their way to a server at once, not counting those that may hang.
+// maxRenewals is how many renewals of one RenewAll are sent to a server at once. Renewals that take
+// long do not count.
 const maxRenewals = maxConns / 2
 
 // RenewAll implements [driver.BatchRenewer] with one call per lease, to all servers at once. A
@@ -143,5 +142,5 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// granted is a TTL as it is granted: in whole seconds. Its item has to last for early more.
+// granted returns a TTL in whole seconds, as it is granted. Its item must last for early longer.
 func granted(ttl time.Duration) time.Duration { return (ttl + step - 1) / step * step }

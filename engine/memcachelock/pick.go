@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// defaultPort is memcached's.
+// defaultPort is memcached's port.
 const defaultPort = "11211"
 
-// normal returns the addresses with their ports, in lower case. Its errors do not repeat
-// them, because what is no address may be a password in the wrong place.
+// normal returns the addresses with their ports, in lower case. Its errors do not repeat an invalid
+// address, which may be a misplaced password.
 func normal(addresses []string) ([]string, error) {
 	var all []string
 	for i, a := range addresses {
 		host, port, err := net.SplitHostPort(a)
-		if err != nil { // mostly there is no port
+		if err != nil { // usually the port is missing
 			host, port, err = net.SplitHostPort(a + ":" + defaultPort)
 		}
 		if err != nil || host == "" || strings.ContainsAny(host, "/@ ") {
@@ -42,9 +42,9 @@ func normal(addresses []string) ([]string, error) {
 	return all, nil
 }
 
-// pick returns the server that key belongs to: the one with the highest hash of both. The
-// order of servers does not matter, and one that is added takes over its share of the
-// keys and moves no other. All clients must agree, so this never changes.
+// pick returns the server that key belongs to: the one with the highest hash of both. The order of
+// servers does not matter. A server that is added takes over its share of the keys, and no other
+// key moves. All clients must agree, so this must never change.
 func pick(servers []*server, key string) *server {
 	if len(servers) == 1 {
 		return servers[0]

@@ -13,31 +13,33 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// maxConns is how many connections there are to a server at most. Each carries one call
-// at a time. A server takes 1,024 of all its clients unless its option -c says more.
+// maxConns is how many connections there are to a server at most. Each carries one call at a time.
+// By default a server accepts 1,024 connections of all its clients (its option -c).
 const maxConns = 32
 
-// A watching says how long a call waits for an answer: it is a method of links.Links.
+// A watching bounds how long a call waits for an answer. It is a method of links.Links.
 type watching = func(ctx context.Context, cancel context.CancelCauseFunc) *links.Call
 
 // A server is one memcached and the connections to it.
 type server struct {
 	address string
-	probe   string // a key that is no lock's
+	probe   string // a key that belongs to no lock
 	dial    dialFunc
-	links   links.Links   // whose connections are those in idle
+	links   links.Links   // watches the connections in idle
 	room    chan struct{} // one for each connection in use
-	swaps   atomic.Bool   // it was seen to compare and swap
+	swaps   atomic.Bool   // the server is known to compare and swap
 
 	mu     sync.Mutex
-	idle   []*conn // guarded by mu; the one used last at the end
+	idle   []*conn // guarded by mu; the last used at the end
 	closed bool    // guarded by mu
 }
 
-// call has f talk to the server on one connection. It returns soon after ctx has ended, or when watch finds that nobody
-// answers on the connection.
-// Versions of items begin anew when a server restarts, so that a swap which follows its
-// read on another connection could hit somebody else's item with the same version.
+// call runs f on one connection to the server. It returns soon after ctx has ended, or when watch
+// finds that the connection is silent.
+//
+// f must make a swap and the read before it on the same connection. Versions of items start over
+// when a server restarts, so a swap on another connection could hit another owner's item with the
+// same version.
 func (s *server) call(ctx context.Context, watch watching, f func(on *conn) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -58,9 +60,9 @@ func (s *server) call(ctx context.Context, watch watching, f func(on *conn) erro
 	return explain(err)
 }
 
-// use has f talk on c, which it gives back.
+// use runs f on c and gives c back.
 func (s *server) use(ctx context.Context, c *conn, watch watching, f func(on *conn) error) error {
-	ended := false // by call, which does so no more when End has returned
+	ended := false // set by watch, which does not call after End has returned
 	call := watch(ctx, func(silent error) {
 		if silent != nil {
 			ended = true
@@ -77,7 +79,7 @@ func (s *server) use(ctx context.Context, c *conn, watch watching, f func(on *co
 	return err
 }
 
-// take returns a connection that nobody uses, or a new one.
+// take returns an idle connection, or a new one.
 func (s *server) take(ctx context.Context) (*conn, error) {
 	for {
 		s.mu.Lock()
@@ -100,12 +102,13 @@ func (s *server) take(ctx context.Context) (*conn, error) {
 	}
 }
 
-// give takes a connection back after a call that came to err; intact says that nothing did end it.
+// give takes a connection back after a call that ended with err. intact says that neither its
+// context nor silence has ended it.
 func (s *server) give(c *conn, intact bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.broken && intact {
-		s.drop() // what broke one connection mostly broke all, a restart say
+		s.drop() // what broke one connection, such as a restart, usually broke all
 	}
 	if c.broken || !intact || s.closed {
 		c.close()
@@ -115,7 +118,7 @@ func (s *server) give(c *conn, intact bool, err error) {
 	s.idle = append(s.idle, c)
 }
 
-// condemn closes what nobody uses and has not been used since then: nobody may answer on it either.
+// condemn closes idle connections that were last used before since. They may be silent too.
 func (s *server) condemn(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +131,7 @@ func (s *server) condemn(since time.Time) {
 	})
 }
 
-// drop closes what nobody uses. Requires mu.
+// drop closes the idle connections. Requires mu.
 func (s *server) drop() {
 	for _, c := range s.idle {
 		c.close()
@@ -143,8 +146,8 @@ func (s *server) close() {
 	s.drop()
 }
 
-// check refuses a server that does not compare and swap, which shows in an item without
-// a version. It asks each server once.
+// check refuses a server that does not compare and swap, whose items have no version. It checks
+// each server once.
 func (s *server) check(on *conn) error {
 	if s.swaps.Load() {
 		return nil
@@ -154,7 +157,7 @@ func (s *server) check(on *conn) error {
 	}
 	found := []item{{missing: true}}
 	if err := on.gets([]string{s.probe}, found); err != nil || found[0].missing {
-		return err // missing: it has just expired; the next call asks again
+		return err // if the probe has just expired, the next call checks again
 	}
 	if found[0].version == 0 {
 		return ErrNoCAS

@@ -6,44 +6,45 @@ import (
 	"time"
 )
 
-// A process that releases a name has its next waiter at the server before any other
-// process asks again, and would keep the name for as long as it wants it. So waiters leave
-// a mark beside the record. A process that finds the mark of another when it releases, and
-// has had the name again and again for a turn, stays away until all have asked.
+// When a process releases a name, its next waiter asks the server before any other process does. So
+// the process would keep the name as long as it has waiters. Therefore waiters leave a mark beside
+// the record. If a process finds another's mark when it releases, and has held the name repeatedly
+// for the time turn, it stays away until all others have asked.
 const (
 	turn = 100 * time.Millisecond
-	// stayAway is a little more than the pace of who has seen others come and go.
+	// stayAway is slightly longer than the polling interval of a waiter that has seen holders
+	// change.
 	stayAway = 160 * time.Millisecond
-	// markTTL outlives the time from one mark of a waiter to its next.
+	// markTTL is longer than the time between two marks of a waiter.
 	markTTL = 3 * time.Second
-	// maxStreaks is how many names are remembered before all are forgotten.
+	// maxStreaks is the number of names at which all are forgotten.
 	maxStreaks = 1000
 )
 
-// turns is what a driver remembers of the names that it has released while others waited.
+// turns is what a driver remembers of names that it has released while others waited.
 type turns struct {
-	id string // in marks
+	id string // identifies this driver in marks
 
 	mu    sync.Mutex
 	names map[string]streak // guarded by mu; by key
 }
 
-// A streak is one process's holds of a name, with no other's in between.
+// A streak is consecutive holds of a name by this process.
 type streak struct {
-	since time.Time // began
+	since time.Time // when it began
 	away  time.Time // the process stays away until then
 }
 
 func newTurns() *turns { return &turns{id: rand.Text(), names: make(map[string]streak)} }
 
-// refused notes that another process has the name.
+// refused records that another process has the name.
 func (t *turns) refused(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.names, key)
 }
 
-// ended notes that a hold that began at since has ended, and whether others wait.
+// ended records that a hold that began at since has ended, and whether others wait.
 func (t *turns) ended(key string, since time.Time, wanted bool) {
 	now := time.Now()
 	t.mu.Lock()
@@ -65,7 +66,7 @@ func (t *turns) ended(key string, since time.Time, wanted bool) {
 	t.names[key] = s
 }
 
-// away is for how long the process stays away from the name yet.
+// away returns for how much longer the process stays away from the name.
 func (t *turns) away(key string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

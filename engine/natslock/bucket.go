@@ -17,11 +17,11 @@ import (
 // A bucket describes the store's bucket. It is never changed.
 type bucket struct {
 	jetstream.KeyValue
-	ttls   bool          // it takes a TTL with each value
-	past   bool          // it keeps more of a key than the last value
-	maxAge time.Duration // it forgets what is older; 0: nothing
-	first  bool          // it numbers its messages from 1, as the next one of its name may
-	server string        // that alone has it; "": several have, or it is unknown
+	ttls   bool          // it supports a TTL for each value
+	past   bool          // it keeps more than the last value of a key
+	maxAge time.Duration // it forgets older values; 0: none
+	first  bool          // its messages are numbered from 1, as those of a new bucket of the same name may be
+	server string        // the only server that has it; "": several have it, or it is unknown
 }
 
 // repeats reports whether a number that was read may belong to another message by now, although the
@@ -67,8 +67,8 @@ func (s *store) open(ctx context.Context) (*bucket, error) {
 	return b, nil
 }
 
-// unfit returns why a bucket cannot keep locks: somebody else writes to it, or others see another
-// bucket.
+// unfit returns why a bucket cannot keep locks: its values may be replaced from elsewhere, or other
+// servers may have another bucket of the same name.
 func unfit(nc *nats.Conn, info *jetstream.StreamInfo) error {
 	if c := &info.Config; len(c.Sources) > 0 || c.Mirror != nil || c.SubjectTransform != nil {
 		return fmt.Errorf("natslock: %w: the bucket has a source, a mirror or a subject transform: what is written elsewhere replaces its values", driver.ErrUnsupported)

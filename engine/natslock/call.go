@@ -38,9 +38,9 @@ func (s *store) begin(ctx context.Context, subject string) (_ context.Context, b
 	return one.ctx, one.b, one.end, nil
 }
 
-// within returns when f does, or when ctx ends; then late, if not nil, gets the result of f. While
-// the client connects it holds its mutex, so none of its methods returns. With a server that hangs,
-// that takes seconds.
+// within returns when f does, or when ctx ends; then late, if not nil, gets the result of f. The
+// client holds its mutex while it connects, so none of its methods returns. If a server hangs, that
+// takes seconds.
 func within[T any](ctx context.Context, f func() (T, error), late func(T, error)) (T, error) {
 	value, err := abandon.Terms[T]{Late: late}.Call(ctx, f)
 	if err != nil && err == ctx.Err() {
@@ -49,8 +49,8 @@ func within[T any](ctx context.Context, f func() (T, error), late func(T, error)
 	return value, err
 }
 
-// askAfter is when a call without an answer probes the server. Without a leader of the bucket
-// nobody answers the call, although the connection works.
+// askAfter is when a call without an answer probes the server. If the bucket has no leader, the
+// call has no answer although the connection works.
 const askAfter = 500 * time.Millisecond
 
 // attempt makes one call over the current connection. If the error matches [links.ErrSilent], the
@@ -60,7 +60,7 @@ func attempt[T any](ctx context.Context, s *store, call func(ctx context.Context
 		return call(ctx)
 	}
 	ctx, waits := s.links.Begin(ctx)
-	ask := time.AfterFunc(askAfter, func() { _ = s.js.Conn().FlushTimeout(askAfter) }) // that it was answered shows on the connection
+	ask := time.AfterFunc(askAfter, func() { _ = s.js.Conn().FlushTimeout(askAfter) }) // the connection then shows that the server answers
 	defer ask.Stop()
 	value, err := call(ctx)
 	return value, waits.End(err)
@@ -162,5 +162,5 @@ func (s *store) refuses(err error, subject string) bool {
 		strings.Contains(err.Error(), s.api("STREAM.INFO")+`"`) || strings.Contains(err.Error(), `Subscription to "`+inbox+"."))
 }
 
-// api is the subject of a call about the bucket, without the account's prefix.
+// api returns the subject of a call about the bucket, without the account's prefix.
 func (s *store) api(call string) string { return call + ".KV_" + s.bucket }

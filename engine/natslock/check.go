@@ -31,7 +31,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	after := time.Now()
 	var found []driver.Finding
 	if bucket, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-		if now := bucket.StreamInfo().TimeStamp; !now.IsZero() { // before 2.10 it is not told
+		if now := bucket.StreamInfo().TimeStamp; !now.IsZero() { // servers before 2.10 do not send it
 			found = append(found, d.clockFinding(before, now, after))
 		}
 		found = append(found, keeping(&bucket.StreamInfo().Config)...)
@@ -46,7 +46,8 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	return found, nil
 }
 
-// monitorBound limits a server's monitoring, so that one that hangs leaves time for the others.
+// monitorBound bounds the question to a server's monitoring endpoint, so that one that hangs leaves
+// time for the others.
 const monitorBound = time.Second
 
 // syncing reports how often a server syncs its files, according to its monitoring.

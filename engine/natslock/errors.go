@@ -27,7 +27,7 @@ var (
 	ErrFull = fmt.Errorf("natslock: the bucket or the account is %w, raise its limits", driver.ErrFull)
 )
 
-// refused are the texts by which servers refuse a user.
+// refused are the errors for a user that the server refuses.
 var refused = []error{
 	nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation,
 }
@@ -47,10 +47,10 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ErrNoBucket, err)
 	case errors.Is(err, jetstream.ErrInvalidBucketName):
 		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
-	case errors.Is(err, nats.ErrMaxPayload): // the client does not send it
+	case errors.Is(err, nats.ErrMaxPayload): // the client does not send such a message
 		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, err)
-	case errors.Is(err, nats.ErrReconnectBufExceeded), // nor does it that
-		errors.Is(err, jetstream.ErrNoStreamResponse): // a server had nobody to give it to: none leads the bucket, or it is gone
+	case errors.Is(err, nats.ErrReconnectBufExceeded), // nor does it send this one
+		errors.Is(err, jetstream.ErrNoStreamResponse): // no server could handle it: the bucket has no leader, or is gone
 		return fmt.Errorf("%w: %w: %w", ErrUnreachable, caslock.ErrUnsent, err)
 	case errors.As(err, &api):
 		return explainAPI(api)
@@ -64,20 +64,20 @@ func explain(ctx context.Context, err error) error {
 }
 
 // explainAPI translates an answer that is an error. Only some of these prove that nothing was
-// written: a leader that stops may answer so although the others have stored the write.
+// written. A leader that stops may return an error although the others have stored the write.
 func explainAPI(api *jetstream.APIError) error {
 	const notFound, noResources, accountFull, storeFailed, tooLarge, noTTL = 10059, 10023, 10002, 10077, 10054, 10166
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return caslock.ErrChanged
-	case noTTL: // the bucket was made anew, or set otherwise
+	case noTTL: // the bucket was made anew, or its settings changed
 		return fmt.Errorf("%w: %w", caslock.ErrUnsent, api)
 	case notFound:
 		return fmt.Errorf("%w: %w: %w", ErrNoBucket, caslock.ErrRefused, api)
-	case noResources, accountFull, tooLarge: // looked at before
+	case noResources, accountFull, tooLarge: // checked before anything is written
 		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
 	case storeFailed:
-		if strings.HasPrefix(api.Description, "maximum ") { // of messages or bytes: so is that
+		if strings.HasPrefix(api.Description, "maximum ") { // a limit on messages or bytes is checked before too
 			return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
 		}
 	}
@@ -92,13 +92,13 @@ func isMissing(err error) bool {
 }
 
 // inFlight reports whether a write was refused because an earlier write of the key, perhaps of the
-// same claim, is undecided: its leader has it, and too few of the others do.
+// same claim, is undecided: the leader has it, but too few other servers have it.
 func inFlight(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// answered reports whether an error is an answer, even if only that nobody listens.
+// answered reports whether an error is an answer, even if only that nobody listens to the subject.
 func answered(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrStreamNotFound)

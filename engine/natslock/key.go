@@ -9,15 +9,14 @@ import (
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
-// plain is the characters of a name that stay unescaped beside letters and digits. The key of such
-// a name has one token.
+// plain is the characters that names keep beside letters and digits. They leave a name one token.
 const plain = "-_/"
 
 func (s *store) subject(name string) string { return "$KV." + s.bucket + "." + keyOf(name) }
 
 const (
-	parted = "\x00" // stands between the parts of a name
-	nobody = "="    // is the token of a first part that is empty, and of no name
+	parted = "\x00" // separates the parts of a name
+	nobody = "="    // the token of an empty first part; no name has it
 )
 
 // keyOf returns a key with a token for each part of a name.

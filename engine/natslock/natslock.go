@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/abandon"
 )
 
-// markerTTL is how long a removed key keeps its revision: far longer than a write can be late.
+// markerTTL is how long a removed key keeps its revision. No write is that late.
 const markerTTL = time.Hour
 
-// spare is how much longer than needed a value stays, because a server's clock may jump.
+// spare is how much longer than needed the server keeps a value, because its clock may jump.
 const spare = 24 * time.Hour
 
 // Options configure a Driver. The zero value of each field is its default.
@@ -39,9 +39,9 @@ type Options struct {
 type Driver struct {
 	*caslock.Driver
 	store *store
-	own   func() // closes a connection of its own
+	own   func() // closes the driver's own connection; nil: it has none
 
-	monitors []string // of the Options
+	monitors []string // from the Options
 }
 
 // New returns a Driver on a bucket, which [CreateBucket] makes. It does no I/O.
@@ -76,9 +76,9 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, bucket string, re
 		Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, Replicas: replicas, Storage: jetstream.FileStorage,
 		FirstSeq: uint64(time.Now().UnixMicro()), MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
 		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
-		AllowRollup: true, DenyDelete: true, AllowDirect: true, // as clients expect of a bucket
+		AllowRollup: true, DenyDelete: true, AllowDirect: true, // as clients expect it of a bucket
 	}
-	if account.API.Level >= 1 { // else the server refuses markers
+	if account.API.Level >= 1 { // other servers refuse markers
 		config.AllowMsgTTL, config.SubjectDeleteMarkerTTL = true, markerTTL
 	}
 	if _, err = js.CreateStream(ctx, config); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -97,7 +97,7 @@ func (d *Driver) Features() driver.Features {
 	return f
 }
 
-// mostClosing limits how long Close waits for its connection, because nobody can close it while the
+// mostClosing bounds how long Close waits for its connection, which nobody can close while the
 // client connects.
 const mostClosing = time.Second
 

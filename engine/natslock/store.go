@@ -25,14 +25,14 @@ type store struct {
 	js          jetstream.JetStream
 	bucket      string
 	serverClock bool
-	links       *links.Links // of a connection of our own; else nil
+	links       *links.Links // of the driver's own connection; nil: the caller's
 
 	mu sync.Mutex
-	of *bucket // guarded by mu; nil: it is to be asked for
+	of *bucket // guarded by mu; nil: unknown
 }
 
 // epoch counts the connections. A server that comes back may have lost its last messages and reuse
-// their numbers, so earlier reads prove nothing any more.
+// their numbers. So what was read over an earlier connection proves nothing any more.
 func (s *store) epoch() uint64 { return s.js.Conn().Stats().Reconnects }
 
 // last is the answer to a request for the last message of a subject.
@@ -104,7 +104,7 @@ func removed(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get("Nats-Marker-Reason") != ""
 }
 
-// seed belongs to this process: no version leaves it.
+// seed differs in each process, because versions never leave a process.
 var seed = maphash.MakeSeed()
 
 // version returns the number of a message and of the connection that reported it, with a hash that
@@ -113,7 +113,7 @@ func version(sequence, epoch uint64, value []byte) caslock.Version {
 	return caslock.Version(fmt.Sprintf("%s%x", heardOf(sequence, epoch), maphash.Bytes(seed, value)))
 }
 
-// heardOf is the beginning of the version of a message.
+// heardOf returns the beginning of the version of a message.
 func heardOf(sequence, epoch uint64) string { return fmt.Sprintf("%d@%d#", sequence, epoch) }
 
 // Number returns the sequence of the message, or 0 for none.
@@ -126,7 +126,7 @@ func (s *store) Number(v caslock.Version) uint64 {
 	return n
 }
 
-// Write publishes to the key if its last message is still the one of was.
+// Write publishes a value of the key if the last message of the key is still that of was.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
 	return attempt(ctx, s, func(ctx context.Context) (caslock.Version, error) { return s.write(ctx, name, value, was, life) })
 }
@@ -158,8 +158,8 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 }
 
 // unchanged reports whether the number of a version still belongs to the same message, as far as
-// can be known before the write. It must come from this connection, and is read once more if that
-// does not suffice.
+// can be known before the write. The version must be from this connection. If that does not
+// suffice, unchanged reads the key once more.
 func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslock.Version, heard string) bool {
 	if !strings.HasPrefix(string(was), heard) {
 		return false
@@ -175,11 +175,11 @@ func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslo
 func (b *bucket) message(subject string, value []byte, life time.Duration, serverClock bool) (*nats.Msg, error) {
 	msg := nats.NewMsg(subject)
 	msg.Data = value
-	if b.past { // else a former value is the key's again when the last one ends
+	if b.past { // otherwise the previous value returns when this one expires
 		msg.Header.Set("Nats-Rollup", "sub")
 	}
 	switch {
-	case value == nil && life > 0: // of a place: it leaves nothing when its time is over, as a deletion would
+	case value == nil && life > 0: // a place: unlike a deletion, this leaves nothing when its time is over
 		msg.Header.Set("KV-Operation", "PURGE")
 	case value == nil:
 		msg.Header.Set("KV-Operation", "DEL")
@@ -195,8 +195,8 @@ func (b *bucket) message(subject string, value []byte, life time.Duration, serve
 	return msg, nil
 }
 
-// publish publishes, and repeats this while another write of the key is in flight. Only when that
-// write is decided does a refusal prove that nothing follows.
+// publish publishes a message. It repeats this while another write of the key is in flight, because
+// a refusal proves that nothing follows only when that write is decided.
 func (s *store) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	for most := firstPause; ; most = min(2*most, mostPause) {
 		ack, err := s.js.PublishMsg(ctx, msg, opts...)

@@ -56,7 +56,7 @@ func CreateURL(ctx context.Context, url string) (driver.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeurl.FirstAnswer)
 	defer cancel()
 	if err := d.store.create(ctx, replicas); err != nil {
-		d.Close() // its error would only hide the first
+		d.Close() // its error would hide the first one
 		return nil, err
 	}
 	return d, nil
@@ -149,8 +149,8 @@ func connection(u *storeurl.URL) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(250 * time.Millisecond), nats.Timeout(storeurl.FirstAnswer),
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
-		nats.ReconnectBufSize(-1), // what cannot be sent now is not to be sent later
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // what goes wrong comes as an error of a call
+		nats.ReconnectBufSize(-1), // a message that cannot be sent now must not be sent later
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // failures are returned as errors of calls
 	}
 	switch path := u.Options.Get("creds_file"); {
 	case path != "":
@@ -168,7 +168,7 @@ func connection(u *storeurl.URL) ([]nats.Option, error) {
 	}
 	if u.TLS != nil {
 		config := u.TLS.Config()
-		config.ServerName = u.Options.Get("server_name") // "": each server's own
+		config.ServerName = u.Options.Get("server_name") // "": each server's own name
 		opts = append(opts, nats.Secure(config), func(o *nats.Options) error {
 			o.RootCAsCB = func() (*x509.CertPool, error) { return u.TLS.Config().RootCAs, nil }
 			if len(config.Certificates) > 0 {
@@ -193,7 +193,7 @@ func readCredentials(texts [][]byte) (c credentials, err error) {
 	return c, err
 }
 
-// A dialer remembers why it failed.
+// A dialer remembers its last error.
 type dialer struct {
 	net.Dialer
 	links *links.Links

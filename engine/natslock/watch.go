@@ -59,9 +59,9 @@ func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item
 	changed := s.js.Conn().StatusChanged(nats.CONNECTED)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	context.AfterFunc(ctx, func() { s.js.Conn().RemoveStatusListener(changed) }) // which waits while the client connects
+	context.AfterFunc(ctx, func() { s.js.Conn().RemoveStatusListener(changed) }) // waits while the client connects
 	go func() {
-		for range changed { // until it is removed
+		for range changed { // until the listener is removed
 			if s.epoch() != epoch {
 				end()
 			}
@@ -75,7 +75,7 @@ func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item
 	}, jetstream.UpdatesOnly())
 }
 
-// errEnded: the client has given up the watch.
+// errEnded means that the client has given up the watch.
 var errEnded = errors.New("natslock: the watch has ended")
 
 // all is the pattern of all keys.
@@ -93,7 +93,7 @@ func (s *store) watch(ctx context.Context, keys string, begun func(), heard func
 	w, err := within(ctx, func() (jetstream.KeyWatcher, error) {
 		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.Watch(ctx, keys, opts...) })
 		if err == nil {
-			context.AfterFunc(ctx, func() { _ = w.Stop() }) // of a connection that is closed; nobody waits for it
+			context.AfterFunc(ctx, func() { _ = w.Stop() }) // fails on a closed connection; nobody waits for it
 		}
 		return w, err
 	}, nil)
@@ -112,7 +112,7 @@ func (s *store) watch(ctx context.Context, keys string, begun func(), heard func
 			var i caslock.Item
 			if entry != nil {
 				if i, ok = itemOf(entry, epoch); !ok {
-					continue // no key of ours
+					continue // not a key of ours
 				}
 			}
 			if !heard(i, entry != nil) {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// pingAfter is how long a connection may be silent before it is asked whether it
-	// still stands, and how long it may take to answer. Until it is known to be broken,
-	// waiters come back by themselves.
+	// pingAfter is how long a connection may be silent before a ping tests it, and how long the
+	// ping may take. Until a dead connection is found, waiters return to the database by
+	// themselves.
 	pingAfter = 3 * time.Second
 	// connectWithin bounds an attempt to connect where the address has no bound.
 	connectWithin = 10 * time.Second
@@ -63,7 +63,7 @@ func (l *Listener) Listen(ctx context.Context, channel string, hear func(message
 	defer func() {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer stop()
-		_ = conn.Close(ctx) // it is gone either way
+		_ = conn.Close(ctx) // it is closed in any case
 	}()
 	if err := begin(ctx, conn, channel); err != nil {
 		return fmt.Errorf("pglisten: %w", err)
@@ -96,7 +96,7 @@ func begin(ctx context.Context, conn *pgx.Conn, channel string) error {
 	return err
 }
 
-// next waits for a message. A connection that is silent is asked now and then.
+// next waits for a message. It pings a silent connection now and then.
 func next(ctx context.Context, conn *pgx.Conn) (string, error) {
 	for {
 		silence, stop := context.WithTimeout(ctx, pingAfter)

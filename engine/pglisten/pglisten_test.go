@@ -53,7 +53,8 @@ func TestListenEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Each attempt asks how to connect, and what it changes is for that attempt alone.
+// Each attempt calls the function that prepares it. Changes of the config apply to that attempt
+// alone.
 func TestEachConnectionAsks(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig("postgres://u@127.0.0.1:1/db?sslmode=disable")
@@ -82,7 +83,7 @@ func TestEachConnectionAsks(t *testing.T) {
 	}
 }
 
-// A server, or what stands for it, that no longer answers ends the attempt.
+// If a server, or what is in its place, no longer answers, the attempt ends.
 func TestListenIsBounded(t *testing.T) {
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,7 +106,7 @@ func TestListenIsBounded(t *testing.T) {
 		if backend.Flush() != nil {
 			return
 		}
-		_, _ = io.Copy(io.Discard, conn) // LISTEN, and no answer
+		_, _ = io.Copy(io.Discard, conn) // LISTEN, which gets no answer
 	}()
 	l, err := pglisten.New("postgres://u@" + server.Addr().String() + "/db?sslmode=disable")
 	if err != nil {

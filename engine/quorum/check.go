@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// each calls every node at once, and waits for all.
+// each calls do for every node at once, and waits for all.
 func (d *Driver) each(do func(i int, n *node) error) []error {
 	all := len(d.nodes)
 	answers := make(chan []error, 1)
@@ -22,7 +22,7 @@ func (d *Driver) each(do func(i int, n *node) error) []error {
 	return <-answers
 }
 
-// majorityOf returns nil if at most the tolerable number of nodes has failed.
+// majorityOf returns nil if more than half of the nodes have succeeded.
 func (d *Driver) majorityOf(call string, errs []error) error {
 	failed := 0
 	for _, err := range errs {
@@ -71,7 +71,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 	})
 	err := d.majorityOf("rehearse", errs)
 	for _, e := range errs {
-		if err != nil && errors.Is(e, driver.ErrNotYet) { // it will be able to
+		if err != nil && errors.Is(e, driver.ErrNotYet) { // it may succeed later
 			return fmt.Errorf("%w: %w", driver.ErrNotYet, err)
 		}
 	}

@@ -18,10 +18,10 @@ const (
 	// them and nobody holds the resource.
 	mostTries = 10
 	// firstDelay and mostDelay bound the random pause before that, which doubles. Two callers that
-	// collide are soon apart, and so are twenty whose rounds take 10 ms each on a slow machine.
+	// collide are soon apart. So are twenty callers whose rounds take 10 ms each on a slow machine.
 	firstDelay, mostDelay = time.Millisecond, 256 * time.Millisecond
-	// mostRounds bounds the pause, in rounds, when rounds take longer: twenty callers find room for
-	// one round each.
+	// mostRounds bounds the pause, in rounds, if rounds take longer. Twenty callers then find room
+	// for one round each.
 	mostRounds = 32
 )
 
@@ -31,25 +31,25 @@ type claim struct {
 	req   driver.Request
 	parts []*part
 	held  bool   // the last Try was granted, and no call has ended it since
-	fence uint64 // of the grant; 0: none
+	fence uint64 // its fence; 0: none
 
 	mu     sync.Mutex
 	told   bool // guarded by mu; Request.Lost was called
-	rounds uint // guarded by mu; of renewals
+	rounds uint // guarded by mu; counts rounds of renewals
 }
 
-// round makes one call to each of parts at once. It returns when done says so, when all have
+// round makes one call to each of parts at once. It returns when done returns true, when all have
 // answered, or when ctx ends. Later answers are not counted. The calls to one part run in the order
 // of their rounds.
 func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func(v *verdict) bool) verdict {
 	var v verdict
 	answers := make(chan answer, len(parts))
-	// A call that was sent goes on when the caller has its majority, or gives up: its
-	// part would not know otherwise what became of it. The node's timeout bounds it.
+	// A call continues after the caller has its majority, or gives up. Otherwise its part would not
+	// know the outcome. The node's timeout bounds it.
 	unending := context.WithoutCancel(ctx)
 	for _, p := range parts {
-		// The place in the order is taken here and not by the goroutine: a roll-back
-		// that ran after the next Try would take that one's grant.
+		// The order of calls is decided here, before the goroutine starts. If a roll-back ran after
+		// the next Try, it would release that Try's grant.
 		before, over := c.next(p)
 		ask := func() {
 			<-before
@@ -63,7 +63,7 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 			answers <- a
 		}
 		if !c.d.start(ask) {
-			close(over) // and all later calls meet the same
+			close(over) // all later calls find the driver closed too
 			v.add(answer{part: p, err: driver.ErrClosed})
 		}
 	}
@@ -110,7 +110,7 @@ func (c *claim) ready() (parts []*part) {
 	return parts
 }
 
-// ask is a round over all parts that are ready; the others count as down.
+// ask makes a round over all parts that are ready. The others count as down.
 func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool) verdict {
 	ready := c.ready()
 	v := c.round(ctx, ready, call, done)
@@ -123,7 +123,7 @@ func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool
 }
 
 func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, error) {
-	if !held || p.fence == 0 { // what was granted or lost there before is not this grant
+	if !held || p.fence == 0 { // an earlier grant or loss at this node does not concern this grant
 		c.mu.Lock()
 		p.lost, p.standing = false, away
 		c.mu.Unlock()
@@ -151,7 +151,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	}
 }
 
-// delay bounds the pause after so many tries, of which the last took so long.
+// delay returns the longest pause after so many tries. took is how long the last one took.
 func delay(tries int, took time.Duration) time.Duration {
 	return min(max(firstDelay, took)<<tries, max(mostDelay, mostRounds*took))
 }
@@ -167,7 +167,7 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 		return driver.Grant{}, &v, c.refusal(&v)
 	}
 	grant, err := c.take(ctx, &v)
-	// Less what both rounds took: each node counts from when it was asked.
+	// Do not count the time of both rounds: each node counts the TTL from when it was asked.
 	if err == nil && (grant.TTL <= c.d.clock.Now().Sub(start) || ctx.Err() != nil) {
 		err = errors.Join(errors.New("the majority answered too late"), ctx.Err())
 	}
@@ -178,8 +178,9 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 	return grant, &v, nil
 }
 
-// tried is decided for a Try. A claim that holds already waits for a majority that confirms it, or
-// for all answers. Nodes that missed the grant make new ones, which would look like another grant.
+// tried is decided for a Try. If the claim holds already, it waits for a majority that confirms
+// that grant, or for all answers. Nodes that missed the grant make new grants, which would look
+// like another one.
 func (c *claim) tried(v *verdict) bool {
 	repeated := 0
 	for _, a := range v.yes {
@@ -190,18 +191,18 @@ func (c *claim) tried(v *verdict) bool {
 	return c.d.decided(v) && (c.fence == 0 || len(v.yes) < c.d.majority || repeated >= c.d.majority)
 }
 
-// decided: a majority said yes, or none can any more.
+// decided reports whether a majority said yes, or none can any more.
 func (d *Driver) decided(v *verdict) bool {
 	minority := len(d.nodes) - d.majority
 	return len(v.yes) >= d.majority || len(v.no) > minority || len(v.unknown) > minority
 }
 
-// take turns the majority's yes into a grant. It writes the maximum of their fences to a majority
-// before anybody learns it, so that every later majority includes a node that knows it. Otherwise
-// the next maximum could be lower.
+// take turns the yes of a majority into a grant. First it writes the greatest of their fences to a
+// majority. So every later majority includes a node that knows that fence. Otherwise the greatest
+// fence of a later majority could be lower.
 func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
 	grant := driver.Grant{TTL: v.yes[0].grant.TTL}
-	same, top := 0, c.fence // whoever it was told to may have used it
+	same, top := 0, c.fence // the holder may have used it already
 	for _, a := range v.yes {
 		grant.TTL = min(grant.TTL, a.grant.TTL)
 		top = max(top, a.grant.Fence)
@@ -209,7 +210,7 @@ func (c *claim) take(ctx context.Context, v *verdict) (driver.Grant, error) {
 			same++
 		}
 	}
-	if c.fence != 0 && same >= c.d.majority { // repeated by the holder
+	if c.fence != 0 && same >= c.d.majority { // the holder's own grant, repeated
 		grant.Fence = c.fence
 		return grant, nil
 	}
@@ -245,16 +246,16 @@ func (c *claim) raise(ctx context.Context, granted []answer, fence uint64) error
 }
 
 func (c *claim) liftAt(ctx context.Context, p *part, fence uint64) error {
-	// Somebody may have ended the grant here since: then the next one may have been
-	// given already, with a smaller fence.
+	// The grant here may have been ended since. The next one may then exist already, with a smaller
+	// fence.
 	if holder, ok := p.claim.(driver.FenceLifter); ok {
 		return holder.LiftFence(ctx, fence)
 	}
 	return p.node.operator.RaiseFence(ctx, c.req.Resource, fence)
 }
 
-// refusal returns busy, or barred if a node says so, when a majority of the nodes has answered,
-// else an unknown outcome.
+// refusal returns the error of a Try without a majority. If a majority has answered, it is a
+// refusal, or ErrBarred if a node says so. Otherwise the outcome is unknown.
 func (c *claim) refusal(v *verdict) error {
 	if len(v.no) == 0 || len(v.unknown) > len(c.parts)-c.d.majority {
 		return v.report("try", len(c.parts))
@@ -266,14 +267,14 @@ func (c *claim) refusal(v *verdict) error {
 	for _, a := range v.no {
 		if b, ok := errors.AsType[*driver.Busy](a.err); ok && b.Holder != (driver.Holder{}) {
 			busy.Holder, busy.Retry = b.Holder, max(busy.Retry, b.Retry)
-			busy.Holder.Fence = 0 // this node's own
+			busy.Holder.Fence = 0 // it is this node's own number
 		}
 	}
 	return busy
 }
 
-// rollBack releases at every node in the background. It does so even where the answer is still on
-// its way, because the calls of a part take turns.
+// rollBack releases at every node in the background, even at nodes that have not answered yet,
+// because the calls to a part run in order.
 func (c *claim) rollBack(ctx context.Context) {
 	c.held, c.fence = false, 0
 	c.round(ctx, c.parts, releaseAt(driver.End{}), func(*verdict) bool { return true })
@@ -286,8 +287,8 @@ func releaseAt(how driver.End) callAt {
 	}
 }
 
-// Renew implements driver.Claim. A renewal that misses the majority leaves some nodes
-// renewed: they expire a TTL later, or are released, and never make a majority.
+// Renew implements driver.Claim. If a renewal misses the majority, some nodes may have renewed.
+// Their leases expire a TTL later, or are released, and never form a majority.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	if ctx.Err() != nil {
 		return driver.Grant{}, ctx.Err()
@@ -314,8 +315,8 @@ func (c *claim) renewed(ctx context.Context, ttl time.Duration, v *verdict) (dri
 	return driver.Grant{}, v.report("renew", len(c.parts))
 }
 
-// Release implements driver.Claim. A lease counts as released if a majority held it until now, at
-// nodes that count: another may have held since at a node that was regained. With how.Bar, a
+// Release implements driver.Claim. A lease counts as released if a majority of nodes that count
+// held it until now. At a node that was regained, another may have held it since. With how.Bar, a
 // majority then has the mark, so no majority grants.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if err := cmp.Or(ctx.Err(), how.Check(c.d.features)); err != nil {
@@ -340,8 +341,8 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 // Note returns ErrUnsupported.
 func (*claim) Note(context.Context, string) error { return driver.ErrUnsupported }
 
-// partLost is one node's Request.Lost. The claim is certainly lost when no majority of the nodes
-// can hold it. Until then, renewals find the losses of single nodes.
+// partLost handles the loss of the lease at one node. The claim is certainly lost when no majority
+// of the nodes can hold it. Until then, renewals find the losses of single nodes.
 func (c *claim) partLost(p *part, cause error) {
 	c.mu.Lock()
 	p.lost = true

@@ -28,7 +28,7 @@ func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Contex
 	return values, v
 }
 
-// shown is ask for answers that need a majority.
+// shown is ask for questions that need the answers of a majority.
 func shown[T any](ctx context.Context, d *Driver, call string, question func(ctx context.Context, n driver.Operator) (T, error)) ([]T, error) {
 	values, v := ask(ctx, d, question)
 	if len(values) < d.majority {

@@ -120,8 +120,8 @@ func (d *Driver) inspectAll(ctx context.Context, states []driver.State) ([]drive
 
 // A place is where a page ends and the next one begins.
 type place struct {
-	node   int // that is asked next
-	failed int // how many before it were passed over, for they did not answer
+	node   int // the next node
+	failed int // how many nodes before it were passed over, because they did not answer
 	after  string
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// maxInFlight bounds the calls that one node may have at a time. A node that hangs would
-// otherwise collect a goroutine for each claim of the program.
+// maxInFlight bounds the concurrent calls to one node. Otherwise a node that hangs would collect a
+// goroutine for each claim of the program.
 const maxInFlight = 64
 
 // ErrNodeDown: the node did not answer the last calls in time.
@@ -24,14 +24,14 @@ type node struct {
 	d        *Driver
 	number   int
 	driver   driver.Driver
-	operator driver.Operator // of the driver; nil: it is none
+	operator driver.Operator // the same driver; nil: it is no Operator
 	timeout  time.Duration
 	slots    chan struct{}
 
 	mu    sync.Mutex
-	known bool          // guarded by mu; its id was compared
-	down  bool          // guarded by mu; its last call ran into the timeout
-	probe chan struct{} // guarded by mu; closed when it is known whether it is back; nil: nobody asks
+	known bool          // guarded by mu; its id was compared with the others'
+	down  bool          // guarded by mu; its last call exceeded the timeout
+	probe chan struct{} // guarded by mu; closed when a call has found out whether it is back; nil: no such call
 }
 
 func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) *node {
@@ -64,7 +64,7 @@ func (n *node) call(ctx context.Context, do func(ctx context.Context) error) err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if ctx.Err() == nil { // else the caller was in a hurry, which says nothing of the node
+	if ctx.Err() == nil { // otherwise the call was cut short, which says nothing about the node
 		n.down = err != nil && errors.Is(call.Err(), context.DeadlineExceeded)
 	}
 	if probe != nil {
@@ -163,11 +163,11 @@ func (n *node) identify(ctx context.Context) error {
 type part struct {
 	node  *node
 	claim driver.Claim
-	last  chan struct{} // guarded by claim.mu; closed when the last call asked for is over
+	last  chan struct{} // guarded by claim.mu; closed when the last requested call is over
 
-	fence    uint64 // of the grant there; only the running call touches it
-	repeated bool   // the last Try found the grant of an earlier one; as fence
-	lost     bool   // guarded by claim.mu; told by the node itself
+	fence    uint64 // the fence of its grant; only the running call uses it
+	repeated bool   // the last Try returned the same grant as an earlier one; only the running call uses it
+	lost     bool   // guarded by claim.mu; the node has reported the loss
 
 	standing standing // guarded by claim.mu
 	since    uint     // guarded by claim.mu; the round of renewals in which it was regained
@@ -197,8 +197,8 @@ func (v *verdict) add(a answer) {
 	}
 }
 
-// miss counts the parts that have not answered as unknown. cause is not their error, because it may
-// match ErrLost for another lease.
+// miss counts the parts that have not answered as unknown, with the error cause. Pass ctx.Err() and
+// not context.Cause, which may match ErrLost for another lease.
 func (v *verdict) miss(parts []*part, cause error) {
 	answered := slices.Concat(v.yes, v.no, v.unknown)
 	for _, p := range parts {

@@ -2,8 +2,8 @@
 // more than half of them grant it. Over N independent Redis servers this is the Redlock
 // algorithm, with fencing tokens added.
 //
-// A minority of the nodes may be down, hung or cut off. A quorum cannot survive a node that
-// forgets a grant while it still counts: see the amnesia guard of the driver behind it.
+// A minority of the nodes may be down, hung or cut off. A quorum cannot survive a node that forgets
+// a grant while it still counts: see Options.MinUptime of package redislock.
 package quorum
 
 import (
@@ -42,13 +42,13 @@ type Driver struct {
 	nodes    []*node
 	majority int
 	features driver.Features
-	clock    *boottime.Clock // of grants; another than the machine's in tests
-	life     context.Context // ends with Close
+	clock    *boottime.Clock // for grants; tests replace it
+	life     context.Context // ends when the driver is closed
 	end      context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
-	ids     map[string]int // guarded by mu; which node has which id
+	ids     map[string]int // guarded by mu; the number of the node with each id
 	running sync.WaitGroup // calls to nodes; added to under mu
 }
 
@@ -108,14 +108,14 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Mode != driver.Exclusive {
 		return nil, fmt.Errorf("%w: shared claims on a quorum", driver.ErrUnsupported)
 	}
-	over := make(chan struct{}) // nothing is before the first call
+	over := make(chan struct{}) // there is no call before the first one
 	close(over)
 	c := &claim{d: d, req: req}
 	for _, n := range d.nodes {
 		part := &part{node: n, last: over}
 		ask := req
-		ask.Wanted = nil  // nobody has a place here
-		ask.Queue = false // queues of their own could each have another head
+		ask.Wanted = nil  // no claim has a place here
+		ask.Queue = false // each node's queue could have another head
 		ask.Lost = func(cause error) { c.partLost(part, cause) }
 		inner, err := n.driver.Claim(ask)
 		if err != nil {
@@ -138,7 +138,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// start runs a call to a node in the background; false after Close.
+// start runs a call to a node in the background. It returns false after Close.
 func (d *Driver) start(call func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,26 +9,26 @@ import (
 )
 
 // A standing says how the lease of a claim stands at a node. A node may lose the lease in a
-// restart, or because it was away for a TTL. It is asked for the lease again after each renewal
-// that a majority confirms. Otherwise nodes that are away one after the other would end leases that
-// are held for long.
+// restart, or because it was away for a TTL. After each renewal that a majority confirms, such a
+// node is asked for the lease again. Otherwise nodes that are away one after another would end
+// leases that are held for long.
 //
-// Such a grant does not count at once. The call may have been on its way while the lease was ended
-// at the others and somebody else had it. It counts when a later round of renewals finds a majority
-// among the nodes that count. They held the lease while the node did, so nobody else has had it
-// since.
+// Such a grant does not count at once. The call may have been in flight while the lease was ended
+// at the other nodes and another owner held it. The grant counts when a later round of renewals
+// finds a majority among the nodes that count. They held the lease while this node did, so nobody
+// else has had it since.
 type standing uint8
 
 const (
-	away     standing = iota // the node has not said that it has the lease, or that it has it no more
-	regained                 // it has it again, and does not count yet
-	counts                   // it has had it while a majority had
+	away     standing = iota // the node has not said that it has the lease, or said that it lost it
+	regained                 // it has the lease again, which does not count yet
+	counts                   // it has had the lease while a majority had it
 )
 
-// errRegained: a renewal or a release was made at a node that does not count yet.
+// errRegained is the error of a renewal or a release at a node that does not count yet.
 var errRegained = errors.New("it lost the lease, and what it has again does not count yet")
 
-// granted notes a yes to a Try. held reports whether the claim held when the Try was sent.
+// granted records a yes to a Try. held reports whether the claim held when the Try was sent.
 func (c *claim) granted(p *part, held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *claim) granted(p *part, held bool) {
 	}
 }
 
-// hold notes the nodes that made a grant together.
+// hold records the nodes that made a grant together.
 func (c *claim) hold(yes []answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,8 @@ func (c *claim) begin() {
 	c.rounds++
 }
 
-// counted applies the outcome of a renewal or a release at p, and returns it.
+// counted records the outcome of a renewal or a release at p, and returns it. A success at a node
+// that does not count is errRegained.
 func (c *claim) counted(p *part, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func (c *claim) regain(ttl time.Duration) {
 	}
 }
 
-// again asks p for the lease in its turn, until the next renewal of p is due.
+// again asks p for the lease, after earlier calls to p and until its next renewal is due.
 func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
 	before, over := c.next(p)
 	ask := func() {
@@ -102,7 +103,7 @@ func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
 		defer close(over)
 		ctx, cancel := context.WithTimeout(c.d.life, ttl/3)
 		defer cancel()
-		_ = p.node.renew(ctx, func(ctx context.Context) error { return c.regainAt(ctx, p, ttl, fence) }) // the next renewal tries it again
+		_ = p.node.renew(ctx, func(ctx context.Context) error { return c.regainAt(ctx, p, ttl, fence) }) // if it fails, the next renewal tries again
 	}
 	if !c.d.start(ask) {
 		close(over)
@@ -111,7 +112,7 @@ func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
 
 func (c *claim) regainAt(ctx context.Context, p *part, ttl time.Duration, fence uint64) error {
 	c.mu.Lock()
-	has := p.standing != away // by the call before, which took longer than a round of renewals
+	has := p.standing != away // the call before has regained it, and took longer than a round of renewals
 	if !has {
 		p.lost = false
 	}
@@ -127,7 +128,7 @@ func (c *claim) regainAt(ctx context.Context, p *part, ttl time.Duration, fence 
 	if ttl != c.req.TTL {
 		_, err = p.claim.Renew(ctx, ttl)
 	}
-	if err == nil && c.d.features.Fencing { // the nodes that knew it may have forgotten
+	if err == nil && c.d.features.Fencing { // the nodes that knew the fence may have lost it
 		err = c.liftAt(ctx, p, fence)
 	}
 	if err != nil {

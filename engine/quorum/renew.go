@@ -56,16 +56,16 @@ type batch struct {
 	node    *node
 	claims  []*claim
 	parts   []*part
-	at      []int           // of each, among all
-	before  []chan struct{} // closed when the part's last call is over
-	over    []chan struct{} // closed when this one is
+	at      []int           // the index of each renewal among all
+	before  []chan struct{} // for each part; closed when its last call is over
+	over    []chan struct{} // for each part; closed when this call is over
 	ttls    []driver.Renewal
 	answers []answer
 }
 
-// newBatches takes the places of renewals in the order of each part's calls. A part whose last call
-// is not over, such as one that hangs, has a batch of its own, so that the others do not wait for
-// it.
+// newBatches gives renewals their places in the order of each part's calls. A part whose last call
+// is not over, because it hangs for example, has a batch of its own, so that the others do not wait
+// for it.
 func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
 	ready := &batch{node: n}
 	batches := []*batch{ready}
@@ -102,8 +102,8 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// renew waits for an answer as long as caller does, and at least as long as the node may take for
-// any call.
+// renew sends the batch. It waits for an answer as long as caller does, and at least for the node's
+// timeout.
 func (b *batch) renew(caller context.Context) {
 	defer b.end()
 	for _, before := range b.before {

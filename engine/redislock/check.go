@@ -44,7 +44,7 @@ func (d *Driver) checkNode(ctx context.Context, node redis.UniversalClient) ([]d
 	before := time.Now()
 	now, err := node.Time(ctx).Result()
 	switch {
-	case redis.IsPermissionError(err): // the rehearsal tells
+	case redis.IsPermissionError(err): // the rehearsal reports it
 	case err != nil:
 		return found, err
 	default:
@@ -70,8 +70,8 @@ func evictionFinding(info map[string]string) driver.Finding {
 	return f
 }
 
-// persistenceFinding tells what a restart forgets. The servers of a Redlock grant nothing until
-// that cannot matter any more.
+// persistenceFinding reports what a restart loses. With MinUptime, as in a Redlock, that is no
+// weakness: the server grants nothing until lost leases cannot matter any more.
 func (d *Driver) persistenceFinding(ctx context.Context, node redis.UniversalClient, info map[string]string) driver.Finding {
 	f := driver.Finding{About: driver.AboutPersistence}
 	if info["aof_enabled"] == "0" {
@@ -87,7 +87,7 @@ func (d *Driver) persistenceFinding(ctx context.Context, node redis.UniversalCli
 	how, err := node.ConfigGet(ctx, "appendfsync").Result()
 	f.Text = "appendonly is yes"
 	switch sync := how["appendfsync"]; {
-	case err != nil || sync == "": // who may not ask goes on
+	case err != nil || sync == "": // CONFIG GET is not permitted, or the answer is empty
 	case sync == "always" || d.o.MinUptime > 0:
 		f.Text += ", appendfsync " + sync
 	default:

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// placeTTL is how long a place in the queue outlives its last Try: a dead waiter delays
-	// those behind it by no more. keepPlace is when to call Try again to keep the place; two
+	// placeTTL is how long a place in the queue outlives its last Try. That bounds how long a dead
+	// waiter delays those behind it. keepPlace is when to call Try again to keep the place; two
 	// tries may fail.
 	placeTTL  = 3 * time.Second
 	keepPlace = placeTTL / 3
 	// foreignPoll is the polling interval for foreign holders, whose release notifies nobody. It
 	// costs 14 commands a second, and notices a release within a tenth of a second.
 	foreignPoll = 70 * time.Millisecond
-	// goneTTL is how long the server refuses an attempt that arrives after its claim was given
-	// up. Both were sent: only a stopped server or a stalled link can reverse them, and then
-	// serves both at once.
+	// goneTTL is how long the server refuses an attempt that arrives after its claim was given up.
+	// The attempt was sent first. Only a stopped server or a stalled link can reverse them, and
+	// then the server gets both at once.
 	goneTTL = 30 * time.Second
-	// maxExact is the first number up to which Lua does not count exactly.
+	// maxExact is the first number that Lua may fail to count exactly.
 	maxExact = 1 << 53
-	// barred is the mark of an owner that was barred: no number is above it.
+	// barred is the mark of a barred owner. No attempt has a greater number.
 	barred = maxExact
 	// subscribeTimeout is how long a waiter waits for the driver's subscription. Without one it
 	// polls every retryUnsubscribed.
@@ -62,7 +62,7 @@ func (c *claim) update(f func(*state)) {
 	f(&c.state)
 }
 
-// Replies of acquire.lua.
+// Replies of acquire.lua, the first value of each.
 const (
 	replyBusy = iota
 	replyGranted
@@ -117,8 +117,8 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	return c.settle(g, busy, err)
 }
 
-// arm is called before an attempt reads the state. Messages from then on belong to that
-// attempt's refusal.
+// arm must be called before an attempt reads the state. Messages that come after arm then count for
+// that attempt's refusal.
 func (c *claim) arm() armed {
 	return c.d.subscriber.arm(c, c.d.tries.Add(1))
 }
@@ -137,7 +137,8 @@ func (c *claim) receiveGrant(fence uint64) (ok bool) {
 	return ok
 }
 
-// settleWithoutPlace is settle for a Try that does not queue: a refusal leaves no place to release.
+// settleWithoutPlace is settle for a Try that does not queue. A refusal then leaves no place to
+// release.
 func (c *claim) settleWithoutPlace(ctx context.Context, g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
 	if busy != nil {
 		c.d.subscriber.forget(c)
@@ -148,7 +149,7 @@ func (c *claim) settleWithoutPlace(ctx context.Context, g driver.Grant, busy *dr
 	return c.settle(g, busy, err)
 }
 
-// settle turns the result of an attempt into that of Try.
+// settle turns the result of an attempt into the result of Try.
 func (c *claim) settle(g driver.Grant, busy *driver.Busy, err error) (driver.Grant, error) {
 	if busy != nil {
 		return driver.Grant{}, busy
@@ -175,7 +176,7 @@ func (c *claim) attempt(ctx context.Context, try int64) (driver.Grant, *driver.B
 // before is what was known when an attempt was sent.
 type before struct {
 	state
-	seen uint64 // the largest fence
+	seen uint64 // the largest fence that the driver had seen
 }
 
 // beginAttempt is called before an attempt is sent.
@@ -184,10 +185,10 @@ func (c *claim) beginAttempt() before {
 	if !was.mayBeGranted() {
 		was.floor = seen
 	}
-	if was.uncertain.attempt { // its number must be smaller than this one's
+	if was.uncertain.attempt { // this attempt needs a greater number than the uncertain one
 		was.releases++
 	}
-	// The outcome is unknown until there is an answer, even if it is another attempt's.
+	// The outcome is unknown until an answer comes, even if that is the answer to another attempt.
 	c.update(func(now *state) {
 		now.releases = was.releases
 		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
@@ -254,9 +255,9 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 		}
 		return granted(c.req.TTL, fence), nil, err
 	}
-	// An operator, or a process that resumed the lease, has ended what this owner held; this
-	// attempt is later. A mark above all numbers is damaged: another attempt would find it
-	// again.
+	// The mark was left by an operator, or by a process that resumed the lease and ended it. This
+	// attempt was made later, so it is sent again with a greater number. A mark above all numbers
+	// is damaged: another attempt would find it again.
 	if len(values) > 1 && number(values[1]) == barred {
 		unserved()
 		return driver.Grant{}, nil, driver.ErrBarred
@@ -269,11 +270,11 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 	return c.attempt(ctx, try)
 }
 
-// newTry is an attempt of a claim whose state is was.
+// newTry returns an attempt by a claim in state was. number is the number of the Try.
 func (c *claim) newTry(was state, number int64) *call {
 	d, k := c.d, c.keys
 	kinds := []byte{kindHistory, kindGone, kindQueue, kindDetails, kindShares, kindLimits, kindRest, kindBeats, kindWeights, kindMost}
-	wake, pending, fresh := "", "", "" // pending is of calls that may still come
+	wake, pending, fresh := "", "", "" // pending is the last number of calls that may still arrive
 	if c.req.Queue {
 		wake = d.subscriber.wakeChannel(k.lock)
 	}
@@ -353,8 +354,8 @@ func granted(ttl time.Duration, fence uint64) driver.Grant {
 // Forget implements driver.Forgetter.
 func (c *claim) Forget() { c.d.subscriber.forget(c) }
 
-// errMaybeReleased is the error of a release that was sent twice, of which the second found
-// nothing.
+// errMaybeReleased is the error of a release that was sent twice: the first had no answer, and the
+// second found nothing.
 var errMaybeReleased = errors.New("redislock: the first of two attempts had no answer, and may have released it")
 
 // Release implements driver.Claim.
@@ -362,7 +363,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	return c.endAgain(ctx, how, c.end(ctx, how))
 }
 
-// endAgain repeats a release that came to err, if no connection answered.
+// endAgain repeats a release that failed with err, if no answer came at all.
 func (c *claim) endAgain(ctx context.Context, how driver.End, err error) error {
 	for links.Again(ctx, err) {
 		if err = c.end(ctx, how); errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
@@ -386,15 +387,15 @@ func (c *claim) end(ctx context.Context, how driver.End) error {
 	return c.endWhole(ctx, how, l)
 }
 
-// A parting is what a release needs to know of the state before it.
+// A parting is what a release needs to know of the claim's state before it.
 type parting struct {
-	plain bool   // give.lua may do
-	late  string // an attempt that may still arrive
+	plain bool   // give.lua suffices
+	late  string // the number of an attempt that may still arrive, or all; "": none
 	which int64
 	fence uint64
 }
 
-// leave is called before a release is sent.
+// leave is called before a release is sent. It returns what the release needs to know.
 func (c *claim) leave(how driver.End) parting {
 	was := c.load()
 	l := parting{which: int64(was.releases), fence: was.grant.fence}
@@ -459,11 +460,12 @@ func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 	return fmt.Errorf("redislock: what the owner of %q holds changes all the time", c.req.Resource)
 }
 
-// endAttempts is how often releaseUnknownGrant tries, if the owner is granted the lock in
+// endAttempts is how often releaseUnknownGrant tries again if the owner is granted the lock in
 // between.
 const endAttempts = 3
 
-// all stands for the attempts of all other claims of an owner.
+// all is what a release has in place of the number of an attempt: it ends what other claims of the
+// owner hold.
 const all = "all"
 
 // Replies of release.lua.
@@ -504,8 +506,8 @@ func (c *claim) released(reply answer, err error) (int64, error) {
 	return given, err
 }
 
-// channel returns the channel on which the server notifies this driver of evictions, and of others that wait
-// if the claim asks for it.
+// channel returns the channel for the end of the lease, and for waiters if the claim wants to know
+// of them; "": the claim wants neither.
 func (c *claim) channel() string {
 	switch {
 	case c.req.Wanted != nil:
@@ -516,7 +518,7 @@ func (c *claim) channel() string {
 	return ""
 }
 
-// wanted tells the holder that others wait, if it wants to know. Call it without mutexes.
+// wanted notifies the holder that others wait, if it wants to know. Call it without mutexes.
 func (c *claim) wanted() {
 	if c.req.Wanted != nil {
 		c.req.Wanted()
@@ -526,7 +528,7 @@ func (c *claim) wanted() {
 // roundUp returns the TTL that the server uses.
 func roundUp(d time.Duration) time.Duration { return time.Duration(millis(d)) * time.Millisecond }
 
-// modeName returns the mode as scripts have it: x, or s and the weight, of which 1 is left out.
+// modeName returns the mode as scripts write it: x, or s and the weight. A weight of 1 is left out.
 func modeName(req *driver.Request) string {
 	switch {
 	case req.Mode == driver.Exclusive:
@@ -544,12 +546,12 @@ func modeOf(name string) driver.Mode {
 	return driver.Exclusive
 }
 
-// weightOf returns the weight in the name of a mode, or 0 if it is exclusive.
+// weightOf returns the weight in the name of a mode, or 0 if the mode is exclusive.
 func weightOf(name string) int {
 	if modeOf(name) == driver.Exclusive {
 		return 0
 	}
-	n, _ := strconv.Atoi(name[1:]) // what is damaged is 1
+	n, _ := strconv.Atoi(name[1:]) // a damaged weight counts as 1
 	return max(n, 1)
 }
 

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A conn is a connection that many calls share. Callers write: the first one writes for all that
-// have called since. One goroutine reads, and delivers the replies in the order of the calls. A
-// call whose caller has gone keeps its position, and its reply is dropped.
+// A conn is a connection that many calls share. Their callers write: the first one writes for all
+// that have called since. One goroutine reads, and delivers the replies in the order of the calls.
+// A call that its caller has abandoned keeps its position, and its reply is dropped.
 type conn struct {
 	net      net.Conn
 	replicas int         // number of replicas to wait for after each write
@@ -45,12 +45,12 @@ type waits struct {
 
 // silence measures how long the server has not answered.
 type silence struct {
-	limit      time.Duration // silence after which others use another connection
+	limit      time.Duration // the longest silence before others use another connection
 	lastAnswer time.Time     // when the last answer came, or the first unanswered call was sent
 	lastRead   time.Time     // when the last bytes came
 	watch      *time.Timer   // calls checkSilence
 	armed      bool          // whether watch is running
-	leaving    bool          // others have left: it ends when nothing is in flight
+	leaving    bool          // others use another connection; this one ends when nothing is in flight
 }
 
 const (
@@ -76,7 +76,7 @@ func (n *conn) live() bool {
 	return n.err == nil
 }
 
-// newConn shares a connection, which took so long to make.
+// newConn shares the connection c. took is how long it took to connect.
 func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), ended func()) *conn {
 	n := &conn{net: c, replicas: replicas, left: left, ended: ended}
 	n.silence.limit = min(max(leaveAfter, took), leaveFarAfter)
@@ -86,7 +86,7 @@ func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), end
 	return n
 }
 
-// send queues c for writing. If it returns errEnded, or ctx has ended, c was not sent.
+// send queues c for writing. If it returns errEnded or the context's error, c was not sent.
 func (n *conn) send(ctx context.Context, c *call) error {
 	n.mu.Lock()
 	for n.err == nil && !n.silence.leaving && n.full() {
@@ -115,8 +115,8 @@ func (n *conn) send(ctx context.Context, c *call) error {
 	return nil
 }
 
-// hold queues c for the next write, which send or flush makes. It reports false, and c was not
-// queued, if c would have to wait for room.
+// hold queues c for the next write, which send or flush makes. It returns false, and does not queue
+// c, if c would have to wait for room.
 func (n *conn) hold(c *call) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -137,7 +137,8 @@ func (n *conn) flush() {
 	}
 }
 
-// beginWrite reports whether the caller is to write the output, because nobody does. Requires n.mu.
+// beginWrite reports whether the caller must write the output, because nobody else does. Requires
+// n.mu.
 func (n *conn) beginWrite() bool {
 	first := n.mayWrite() && !n.out.writing
 	n.out.writing = n.out.writing || first
@@ -166,8 +167,8 @@ func (n *conn) push(c *call) {
 	n.out.calls++
 }
 
-// write writes the output once, if that cannot block. It leaves later output to another
-// goroutine. Requires that n.out.writing was set for it.
+// write writes the output once, if that cannot block. It leaves later output to another goroutine.
+// The caller must have set n.out.writing.
 func (n *conn) write() {
 	n.mu.Lock()
 	if n.mayWrite() && n.sent.size < ownWrite { // if the connection ended meanwhile, its calls are marked as unsent
@@ -192,7 +193,7 @@ func (n *conn) writeAll() {
 	n.mu.Unlock()
 }
 
-// mayWrite requires n.mu.
+// mayWrite reports whether output may be written now. Requires n.mu.
 func (n *conn) mayWrite() bool { return n.err == nil && n.out.calls > 0 && !n.waits.asks }
 
 // writeGathered writes the output. It requires n.mu, which it releases during the write.

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -329,46 +331,39 @@ func TestReplicasAreAskedTogether(t *testing.T) {
 	}
 }
 
-// More calls than may be on their way wait for room, and leave when their contexts end.
+// More calls than may be on their way wait for room, and leave when their contexts end. Time stands still, so that
+// nobody leaves the connection because it is silent.
 func TestTooManyCallsWait(t *testing.T) {
 	t.Parallel()
-	hold := make(chan bool)
-	var first sync.Once
-	d := driverOn(t, speaking(t, func(words []string) any {
-		first.Do(func() { <-hold })
-		if isScript(words, scriptAcquire) { // on a busy machine some try again
-			return []any{int64(replyGranted), int64(len(lockOf(words)))}
-		}
-		return grantPlain(words)
-	}), nil)
-	var all sync.WaitGroup
-	for i := range maxSent + 500 {
-		all.Go(func() {
-			if _, err := longClaim(t, d, fmt.Sprint(i)).Try(t.Context()); err != nil {
-				t.Errorf("Try: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := net.Pipe()
+		n, calls := newConn(mine, 0, 0, func(*conn) {}, func() {}), new(pipelines)
+		defer n.end(errGone)
+		go io.Copy(io.Discard, theirs)
+		for range maxSent {
+			if err := n.send(t.Context(), calls.newCall(nil, "PING")); err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
-	p, err := d.pipelines.of(t.Context(), "", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	full := func() bool {
-		p.mu.Lock()
-		n := p.conn
-		p.mu.Unlock()
-		if n == nil {
-			return false
 		}
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.sent.len() == maxSent
-	}
-	for end := time.Now().Add(2 * time.Second); !full() && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	close(hold)
-	all.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		left, waits := make(chan error, 1), make(chan error, 1)
+		go func() { left <- n.send(ctx, calls.newCall(nil, "PING")) }()
+		go func() { waits <- n.send(t.Context(), calls.newCall(nil, "PING")) }()
+		synctest.Wait()
+		if len(left)+len(waits) > 0 {
+			t.Fatalf("more than %d calls are on their way", maxSent)
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("the call whose context ended: %v", err)
+		}
+		if _, err := io.WriteString(theirs, strings.Repeat("+PONG\r\n", maxSent)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waits; err != nil {
+			t.Errorf("the call that waited for room: %v", err)
+		}
+	})
 }
 
 // Behind sentinels, a connection is left when go-redis has ended one of its own to the same primary, because

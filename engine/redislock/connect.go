@@ -12,14 +12,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A dialer makes connections as go-redis does with the same options: it dials, by way of sentinels
-// where there are some, and says who calls. What is connected then is used without go-redis.
+// A dialer makes connections with go-redis: dialing, finding the primary by the sentinels, and
+// authenticating follow the same options. After the handshake the connection is used without
+// go-redis.
 type dialer struct {
 	options *redis.Options
-	primary *redis.Client // whose connections go-redis ends when the sentinels name another; nil: there are none
+	primary *redis.Client // go-redis ends its connections when the sentinels name another primary; nil: no sentinels
 }
 
-// sentinelAddr is what go-redis has in place of an address where sentinels know it.
+// sentinelAddr is the address of a go-redis client that asks sentinels for the real one.
 const sentinelAddr = "FailoverClient"
 
 func dialerOf(client *redis.Client, options *redis.Options) dialer {
@@ -29,7 +30,7 @@ func dialerOf(client *redis.Client, options *redis.Options) dialer {
 	return dialer{options, nil}
 }
 
-// dial makes a connection for p. Where the end of ctx does not end it, the options' timeouts do.
+// dial makes a connection for p. If the end of ctx cannot stop it, the timeouts of the options do.
 func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	if err := p.logins.Begin(); err != nil {
 		return nil, err
@@ -38,13 +39,13 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	h := newHandshake(ctx)
 	defer context.AfterFunc(ctx, h.hangUp)()
 	client := redis.NewClient(h.options(d.options))
-	// A Conn stays out of the pool, where go-redis would use it.
+	// The Conn is not returned to the pool, where go-redis would use its connection.
 	info, err := client.Conn().Info(ctx, "server").Result()
 	p.logins.Ended(err, redis.IsAuthError(err))
 	switch {
 	case err == nil:
 		err = checkVersion(parseInfo(info)["redis_version"])
-	case redis.IsPermissionError(err): // an old server then refuses the scripts
+	case redis.IsPermissionError(err): // the version stays unknown; an old server then refuses the scripts
 		err = nil
 	}
 	line := h.line()
@@ -54,10 +55,10 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	if err != nil {
 		h.hangUp()
 		h.unsubscribe()
-		_ = client.Close() // says at most that it is closed
+		_ = client.Close() // its only error says that it is closed
 		return nil, err
 	}
-	_ = line.SetDeadline(time.Time{}) // go-redis has set one; if this fails, so does what follows
+	_ = line.SetDeadline(time.Time{}) // go-redis has set a deadline; if this fails, so does what follows
 	life, over := context.WithCancel(p.life)
 	n := newConn(line, time.Since(start), p.replicas, p.forget, func() {
 		over()
@@ -72,15 +73,15 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	return n, nil
 }
 
-// A handshake is a connection as long as go-redis has it.
+// A handshake is a connection while go-redis uses it.
 type handshake struct {
 	ctx context.Context
 
-	changed context.Context // ends when the credentials have changed since
+	changed context.Context // ends when the credentials have changed since the handshake
 	change  context.CancelFunc
 
 	mu   sync.Mutex
-	last net.Conn             // guarded by mu; go-redis may make a few
+	last net.Conn             // guarded by mu; go-redis may dial several times
 	stop auth.UnsubscribeFunc // guarded by mu; nil: there is no stream of credentials
 }
 
@@ -93,10 +94,10 @@ func newHandshake(ctx context.Context) *handshake {
 // OnNext implements [auth.CredentialsListener].
 func (h *handshake) OnNext(auth.Credentials) { h.change() }
 
-// OnError implements [auth.CredentialsListener]. The connection stands.
+// OnError implements [auth.CredentialsListener]. The connection is kept.
 func (*handshake) OnError(error) {}
 
-// subscribe asks a stream for its credentials.
+// subscribe gets the current credentials from a stream, and later changes by OnNext.
 func (h *handshake) subscribe(stream auth.StreamingCredentialsProvider) (user, password string, err error) {
 	now, stop, err := stream.Subscribe(h)
 	if err != nil {
@@ -118,7 +119,7 @@ func (h *handshake) unsubscribe() {
 	}
 }
 
-// options are those of a client for one connection.
+// options returns the options of a client for one connection.
 func (h *handshake) options(of *redis.Options) *redis.Options {
 	o := *of
 	dial := o.Dialer
@@ -140,12 +141,12 @@ func (h *handshake) options(of *redis.Options) *redis.Options {
 		o.CredentialsProviderContext = func(context.Context) (string, string, error) { return h.subscribe(stream) }
 	}
 	if o.ReadTimeout < 0 {
-		o.ReadTimeout = endAfter // it would wait for ever
+		o.ReadTimeout = endAfter // a negative timeout would wait forever
 	}
 	if o.WriteTimeout < 0 {
 		o.WriteTimeout = endAfter
 	}
-	o.Protocol = 2 // nothing comes unasked
+	o.Protocol = 2 // RESP2: the server sends nothing but replies
 	o.MaxRetries, o.MinIdleConns, o.PoolSize, o.PipelinePoolSize = -1, 0, 1, -1
 	o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials = 0, 0, 0
 	o.ReadBufferSize, o.WriteBufferSize = 4<<10, 4<<10
@@ -156,7 +157,7 @@ func (h *handshake) options(of *redis.Options) *redis.Options {
 	return &o
 }
 
-// made notes c, or closes it when nobody wants it any more.
+// made records c, or closes it if the context has ended.
 func (h *handshake) made(c net.Conn) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,8 +181,8 @@ func (h *handshake) hangUp() {
 	}
 }
 
-// dialWithContext is what go-redis has for these options, except that its handshake of TLS ends with the
-// context.
+// dialWithContext dials as go-redis would with these options. Its TLS handshake also ends with the
+// context, which go-redis' does not.
 func dialWithContext(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	const likeGoRedis = 5 * time.Minute
 	plain := &net.Dialer{Timeout: o.DialTimeout, KeepAlive: likeGoRedis} // ctx has the default timeout
@@ -191,12 +192,12 @@ func dialWithContext(o *redis.Options) func(ctx context.Context, network, addr s
 	return (&tls.Dialer{NetDialer: plain, Config: o.TLSConfig}).DialContext
 }
 
-// askPrimary is how often to see whether the sentinels have named another primary: the former one
-// may serve on, where they do not reach it.
+// askPrimary is how often to check whether the sentinels have named another primary. The former
+// primary may go on serving if the sentinels cannot reach it.
 const askPrimary = time.Second
 
-// follow leaves n when go-redis has ended a connection of its own to the same primary, as it does when
-// it hears of another one.
+// follow watches a connection of go-redis to the same primary. go-redis ends it when the sentinels
+// name another primary. follow then leaves n.
 func (d dialer) follow(life context.Context, n *conn) {
 	own := d.primary.Conn()
 	defer func() { own.Close() }()
@@ -210,7 +211,7 @@ func (d dialer) follow(life context.Context, n *conn) {
 		case stands:
 			n.leave()
 			return
-		default: // the pool may have had none to give
+		default: // the pool may have had no connection to give
 			own.Close()
 			own = d.primary.Conn()
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// A contact is the first word with Redis servers. go-redis rides out a server that
-// restarts, by dialing again and again with pauses between; who has mistyped a port must
-// not wait for that. So there are no pauses until a server has answered.
+// A contact is the first contact with Redis servers. go-redis waits for a server that restarts: it
+// dials again and again, with pauses between. A user who has mistyped a port must not wait for
+// that, so there are no pauses until a server has answered.
 type contact struct{ made atomic.Bool }
 
-// redialPause is go-redis's own default.
+// redialPause is the default of go-redis.
 const redialPause = 100 * time.Millisecond
 
-// dialPause is for the clients' DialerRetryBackoff.
+// dialPause is the DialerRetryBackoff of the clients.
 func (c *contact) dialPause(int) time.Duration {
 	if c.made.Load() {
 		return redialPause
@@ -28,8 +28,8 @@ func (c *contact) dialPause(int) time.Duration {
 	return 0
 }
 
-// make returns nil when more than half of the servers have answered, without waiting for
-// the others, and an error as soon as that can no longer be.
+// make returns nil as soon as more than half of the servers have answered, and an error as soon as
+// so many cannot answer any more.
 func (c *contact) make(ctx context.Context, servers ...redis.UniversalClient) error {
 	ctx, cancel := storeurl.Waiting(ctx)
 	defer cancel()
@@ -48,7 +48,7 @@ func (c *contact) make(ctx context.Context, servers ...redis.UniversalClient) er
 			} else if failed = append(failed, err); len(failed) > len(servers)-majority {
 				return fewer(majority, len(servers), errors.Join(failed...))
 			}
-		case <-ctx.Done(): // a client that waits for its sentinels does not look at it
+		case <-ctx.Done(): // a client that waits for its sentinels ignores the context
 			return fewer(majority, len(servers), errors.Join(append(failed, storeurl.Silent(ctx, ctx.Err()))...))
 		}
 	}
@@ -67,11 +67,11 @@ func ping(ctx context.Context, server redis.UniversalClient) error {
 	err := server.Process(ctx, unrepeated{redis.NewStatusCmd(ctx, "ping")})
 	_, reply := errors.AsType[redis.Error](err)
 	switch {
-	case err == nil, redis.IsPermissionError(err): // who may not ask may lock all the same
+	case err == nil, redis.IsPermissionError(err): // a user without the right to PING may still lock
 		return nil
-	case isMisconf(err): // what only reads is served
+	case isMisconf(err): // reads are served
 		return nil
-	case errors.Is(err, redis.Nil): // the sentinels', when asked for the primary
+	case errors.Is(err, redis.Nil): // the sentinels' answer when asked for the primary
 		return errors.New("the sentinels know no primary of that name")
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%w: %w", ErrAuth, err)
@@ -83,7 +83,7 @@ func ping(ctx context.Context, server redis.UniversalClient) error {
 	return err
 }
 
-// unrepeated is a command that go-redis sends once.
+// unrepeated is a command that go-redis sends only once.
 type unrepeated struct{ *redis.StatusCmd }
 
 func (unrepeated) NoRetry() bool { return true }

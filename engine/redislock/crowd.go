@@ -9,50 +9,57 @@ import (
 )
 
 const (
-	// firstBeat is when those who came first are kept together: before they would Try again.
+	// firstBeat is when a new crowd sends its first beat: before its waiters would Try again.
 	firstBeat = keepPlace * 3 / 4
-	// trustBeat is for how long a waiter that a beat has found is refused without asking the server. Should the next
-	// beats fail, it still comes in time to keep its place.
+	// trustBeat is how long a waiter is refused without asking the server, counted from the last
+	// beat that found its place. If the next beats fail, its own Try still comes in time to keep
+	// the place.
 	trustBeat = keepPlace * 3 / 2
-	// maxBeat is how many waiters one script looks for: a millisecond of the server's time at most.
+	// maxBeat is how many waiters one script checks. It takes the server a millisecond at most.
 	maxBeat = 1000
-	// rememberBeats is how many beats are remembered: a grant may be told by one that is not the last.
+	// rememberBeats is how many beats are remembered, because a grant may refer to a beat before
+	// the last.
 	rememberBeats = 4
-	// maxGone is how many waiters are remembered until a beat has told the server that they are gone.
+	// maxGone is how many waiters a crowd may have before it forgets those that have gone although
+	// no beat has removed their places.
 	maxGone = 20_000
 )
 
-// A crowd is all who wait for one lock in one driver. A beat keeps the places of all of them by one write, each keepPlace,
-// and tells which are gone and who is the first in the queue. That one asks the server itself, and so does who is new, or
-// has lost its place; the others are refused without. All fields are guarded by the subscriber's mu.
+// A crowd is all waiters of one lock in one driver. Every keepPlace, one write, a beat, keeps the
+// places of all of them. Its answer says which places are missing, and which owner is first in the
+// queue. The first in the queue asks the server itself, as do new waiters and those without a
+// place. The others are refused without asking.
+//
+// All fields are guarded by the subscriber's mu.
 type crowd struct {
 	d       *Driver
 	keys    keys
 	waiters map[string]*waiter // by owner
-	beating bool               // a beat is on its way
-	beats   []beat             // that were answered, the last ones
-	seen    []any              // who is in the way, as the last of them told
-	ahead   string             // who is the first in the queue, as it told
+	beating bool               // a beat has no answer yet
+	beats   []beat             // the last beats with an answer
+	seen    []any              // what the last beat said about the holder
+	ahead   string             // the owner that is first in the queue, by the last beat
 }
 
-// A waiter is one that may have a place on the server. It is forgotten when an answer has told that there is none, or when
-// no attempt that could make one may come any more and a beat has had the place removed: the beats would keep it for ever.
+// A waiter is a claim that may have a place on the server. It is forgotten when an answer says that
+// it has no place. It is also forgotten when none of its attempts can arrive any more and a beat
+// has removed its place, which the beats would otherwise keep for ever.
 type waiter struct {
 	claim  *claim
 	tried  boottime.Instant // when its last Try began
 	queued bool             // the last answer was that it has a place
-	first  bool             // and that it is the first
-	kept   boottime.Instant // when the last beat that has found its place was sent; 0: none has
-	told   bool             // a beat has had its place removed after the last attempt that could make one
+	first  bool             // the last answer was that it is first in the queue
+	kept   boottime.Instant // when the last beat that found its place was sent; 0: no beat has
+	told   bool             // a beat has removed its place after the last attempt that could make one
 }
 
-// A beat is one that was answered.
+// A beat is a beat that was answered.
 type beat struct {
-	asked int64            // when it was served, in ms of the server's clock
-	sent  boottime.Instant // before that
+	asked int64            // when the server ran it, in ms of its clock
+	sent  boottime.Instant // before it was sent
 }
 
-// enters notes that c asks for a place, from now on. Requires e.mu.
+// enters records that c asks for a place from now on. Requires e.mu.
 func (e *subscriber) enters(c *claim, now boottime.Instant) {
 	k := e.crowds[c.keys.lock]
 	if k == nil {
@@ -66,7 +73,7 @@ func (e *subscriber) enters(c *claim, now boottime.Instant) {
 	}
 }
 
-// waits is what is known of c as a waiter, and its crowd; nil: nothing. Requires e.mu.
+// waits returns the crowd of c and c as a waiter; nil: it does not wait. Requires e.mu.
 func (e *subscriber) waits(c *claim) (*crowd, *waiter) {
 	k := e.crowds[c.keys.lock]
 	if k == nil {
@@ -75,7 +82,7 @@ func (e *subscriber) waits(c *claim) (*crowd, *waiter) {
 	return k, k.waiters[c.req.Owner]
 }
 
-// placed notes that c has a place.
+// placed records that c has a place, and whether it is the first in the queue.
 func (e *subscriber) placed(c *claim, first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,7 +91,7 @@ func (e *subscriber) placed(c *claim, first bool) {
 	}
 }
 
-// dropPlace notes that c has no place any more, and that none may come.
+// dropPlace records that c has no place, and that no attempt can make one any more.
 func (e *subscriber) dropPlace(c *claim) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +100,7 @@ func (e *subscriber) dropPlace(c *claim) {
 	}
 }
 
-// kept is the refusal of a Try whose place was kept by the last beat; nil: the server is to be asked.
+// kept returns the refusal of a Try whose place was kept by the last beat; nil: ask the server.
 func (e *subscriber) kept(c *claim) *driver.Busy {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,7 +120,7 @@ func (e *subscriber) kept(c *claim) *driver.Busy {
 	return busy
 }
 
-// keep has the places of all crowds kept until there are none.
+// keep sends beats until there are no crowds.
 func (e *subscriber) keep() {
 	e.sleep(firstBeat)
 	for e.keepAll() {
@@ -121,7 +128,8 @@ func (e *subscriber) keep() {
 	}
 }
 
-// keepAll sends a beat for each crowd of which somebody waits behind others; false: there is no crowd.
+// keepAll sends a beat for each crowd with waiters behind others, or with places to remove. It
+// returns false if there are no crowds.
 func (e *subscriber) keepAll() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,13 +148,13 @@ func (e *subscriber) keepAll() bool {
 	return e.keeping
 }
 
-// roll returns who waits behind others, and who waits no more though its place may be there: also the first in the queue
-// if it is unknown here, for whatever reason. The server leaves it alone if it is another driver's. Requires the
-// subscriber's mu.
+// roll returns the owners that wait behind others, and those that no longer wait but may still have
+// a place. The first in the queue belongs to the latter if this driver does not know it. If it is
+// another driver's, the server leaves it alone. Requires the subscriber's mu.
 func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 	for owner, w := range k.waiters {
 		switch age := now.Sub(w.tried); {
-		case age > goneTTL && (w.told || len(k.waiters) > maxGone): // nothing comes that late
+		case age > goneTTL && (w.told || len(k.waiters) > maxGone): // no attempt arrives so late
 			delete(k.waiters, owner)
 		case age > placeTTL:
 			gone = append(gone, owner)
@@ -160,7 +168,8 @@ func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 	return wait, gone
 }
 
-// keepOne has the places of those of k who wait kept, unless the server does not answer: then they Try to keep them.
+// keepOne keeps the places of the owners in wait and removes those of gone. If the server does not
+// answer, the waiters keep their places by a Try.
 func (e *subscriber) keepOne(k *crowd, wait, gone []string) {
 	ctx, cancel := context.WithTimeout(e.ctx, 2*keepPlace)
 	defer cancel()
@@ -174,14 +183,14 @@ func (e *subscriber) keepOne(k *crowd, wait, gone []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k.beating = false
-	for _, owner := range wait { // whom no beat has kept
+	for _, owner := range wait { // no beat has kept their places
 		if w := k.waiters[owner]; w != nil {
 			w.kept = 0
 		}
 	}
 }
 
-// beat has beat.lua run once.
+// beat runs beat.lua for at most maxBeat owners in wait and in gone.
 func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) error {
 	for {
 		c := k.d.pipelines.newCall(scriptBeat)
@@ -205,7 +214,8 @@ func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) er
 	}
 }
 
-// beaten notes the answer to a beat. Who has no place any more, or has become the first, is woken to ask the server.
+// beaten handles the answer to a beat. It wakes waiters that have lost their place or have become
+// the first, so that they ask the server.
 func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent boottime.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -216,7 +226,7 @@ func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent bo
 	}
 	k.ahead = text(values[1])
 	if len(wait) == 0 {
-		return // it has kept nobody
+		return // no place was kept
 	}
 	k.beats = append(k.beats[max(0, len(k.beats)-rememberBeats+1):], beat{number(values[0]), sent})
 	k.seen = list(values[3])
@@ -227,7 +237,7 @@ func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent bo
 	for i, owner := range wait {
 		w := k.waiters[owner]
 		if w == nil || !w.queued {
-			continue // it asks the server at this moment
+			continue // its attempt has no answer yet
 		}
 		w.queued = !isMissing[int64(i+1)]
 		w.first = owner == k.ahead
@@ -245,7 +255,8 @@ func list(v any) []any {
 	return all
 }
 
-// sentAt is when the beat was sent, or before, that was served at that instant of the server's clock.
+// sentAt returns when the beat was sent that the server ran at the instant asked of its clock. If
+// several were run then, it is the earliest.
 func (k *crowd) sentAt(asked int64) (sent boottime.Instant, ok bool) {
 	for _, b := range k.beats {
 		if b.asked == asked && (!ok || b.sent < sent) {

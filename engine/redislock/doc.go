@@ -2,7 +2,7 @@
 //
 // An exclusive lease is a plain string key, prefix + name, whose value is the owner and which
 // expires. So it excludes, and is excluded by, every client that acquires a lock with SET key
-// token NX PX and releases it by compare-and-delete. Fencing tokens, the fair queue and shared
+// value NX PX and releases it by compare-and-delete. Fencing tokens, the fair queue and shared
 // leases live in companion keys of the same hash slot.
 //
 // Redis 7.0 or newer is needed, or Valkey. Replication is asynchronous: after a failover, a

@@ -53,14 +53,14 @@ var (
 	ErrReplicas = errors.New("redislock: too few replicas acknowledged, check INFO replication")
 )
 
-// advice finds the error that says what to do by the first word of the server's.
+// advice maps the first word of a server's error to the error that says what to do.
 var advice = map[string]error{
 	"WRONGTYPE": ErrWrongType, "READONLY": ErrReadOnly, "OOM": ErrOutOfMemory, "LOADING": ErrLoading, misconf: ErrCannotSave,
 	"CLUSTERDOWN": ErrClusterDown, "NOAUTH": ErrAuth, "WRONGPASS": ErrAuth, "NOPERM": ErrAuth,
 	"MASTERDOWN": ErrReadOnly, "NOREPLICAS": ErrReplicas, "TRYAGAIN": ErrMoving,
 }
 
-// explain wraps an error of the client with the advice there is. It hides no cause.
+// explain wraps an error of the client with advice, if there is any. The cause stays in the chain.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -79,7 +79,7 @@ func explain(err error) error {
 	if redis.IsAuthError(err) || strings.HasPrefix(text, "ERR AUTH") || strings.Contains(text, "called without any password configured") {
 		return fmt.Errorf("%w: %w", ErrAuth, err)
 	}
-	for _, word := range []string{"OOM", "WRONGTYPE", misconf, "READONLY"} { // of a command within a script
+	for _, word := range []string{"OOM", "WRONGTYPE", misconf, "READONLY"} { // errors of a command within a script
 		if strings.Contains(text, word+" ") {
 			return fmt.Errorf("%w: %w", advice[word], err)
 		}
@@ -87,7 +87,8 @@ func explain(err error) error {
 	return err
 }
 
-// misconf begins what a server that cannot save answers to all that may write, and to PING.
+// misconf begins the answer of a server that cannot save, to every command that may write and to
+// PING.
 const misconf = "MISCONF"
 
 // isMisconf reports whether err is that answer.

@@ -31,7 +31,7 @@ func ExampleOpen() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	}
 }
 
@@ -59,7 +59,7 @@ func ExampleNewRedlock() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	}
 }
 

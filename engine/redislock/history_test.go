@@ -28,7 +28,14 @@ func TestLostBeforeItsHistoryIsRefreshed(t *testing.T) {
 	if _, err := c.Try(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := c.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("renewed for %v: %v; want ErrLost", g.TTL, err)
+	// A refresh that is not answered soon, on a busy machine, is left to the next renewal.
+	for end := time.Now().Add(time.Minute); ; {
+		g, err := c.Renew(t.Context(), ttl)
+		if errors.Is(err, driver.ErrLost) {
+			break
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("renewed for %v: %v; want ErrLost", g.TTL, err)
+		}
 	}
 }

@@ -23,7 +23,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	return stateOf(name, values[0])
 }
 
-// show asks for what there is of names, which one server has.
+// show runs inspect.lua for names, which must all be on one server.
 func (d *Driver) show(ctx context.Context, names ...string) ([]any, error) {
 	kinds := []byte{kindHistory, kindQueue, kindDetails, kindShares, kindBeats, kindWeights, kindMost}
 	inspect := d.pipelines.newCall(scriptInspect)
@@ -39,7 +39,7 @@ func (d *Driver) show(ctx context.Context, names ...string) ([]any, error) {
 	return reply.slice(len(names))
 }
 
-// stateOf reads what inspect.lua tells of name.
+// stateOf returns the state of name from the reply of inspect.lua.
 func stateOf(name string, value any) (driver.State, error) {
 	if why, refused := value.(refusal); refused {
 		return driver.State{}, explain(why)
@@ -68,7 +68,7 @@ func stateOf(name string, value any) (driver.State, error) {
 	return st, err
 }
 
-// rows takes a list of replies n at a time.
+// rows splits a list of replies into rows of n.
 func rows(v any, n int) ([][]any, error) {
 	all, ok := v.([]any)
 	if !ok || len(all)%n != 0 {
@@ -77,7 +77,8 @@ func rows(v any, n int) ([][]any, error) {
 	return slices.Collect(slices.Chunk(all, n)), nil
 }
 
-// ms is a number of milliseconds; what is negative or too many for a Duration is unknown.
+// ms returns a number of milliseconds as a Duration. A number that is negative or too large becomes
+// 0, unknown.
 func ms(v any) time.Duration {
 	n := number(v)
 	if n < 0 || n > int64(math.MaxInt64/time.Millisecond) {
@@ -125,7 +126,7 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 	return c.d.raise(ctx, c.keys, fence, c.req.Owner)
 }
 
-// raise raises the fence, if owner holds the lock or is empty.
+// raise raises the fence, if owner is empty or holds the lock.
 func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) error {
 	number := driver.NumberOf(fence)
 	if number >= maxExact-1 {

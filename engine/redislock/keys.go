@@ -8,25 +8,26 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// What a resource has beside its lock key. The letter is part of the companion's name. Companions expire: those of
-// waiters after seconds, those of sharers with the longest lease.
+// Kinds of a resource's companion keys. The letter is part of a companion's name. Companions
+// expire: those of waiters after seconds, those of sharers with the longest lease.
 const (
 	kindHistory = 'f' // string: last fence given, and about the last exclusive grant; expires after historyTTL, and later if the fence is ahead of the clock
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
 	kindDetails = 'd' // hash: about each waiter and each sharer, and a mark if a sharer may want to know who waits
 	kindShares  = 's' // sorted set: sharers by the end of their leases
 	kindLimits  = 'l' // sorted set: sharers by the limits they asked for
-	kindWeights = 'w' // sorted set: sharers that weigh more than 1, and heavier than that what they do together, see prelude.lua
+	kindWeights = 'w' // sorted set: sharers with a weight above 1, and the sum of what exceeds 1, see prelude.lua
 	kindMost    = 'o' // string: the limit that an operator has set; never expires
 	kindRest    = 'r' // string: when the lock's rest ends
 	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
 
-	// Those of each owner, who is part of the name too. They last for 30 s; a reason lasts until the lease would have ended.
-	kindGone  = 'g' // string: the claim of that owner was given up, or another ended its lease: an operator, or who resumed it
+	// Kinds of which each owner has a key of its own. They expire after 30 s, a reason not before
+	// the lease would have ended.
+	kindGone  = 'g' // string: refuses attempts of the owner up to that number, because its claim was given up or another ended its lease
 	kindWhy   = 'e' // string: why a lease of that owner was ended by force
-	kindNoted = 'n' // string: the last note of that owner's, while earlier ones may still come
+	kindNoted = 'n' // string: the last note of that owner, while earlier ones may still arrive
 
-	// That of all resources together, whose name ends with the letter.
+	// The kind of one key for all resources together. The letter ends its name.
 	kindMemory = 'm' // string: see seen
 )
 
@@ -38,7 +39,7 @@ const mark = "\x1f"
 type keys struct {
 	lock   string
 	prefix string
-	tag    string // that puts companions into the slot of lock
+	tag    string // the hash tag that puts companions into the slot of lock
 }
 
 // keysOf returns the keys of the resource name. They all share the slot of the lock key:
@@ -56,7 +57,8 @@ func (d *Driver) keysOf(name string) keys {
 
 func (k keys) companion(kind byte) string { return string(k.appendKey(nil, kind, "")) }
 
-// appendKey appends a companion, which is owner's if it is of a kind that each owner has.
+// appendKey appends the name of a companion. owner counts only for kinds of which each owner has
+// one.
 func (k keys) appendKey(b []byte, kind byte, owner string) []byte {
 	b = append(append(b, k.prefix...), mark...)
 	b = append(b, kind)

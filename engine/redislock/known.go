@@ -2,19 +2,22 @@ package redislock
 
 import "sync"
 
-// maxKnown bounds how many locks a driver remembers; at about 100 bytes each that is half a megabyte.
+// maxKnown bounds how many locks a driver remembers. At about 100 bytes each that is half a
+// megabyte.
 const maxKnown = 4096
 
 // known is what a driver remembers of a lock.
 type known struct {
-	// The largest fence that it has seen, so that a server which went back (a lost counter and a clock set back,
-	// an old snapshot) is noticed; 0: none.
+	// The largest fence that the driver has seen; 0: none. A server that goes back, because it has
+	// lost the counter and its clock was set back, or because it has an old snapshot, is noticed by
+	// it.
 	fence uint64
-	// The lock was not met as the plain case has it, and may not be again.
+	// The lock was last not in the plain case, and may not be in it now.
 	contended bool
 }
 
-// knownLocks are what a driver remembers. The locks used longest ago are forgotten first.
+// knownLocks is what a driver remembers. The locks that were not used for longest are forgotten
+// first.
 type knownLocks struct {
 	mu       sync.Mutex
 	now, old map[string]known // guarded by mu; by lock key. When now is full it becomes old

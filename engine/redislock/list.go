@@ -19,19 +19,23 @@ import (
 )
 
 const (
-	// mostScanned is how many keys one SCAN looks at, at most: a millisecond of the server's time.
+	// mostScanned is the most keys that one SCAN looks at. It takes the server a millisecond at
+	// most.
 	mostScanned = 1000
-	// leastScanned is how many it looks at, at least, however few names are wanted.
+	// leastScanned is the fewest, however few names are wanted.
 	leastScanned = 20
-	// keysEach is how many keys a lock has that is held: its own, and its history.
+	// keysEach is how many keys a held lock has: the lock key and the history.
 	keysEach = 2
-	// mostLeft is how many bytes of names a cursor carries that were found and had no room: it is part of URLs.
+	// mostLeft is how many bytes of names a cursor carries. They were found but exceed the page. A
+	// cursor is part of URLs.
 	mostLeft = 1000
-	// mostScans is how many SCANs a page takes, so that it returns also where few names have the prefix.
+	// mostScans is how many SCANs a page takes at most. It returns then even if few names have the
+	// prefix.
 	mostScans = 16
-	// shownTogether is how many names one script shows: a fraction of a millisecond, unless many wait.
+	// shownTogether is how many names one script shows. It takes a fraction of a millisecond,
+	// unless many wait.
 	shownTogether = 25
-	// askedAtOnce is how many such scripts are on their way at once.
+	// askedAtOnce is how many such scripts run at once.
 	askedAtOnce = 4
 )
 
@@ -58,14 +62,14 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	return states, at.String(), err
 }
 
-// A position is where a page ends, and the next one begins.
+// A position is where a page ends and the next one begins.
 type position struct {
-	Done   []string `json:"d,omitempty"` // the servers whose keys were all looked at
-	Server string   `json:"s,omitempty"` // the one that is looked at; "": the next
-	Queues bool     `json:"q,omitempty"` // it is looked at for queues, after it was for locks
-	Cursor uint64   `json:"c,omitempty"` // of its SCAN
-	Names  []string `json:"n,omitempty"` // what was found, and had no room in the page
-	end    bool     // there are no more
+	Done   []string `json:"d,omitempty"` // servers whose keys were all scanned
+	Server string   `json:"s,omitempty"` // the server that is being scanned; "": the next one
+	Queues bool     `json:"q,omitempty"` // the scan is for queues, which follows the scan for locks
+	Cursor uint64   `json:"c,omitempty"` // the cursor of its SCAN
+	Names  []string `json:"n,omitempty"` // names that were found and exceed the page
+	end    bool     // every key was scanned
 }
 
 // positionOf is the reverse of position.String.
@@ -87,11 +91,12 @@ func (p *position) String() string {
 	if p.end && len(p.Names) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(p) // texts and numbers never fail
+	b, _ := json.Marshal(p) // strings and numbers always encode
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// next goes on to what is to be looked at after the server's locks, or its queues; false: there is nothing.
+// next moves from the server's locks to its queues, or from its queues to the next server. It
+// returns false if none is left.
 func (p *position) next(servers map[string]redis.UniversalClient) bool {
 	if !p.Queues {
 		p.Queues = true
@@ -101,7 +106,7 @@ func (p *position) next(servers map[string]redis.UniversalClient) bool {
 	return p.begin(servers)
 }
 
-// begin goes on to the next server.
+// begin moves to the next server. It returns false if none is left.
 func (p *position) begin(servers map[string]redis.UniversalClient) bool {
 	p.Server, p.Queues, p.Cursor = "", false, 0
 	for _, id := range slices.Sorted(maps.Keys(servers)) {
@@ -114,7 +119,8 @@ func (p *position) begin(servers map[string]redis.UniversalClient) bool {
 	return false
 }
 
-// names returns at most limit names that begin with prefix and have a lock key or a queue, and moves at.
+// names returns at most limit names that begin with prefix and have a lock key or a queue. It moves
+// at behind them.
 func (d *Driver) names(ctx context.Context, prefix string, at *position, limit int) ([]string, error) {
 	fit := min(len(at.Names), limit)
 	names := at.Names[:fit:fit]
@@ -139,11 +145,11 @@ func (d *Driver) names(ctx context.Context, prefix string, at *position, limit i
 		switch {
 		case err != nil:
 			return nil, err
-		case id != at.Server: // another server is there now, with hash tables of its own
+		case id != at.Server: // the address now leads to another server, which has hash tables of its own
 			servers = nil
 			continue
 		case tooMany(found, room) && count > 1:
-			count = max(count/4, 1) // once more
+			count = max(count/4, 1) // scan fewer keys
 			continue
 		}
 		if at.Cursor, count = cursor, 0; len(found) == 0 {
@@ -159,7 +165,7 @@ func (d *Driver) names(ctx context.Context, prefix string, at *position, limit i
 	return slices.Compact(names), nil
 }
 
-// tooMany reports whether those of names that have no room are too much for a cursor.
+// tooMany reports whether the names that exceed room are too long for a cursor.
 func tooMany(names []string, room int) bool {
 	left := 0
 	for _, name := range names[min(room, len(names)):] {
@@ -168,9 +174,9 @@ func tooMany(names []string, room int) bool {
 	return left > mostLeft
 }
 
-// scan looks at count keys of a server or some more, and returns names that begin with prefix, where to
-// go on, and which server it is. Both come over one connection: a cursor is of one process of Redis, and
-// tells another one nothing.
+// scan looks at about count keys of a server. It returns the names that begin with prefix, the next
+// cursor, and the identity of the server. The cursor and the identity come over one connection,
+// because a cursor means nothing to another process of Redis.
 func (d *Driver) scan(ctx context.Context, node redis.UniversalClient, prefix string, at *position, count int) (names []string, next uint64, id string, err error) {
 	pattern := glob(d.o.Prefix+prefix) + "*"
 	if at.Queues {
@@ -179,7 +185,7 @@ func (d *Driver) scan(ctx context.Context, node redis.UniversalClient, prefix st
 	pipe := node.Pipeline()
 	info := pipe.Info(ctx, "server")
 	scan := pipe.Scan(ctx, at.Cursor, pattern, int64(count))
-	_, _ = pipe.Exec(ctx) // each tells by itself
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	keys, next, err := scan.Result()
 	if err != nil {
 		return nil, 0, "", err
@@ -194,7 +200,7 @@ func (d *Driver) scan(ctx context.Context, node redis.UniversalClient, prefix st
 	return slices.Compact(names), next, id, err
 }
 
-// servers are those that have keys, by what tells one process from another.
+// servers returns the servers that have keys, by identity.
 func (d *Driver) servers(ctx context.Context) (map[string]redis.UniversalClient, error) {
 	all := make(map[string]redis.UniversalClient)
 	var mu sync.Mutex
@@ -211,7 +217,8 @@ func (d *Driver) servers(ctx context.Context) (map[string]redis.UniversalClient,
 	return all, err
 }
 
-// identity is the id of a run of Redis, or the address where the user may not ask for it.
+// identity returns the run id of a Redis process, or its address if the user may not ask for the
+// id.
 func identity(node redis.UniversalClient, info *redis.StringCmd) (string, error) {
 	text, err := info.Result()
 	if err != nil && !isReply(err) {
@@ -220,7 +227,7 @@ func identity(node redis.UniversalClient, info *redis.StringCmd) (string, error)
 	return cmp.Or(parseInfo(text)["run_id"], address(node), "server"), nil
 }
 
-// states are those of names that are in use, by name.
+// states returns the states of those names that are in use, sorted by name.
 func (d *Driver) states(ctx context.Context, names []string) (states []driver.State, err error) {
 	groups := d.together(names)
 	found := make([][]driver.State, len(groups))
@@ -244,7 +251,8 @@ func (d *Driver) states(ctx context.Context, names []string) (states []driver.St
 	return states, errors.Join(damaged...)
 }
 
-// together are names in groups that one script may show: those of one slot, on Cluster.
+// together groups names so that one script may show each group. On Cluster the names of a group
+// share a slot.
 func (d *Driver) together(names []string) (groups [][]string) {
 	bySlot := map[int][]string{0: names}
 	if _, cluster := d.client.(*redis.ClusterClient); cluster {
@@ -260,7 +268,7 @@ func (d *Driver) together(names []string) (groups [][]string) {
 	return groups
 }
 
-// showEach asks for each of names alone.
+// showEach runs show for each name alone.
 func (d *Driver) showEach(ctx context.Context, names []string) (values []any, err error) {
 	for _, name := range names {
 		value, err := d.show(ctx, name)
@@ -272,7 +280,8 @@ func (d *Driver) showEach(ctx context.Context, names []string) (values []any, er
 	return values, nil
 }
 
-// inUse returns the states of names that are held or waited for, of which show has told the values.
+// inUse returns the states of the names that are held or waited for. values is what show returned
+// for names.
 func inUse(names []string, values []any) (states []driver.State, damaged, err error) {
 	for i, name := range names {
 		st, err := stateOf(name, values[i])
@@ -290,7 +299,7 @@ func inUse(names []string, values []any) (states []driver.State, damaged, err er
 	return states, damaged, nil
 }
 
-// glob is a pattern that matches s and nothing else.
+// glob returns a pattern that matches s and nothing else.
 func glob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }

@@ -9,11 +9,12 @@ import (
 
 var scriptNote = &script{name: "note.lua"}
 
-// notes are the calls of Note, which a mark tells apart while those of before may still come.
+// notes numbers the calls of Note. While an earlier call may still arrive, the server keeps the
+// last number, and ignores calls with lower ones.
 type notes struct {
-	id   string // of the claim; empty: none was made
+	id   string // distinguishes this claim's calls from other claims'; empty: there was no call
 	last int64
-	late bool // an earlier one had no answer, and there is no mark yet
+	late bool // an earlier call had no answer, and the server has no mark against it yet
 }
 
 // Note implements driver.Claim.
@@ -40,7 +41,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return nil
 }
 
-// nextNote counts a call, which has no answer yet, and returns for how long the server is to remember it.
+// nextNote counts a call. keep is for how long the server must remember its number; 0: no earlier
+// call may arrive.
 func (c *claim) nextNote() (now notes, keep time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

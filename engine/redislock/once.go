@@ -15,7 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-// scriptOnce may be sent again by go-redis: a repetition is told by its attempt.
+// scriptOnce may be sent again by go-redis. The script recognises a repetition by the id of its
+// attempt.
 var scriptOnce = &script{name: "once.lua"}
 
 // MaxOnceArgs is the most arguments that a command may have after the target. Lua's stack holds
@@ -87,12 +88,13 @@ func (o *Once) Do(ctx context.Context, key string, lease fence.Lease, command, t
 	if len(args) > MaxOnceArgs {
 		return nil, fmt.Errorf("redislock: once: %d arguments are more than %d", len(args), MaxOnceArgs)
 	}
-	sum := sha256.Sum256([]byte(lease.Owner())) // whoever knows the owner itself can release the lease
+	sum := sha256.Sum256([]byte(lease.Owner())) // a hash, because anyone who knows the owner can release the lease
 	all := append([]any{hex.EncodeToString(sum[:16]), lease.Token(), rand.Text(), o.keep.Milliseconds(), command}, args...)
 	keys := []string{o.prefix + "done:" + key, o.prefix + "token:" + lease.Name(), target}
 	reply, err := redis.NewScript(scriptOnce.load().text).Run(ctx, o.client, keys, all...).Slice()
 	if _, server := errors.AsType[redis.Error](err); server {
-		// Not the command's: go-redis may have sent it before, and its answer got lost.
+		// It is not the command's refusal. go-redis may have sent the command before, and its
+		// answer was lost.
 		return nil, fmt.Errorf("redislock: once %q: %v", key, err)
 	}
 	if err != nil {
@@ -124,8 +126,8 @@ func onceReply(key string, token uint64, reply []any) (any, error) {
 // A refusal is the error that a command has answered with, a redis.Error.
 type refusal string
 
-// Error is what Redis said.
+// Error returns the server's text.
 func (r refusal) Error() string { return string(r) }
 
-// RedisError makes it a redis.Error.
+// RedisError makes a refusal a redis.Error.
 func (refusal) RedisError() {}

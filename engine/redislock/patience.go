@@ -11,11 +11,11 @@ import (
 // due within one kernel tick reprograms the clock, so the wait is longer than that.
 const ctxPollAfter = 20 * time.Millisecond
 
-// A patience signals calls that ctxPollAfter has passed. It has one timer for all calls in
+// A patience signals calls when ctxPollAfter has passed. It has one timer for all calls in
 // flight, which stops when there are none.
 type patience struct {
 	mu        sync.Mutex
-	now, next chan struct{} // guarded by mu; closed at the next tick, and at the one after; nil: the timer stands
+	now, next chan struct{} // guarded by mu; closed at the next tick, and at the one after; nil: the timer is stopped
 	asked     bool          // guarded by mu; a call waits for next
 }
 

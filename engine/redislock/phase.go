@@ -2,12 +2,12 @@ package redislock
 
 import "time"
 
-// A phase is how far a claim has come by the last answer about it. The table in doc.go shows
-// what each event makes of each phase.
+// A phase is how far a claim has come, by the last answer about it. The table in doc.go has the
+// next phase for each event.
 type phase uint8
 
 const (
-	idle    phase = iota // nothing was asked for, or it was refused without a place
+	idle    phase = iota // no attempt was made, or it was refused without a place
 	queued               // refused with a place: it may be granted at any time
 	held                 // granted
 	leaving              // its release was sent
@@ -22,14 +22,14 @@ func (p phase) String() string {
 type state struct {
 	phase     phase
 	uncertain uncertain
-	grant     grant // of held and leaving
+	grant     grant // in phases held and leaving
 
 	asked    bool   // it has made an attempt
-	releases int    // counts them, and attempts that followed one whose outcome is unknown; tells late calls from new ones
+	releases int    // counts releases, and attempts that follow an uncertain one; late calls have lower numbers
 	floor    uint64 // the largest fence this driver had seen before the claim could be granted
 }
 
-// uncertain is what was sent and may still be served, or served once more.
+// uncertain is which calls were sent and may still be served, for the first time or once more.
 type uncertain struct {
 	attempt bool // until a release leaves a mark against it
 	release bool // until an attempt leaves a mark against it
@@ -37,13 +37,13 @@ type uncertain struct {
 
 // grant is what is known of a lease.
 type grant struct {
-	fence     uint64    // 0: unknown, such as that of another process
-	plain     bool      // it was made by take.lua, and may be given up by give.lua
-	adopted   bool      // it was made for another claim of this owner, which may have attempts under way
+	fence     uint64    // the fence; 0: unknown, as for a grant to another process
+	plain     bool      // take.lua made it, so give.lua may end it
+	adopted   bool      // it was made to another claim of this owner, which may have attempts in flight
 	refreshed time.Time // when the history was last written or extended
 }
 
-// become is the one way from a phase to another. What only the former needs is gone then.
+// become changes the phase. Nothing else does. It clears what only the former phase needs.
 func (s *state) become(next phase) {
 	s.phase = next
 	if next != held && next != leaving {
@@ -51,7 +51,7 @@ func (s *state) become(next phase) {
 	}
 }
 
-// hold notes a grant, made or renewed just now.
+// hold records a grant, made or renewed just now.
 func (s *state) hold(fence uint64) {
 	s.become(held)
 	if fence != s.grant.fence {
@@ -60,8 +60,8 @@ func (s *state) hold(fence uint64) {
 	s.grant.refreshed = time.Now()
 }
 
-// refuse notes a refusal. A grant that was brought since the attempt was sent, when the
-// grant was that of before, came after it.
+// refuse records the refusal of an attempt that was sent in state before. A grant that was brought
+// since then came after the refusal, and stays.
 func (s *state) refuse(before state, place bool) {
 	switch {
 	case s.grant.fence != before.grant.fence:
@@ -72,17 +72,19 @@ func (s *state) refuse(before state, place bool) {
 	}
 }
 
-// released notes the answer to a release, which also left a mark against what may still come.
+// released records the answer to a release. The release also left a mark against calls that may
+// still arrive.
 func (s *state) released() {
 	s.become(over)
 	s.uncertain.attempt, s.uncertain.release = false, false
 }
 
-// mayBeServed reports whether an attempt or a release may still come.
+// mayBeServed reports whether an attempt or a release may still be served.
 func (s *state) mayBeServed() bool { return s.uncertain.attempt || s.uncertain.release }
 
-// mayBeGranted reports whether it may have been granted since the last answer.
+// mayBeGranted reports whether the lock may have been granted since the last answer.
 func (s *state) mayBeGranted() bool { return s.uncertain.attempt || s.phase == queued }
 
-// knowsNothing reports whether what there is to release was granted to another claim of the owner, if anything.
+// knowsNothing reports whether this claim has nothing to release itself. Only a grant to another
+// claim of the owner can be released then.
 func (s *state) knowsNothing() bool { return !s.asked && s.grant.fence == 0 && s.phase != over }

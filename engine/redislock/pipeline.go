@@ -13,30 +13,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// A pipeline is the way to one server: a connection, made when it is needed, and made anew when it
+// A pipeline leads to one server. It makes a connection when one is needed, and another when that
 // has ended.
 type pipeline struct {
 	dialer   dialer
-	replicas int             // that must acknowledge what goes here
-	life     context.Context // of its connections
-	patience *patience       // of all
-	answers  *links.Patience // of all
+	replicas int             // how many replicas must acknowledge its calls
+	life     context.Context // ends its connections
+	patience *patience       // shared by all pipelines
+	answers  *links.Patience // shared by all pipelines
 	logins   storeurl.Logins
 
 	mu     sync.Mutex
-	conn   *conn   // guarded by mu; nil: there is none
-	making *making // guarded by mu; nil: nobody makes one
+	conn   *conn   // guarded by mu; nil: not connected
+	making *making // guarded by mu; nil: not connecting
 }
 
-// A making is a connection that is being made, for all who wait for it.
+// A making is a connection that is being made. All callers that need it wait for it.
 type making struct {
 	done chan struct{}
-	conn *conn // set when done is closed, or err
+	conn *conn // set before done is closed, unless err is
 	err  error
 }
 
-// connection returns the one that there is, or waits for one to be made. An error: there is none,
-// or ctx has ended.
+// connection returns the connection, or waits until one is made. It returns an error if that fails
+// or ctx ends.
 func (p *pipeline) connection(ctx context.Context) (*conn, error) {
 	p.mu.Lock()
 	if n := p.conn; n != nil {
@@ -63,13 +63,13 @@ func (p *pipeline) connection(ctx context.Context) (*conn, error) {
 }
 
 const (
-	// A connection that takes longer than this is made once more beside it, up to maxMakings at
-	// once: a packet that was lost is sent again only after one second, and then two.
+	// If connecting takes longer than makeAgain, another connection is tried beside it, up to
+	// maxMakings at once. A lost packet is sent again only after one second, and then after two.
 	makeAgain  = time.Second
 	maxMakings = 3
 )
 
-// make makes a connection: the first that stands, or the last error when none does.
+// make connects. It takes the first connection that succeeds, or the last error if none does.
 func (p *pipeline) make(m *making) {
 	ctx, cancel := context.WithCancel(p.life)
 	type made struct {
@@ -81,7 +81,7 @@ func (p *pipeline) make(m *making) {
 		n, err := p.dialer.dial(ctx, p)
 		select {
 		case results <- made{n, err}:
-		case <-ctx.Done(): // there is another, or there is to be none any more
+		case <-ctx.Done(): // another connection was first, or the driver was closed
 			if n != nil {
 				n.end(redis.ErrClosed)
 			}
@@ -121,8 +121,8 @@ func (p *pipeline) make(m *making) {
 	close(m.done)
 }
 
-// hold queues c on the connection that there is, for the next write to it. It reports false, and c
-// was not queued, if there is none that takes it.
+// hold queues c for the next write to the present connection. It returns false, and does not queue
+// c, if there is none or it has no room.
 func (p *pipeline) hold(c *call) bool {
 	p.mu.Lock()
 	c.on = p.conn
@@ -133,7 +133,7 @@ func (p *pipeline) hold(c *call) bool {
 	return c.on != nil
 }
 
-// forget is told when a connection has ended, or is of no use for others.
+// forget is called when n has ended, or when new calls must not use it.
 func (p *pipeline) forget(n *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +142,7 @@ func (p *pipeline) forget(n *conn) {
 	}
 }
 
-// leave has the next call connect anew.
+// leave makes the next call connect anew.
 func (p *pipeline) leave() {
 	p.mu.Lock()
 	n := p.conn
@@ -152,17 +152,17 @@ func (p *pipeline) leave() {
 	}
 }
 
-// pipelines are the ways to the servers: one, or on Cluster one for each node. Calls that replicas must
-// acknowledge have ways of their own, where no others wait with them.
+// pipelines lead to the servers: to the only one, or on Cluster to each node. Calls that replicas
+// must acknowledge have pipelines of their own, so that other calls do not wait with them.
 type pipelines struct {
-	server   dialer // of the one server
+	server   dialer // leads to the only server
 	replicas int
 	cluster  *redis.ClusterClient // nil: one server
-	known    atomic.Bool          // the cluster has told where its slots are
+	known    atomic.Bool          // the cluster has said which node serves which slot
 	life     context.Context      // of all connections; ends with the driver
 	end      context.CancelFunc
 
-	used     sync.Pool // of calls that are over
+	used     sync.Pool // calls that are over, for reuse
 	patience patience
 	answers  links.Patience
 
@@ -170,10 +170,10 @@ type pipelines struct {
 	all map[place]*pipeline // guarded by mu
 }
 
-// A place is what a pipeline goes to.
+// A place identifies a pipeline.
 type place struct {
-	address string // "": the one server
-	waits   bool   // for replicas
+	address string // "": the only server
+	waits   bool   // for replicas to acknowledge its calls
 }
 
 func (l *pipelines) init(client redis.UniversalClient, options *redis.Options, replicas int) {
@@ -187,8 +187,8 @@ func (l *pipelines) init(client redis.UniversalClient, options *redis.Options, r
 	}
 }
 
-// of is the pipeline to the server of key: as far as the client knows, if it is of a cluster. A
-// server that serves it no more says so.
+// of returns the pipeline to the server of key. On Cluster the client's knowledge may be outdated;
+// a node that does not serve the key says so.
 func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, error) {
 	if l.cluster == nil {
 		return l.to(place{waits: waits}, l.server), nil
@@ -196,7 +196,7 @@ func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, 
 	find := func(ctx context.Context) (*redis.Client, error) { return l.cluster.MasterForKey(ctx, key) }
 	var node *redis.Client
 	var err error
-	if l.known.Load() { // it does not ask, then
+	if l.known.Load() { // find returns without asking the cluster
 		node, err = find(ctx)
 	} else {
 		node, err = abandonable(ctx, l.life, find)
@@ -208,7 +208,7 @@ func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, 
 	return l.to(place{node.Options().Addr, waits}, dialer{options: node.Options()}), nil
 }
 
-// hold is pipeline.hold at whoever serves key, as far as that is known. ask must follow.
+// hold is pipeline.hold for the server of key, if that is known. Call ask afterwards.
 func (l *pipelines) hold(ctx context.Context, key string, c *call) bool {
 	if l.cluster != nil && !l.known.Load() {
 		return false
@@ -217,7 +217,7 @@ func (l *pipelines) hold(ctx context.Context, key string, c *call) bool {
 	return err == nil && p.hold(c)
 }
 
-// at is the pipeline to another node of p's cluster.
+// at returns the pipeline to another node of p's cluster.
 func (l *pipelines) at(p *pipeline, address string) *pipeline {
 	options := *p.dialer.options
 	options.Addr, options.NodeAddress = address, ""
@@ -238,7 +238,8 @@ func (l *pipelines) to(where place, by dialer) *pipeline {
 	return p
 }
 
-// abandonable calls f, which may take no notice of the end of its context. It returns when that or life ends.
+// abandonable calls f, which may ignore its context. It returns when ctx or life ends, even if f
+// does not.
 func abandonable[T any](ctx, life context.Context, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

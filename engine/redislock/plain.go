@@ -7,12 +7,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// The plain case is an exclusive lease that nobody else wants. It has two scripts of its own,
-// which cost the server less than acquire.lua and release.lua. They do nothing in any other case, so
-// that it costs one command more; a driver therefore remembers where it met others.
+// The plain case is an exclusive lease that nobody else wants. It has two scripts of its own, which
+// cost the server less than acquire.lua and release.lua. They do nothing in any other case, which
+// then costs an additional command. So a driver remembers which locks were not plain.
 
-// takePlain asks for a grant where the case may be plain; taken is false when that must
-// be asked for otherwise.
+// takePlain tries take.lua if the case may be plain. If taken is false and err is nil, use
+// acquire.lua.
 func (c *claim) takePlain(ctx context.Context) (g driver.Grant, taken bool, err error) {
 	if !c.mayBePlain() {
 		return driver.Grant{}, false, nil
@@ -31,12 +31,12 @@ func (c *claim) mayBePlain() bool {
 		!d.o.RequireFenceHistory && d.o.Rest == 0 && !d.known.of(c.keys.lock).contended
 }
 
-// beginTake is called before take.lua is sent. It returns the state of before.
+// beginTake is called before take.lua is sent. It returns the state before the call.
 func (c *claim) beginTake() (was state) {
 	c.d.subscriber.listen(c)
 	was = c.load()
 	was.floor = c.d.known.of(c.keys.lock).fence
-	// Unknown until there is an answer.
+	// The outcome is unknown until an answer comes.
 	c.update(func(now *state) { now.asked, now.uncertain.attempt, now.floor = true, true, was.floor })
 	return was
 }
@@ -74,7 +74,7 @@ func (c *call) about(owner, channel, note string) {
 	c.count++
 }
 
-// givePlain gives up a plain grant; given is false when that must be asked for otherwise.
+// givePlain releases a plain grant. If given is false and err is nil, use release.lua.
 func (c *claim) givePlain(ctx context.Context) (given bool, err error) {
 	if err := c.d.usable(ctx); err != nil {
 		return false, err

@@ -51,7 +51,7 @@ func (s *standing) ask(ctx context.Context, granted bool) error {
 // late reports whether the place may have ended, which lives for 3 s.
 func (s standing) late() bool { return !s.asked.IsZero() && time.Since(s.asked) > 2*time.Second }
 
-var queues = flag.Int("queues", 10_000, "how many random queues the scripts decide")
+var queues = flag.Int("queues", 0, "how many random queues the scripts decide; 0: 10,000, and 2,000 with -short")
 
 // TestScriptsFollowTheRule has the scripts decide random queues, in which some leave, and
 // compares who holds with what package queue says.
@@ -79,7 +79,13 @@ func TestScriptsFollowTheRule(t *testing.T) {
 			}
 		})
 	}
-	for n := range *queues {
+	many := *queues
+	if many == 0 && testing.Short() {
+		many = 2_000
+	} else if many == 0 {
+		many = 10_000
+	}
+	for n := range many {
 		if t.Failed() {
 			break
 		}

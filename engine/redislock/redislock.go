@@ -24,7 +24,7 @@ const (
 	// collector or of the server takes some more. In a shorter lease no useful time would be
 	// left.
 	minTTL = 20 * time.Millisecond
-	// step is the resolution of PX.
+	// step is the resolution of PX, the expiry of a key.
 	step = time.Millisecond
 	// historyTTL is how long the last fence outlives its last use. Fences follow the server's
 	// clock, so only a clock that was set back by more than this could give a smaller one. Names
@@ -69,7 +69,7 @@ type Options struct {
 
 const (
 	maxRest = restEvery / 2
-	// restEvery is how long after a rest has begun another may.
+	// restEvery is the shortest time between the beginnings of two rests.
 	restEvery = time.Second
 )
 
@@ -80,13 +80,13 @@ const DefaultMinUptime = time.Minute
 // A Driver serves claims on Redis. It is safe for concurrent use.
 type Driver struct {
 	client     redis.UniversalClient
-	ownClient  bool    // Close closes it
+	ownClient  bool    // Close closes client
 	o          Options // with their defaults
 	pipelines  pipelines
-	subscriber *subscriber // a pointer: it has owners, which fmt does not find there
+	subscriber *subscriber // a pointer, so that fmt does not reach the owners in it
 	known      knownLocks
 	seen       seen
-	tries      atomic.Int64 // counts attempts that wait
+	tries      atomic.Int64 // counts Tries that wait
 
 	closing sync.Once
 }
@@ -97,7 +97,7 @@ func Open(server *redis.Options, opts *Options) (*Driver, error) {
 	if server == nil {
 		return nil, errors.New("redislock: no server's options")
 	}
-	own := *server // the caller's may change
+	own := *server // the caller may change its own
 	own.MinIdleConns, own.ClientSideCache, own.ClientSideCacheConfig = 0, nil, nil
 	client := redis.NewClient(&own)
 	d, err := newDriver(client, &own, opts)
@@ -133,7 +133,7 @@ func isNil(client redis.UniversalClient) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// newDriver connects with server, or on Cluster with what the client has for its nodes.
+// newDriver connects to server, or on Cluster with the client's options for its nodes.
 func newDriver(client redis.UniversalClient, server *redis.Options, opts *Options) (*Driver, error) {
 	var o Options
 	if opts != nil {
@@ -210,7 +210,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 // it. Such a waiter could neither wait for replicas nor check the server's uptime.
 func (d *Driver) grantsUnasked() bool { return d.o.Replicas == 0 && d.o.MinUptime == 0 }
 
-// checkTTL refuses a lease that could outlast the uptime that is required of a server.
+// checkTTL refuses a lease longer than MinUptime, which a server could forget.
 func (d *Driver) checkTTL(ttl time.Duration) error {
 	if d.o.MinUptime > 0 && ttl > d.o.MinUptime {
 		return fmt.Errorf("redislock: a TTL of %v is above Options.MinUptime of %v, which is %w", ttl, d.o.MinUptime, driver.ErrUnsupported)
@@ -218,7 +218,7 @@ func (d *Driver) checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// usable is the check before every call.
+// usable checks before each call that the driver is open and the context has not ended.
 func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

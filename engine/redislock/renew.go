@@ -10,9 +10,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// refreshHistory is how often a lease is renewed with its history, which the renewals in
-// between leave alone: far below historyTTL. The machine's sleep does not count. A lease that
-// outlives one has a TTL above it, which is below historyTTL/2, or each renewal has the history.
+// refreshHistory is how often a renewal also extends the history, which other renewals leave alone.
+// It is far below historyTTL. The machine's sleep is not counted, and need not be: a lease that
+// outlives a sleep has a longer TTL, and with a TTL above historyTTL/2 each renewal extends the
+// history.
 const refreshHistory = time.Hour
 
 // historyWait is how long a renewal waits for its history.
@@ -30,7 +31,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g driver.Grant, e
 	if rest := c.d.renewTogether(ctx, []*driver.Renewal{&r}); len(rest) > 0 {
 		g, err := c.renewWhole(ctx, ttl)
 		if r.Grant.TTL > 0 && errors.Is(err, ErrMoving) {
-			return r.Grant, nil // a renewal after the move shortens it
+			return r.Grant, nil // a renewal after the move will shorten it
 		}
 		return g, err
 	}
@@ -40,12 +41,14 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (g driver.Grant, e
 	return r.Grant, r.Err
 }
 
-// shortenAttempts are how often a lease is looked at that ends later than asked, and changes meanwhile.
+// shortenAttempts is how often to try to shorten a lease whose end changes meanwhile.
 const shortenAttempts = 4
 
-// renewWhole renews a lease of any kind, with its history. One that ends later than asked, because it was asked
-// for less or the server's clock has gone back, is shortened from the very end that was told: a call that comes
-// late, or once more, finds another. Should it change all the time it is left as it is: it is renewed.
+// renewWhole renews a lease of any kind, with its history. A lease may end later than asked: the
+// caller asked for less than before, or the server's clock was set back. It is then shortened, but
+// only if it still ends when the last answer said. A call that arrives late, or twice, finds
+// another end and does nothing. If the end changes all the time, the lease is left as it is: it is
+// renewed.
 func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Grant, err error) {
 	ends := int64(0)
 	for range shortenAttempts {
@@ -61,8 +64,8 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Gra
 	return g, err
 }
 
-// sendRenew renews a lease, and shortens it if it ends at known. It returns when it ends where that is later than
-// asked, in ms of the server's clock; 0: it is not.
+// sendRenew renews a lease, and shortens it if it ends at known. If the lease ends later than
+// asked, ends is when, in ms of the server's clock; otherwise it is 0.
 func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (g driver.Grant, ends int64, err error) {
 	d, was := c.d, c.load()
 	r, err := c.runRenew(ctx, ttl, known)
@@ -88,15 +91,15 @@ func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (
 	return granted(ttl, r.fence), r.ends, nil
 }
 
-// renewed is what renew.lua tells.
+// renewed is the reply of renew.lua.
 type renewed struct {
-	fence        uint64 // 0: the owner holds nothing
-	ends         int64  // when it ends if that is later than asked, in ms of the server's clock; else 0
-	wanted       bool   // others wait, if the claim asks for that
+	fence        uint64 // 0: the owner does not hold the lock
+	ends         int64  // when the lease ends, in ms of the server's clock, if that is later than asked; otherwise 0
+	wanted       bool   // others wait, and the claim wants to know
 	acknowledged int
 }
 
-// runRenew has renew.lua run once.
+// runRenew runs renew.lua once.
 func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (renewed, error) {
 	d, k := c.d, c.keys
 	kinds := []byte{kindHistory, kindDetails, kindShares, kindLimits, kindWeights}
@@ -122,7 +125,8 @@ func (c *claim) runRenew(ctx context.Context, ttl time.Duration, known int64) (r
 	return r, nil
 }
 
-// lost is what a renewal comes to that found another in the lease's place, or nobody.
+// lost ends the claim after a renewal that found nobody, or another, in place of the lease. It
+// returns the reason.
 func (c *claim) lost(ctx context.Context) error {
 	fence := c.load().grant.fence
 	c.update(func(now *state) { now.become(over) })
@@ -130,18 +134,19 @@ func (c *claim) lost(ctx context.Context) error {
 	return c.why(ctx, fence)
 }
 
-// renewedByLock reports whether a renewal needs the lock key alone.
+// renewedByLock reports whether a renewal needs only the lock key.
 func (c *claim) renewedByLock() bool {
 	return c.req.Mode == driver.Exclusive && c.load().grant.fence != 0
 }
 
-// historyIsDue reports whether the history may end before the lease, or soon, without more.
+// historyIsDue reports whether the history must be extended, because it could expire before the
+// lease or soon.
 func (c *claim) historyIsDue(ttl time.Duration) bool {
 	return time.Since(c.load().grant.refreshed) >= refreshHistory || ttl > historyTTL/2
 }
 
-// refreshHistory renews the lease once more, with its history, for which it does not wait
-// long: where it fails, the next renewal does it. An error: the lease was lost meanwhile.
+// refreshHistory renews the lease once more, with its history. It waits for historyWait at most; if
+// it fails, the next renewal extends the history. It returns an error only if the lease was lost.
 func (c *claim) refreshHistory(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, historyWait)
 	defer cancel()

@@ -36,14 +36,15 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	d.renewEach(ctx, each)
 }
 
-// Replies of renewall.lua about a lease that is renewed.
+// Replies of renewall.lua about a lease that was renewed.
 const (
 	longer = -2 // it ends later than asked
 	wanted = 2  // others wait
 )
 
-// renewTogether renews by the lock keys, on one server. It returns those that need a renewal of
-// their own: the script leaves all but the plain case to it. What is to be shortened has its grant already.
+// renewTogether renews leases by their lock keys alone, on one server. It returns those that need
+// renew.lua, because they are not in the plain case. A lease that must be shortened is among them,
+// but has its grant already.
 func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) (rest []*driver.Renewal) {
 	replies, err := d.runRenewAll(ctx, renewals)
 	if len(renewals) > 1 && forItsKeys(err) {
@@ -52,12 +53,12 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 	var lost []*driver.Renewal
 	for i, r := range renewals {
 		switch {
-		case i < len(replies) && replies[i] == 0: // however many replicas have that
+		case i < len(replies) && replies[i] == 0: // it is lost, however many replicas acknowledged
 			lost = append(lost, r)
 		case err != nil:
 			r.Answer(driver.Grant{}, err)
 		case replies[i] < 0:
-			if replies[i] == longer && d.o.Replicas == 0 { // nothing was written that they could acknowledge
+			if replies[i] == longer && d.o.Replicas == 0 { // nothing was written, so replicas have nothing to acknowledge
 				r.Grant = r.Claim.(*claim).grantedAgain(r.TTL)
 			}
 			rest = append(rest, r)
@@ -75,17 +76,17 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 	return rest
 }
 
-// grantedAgain is the same grant as before, for ttl from now on.
+// grantedAgain returns the same grant as before, for ttl from now on.
 func (c *claim) grantedAgain(ttl time.Duration) driver.Grant {
 	return granted(ttl, c.load().grant.fence)
 }
 
-// runRenewAll returns a reply for each, also beside ErrReplicas.
+// runRenewAll returns a reply for each renewal, even with ErrReplicas.
 func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (replies []int64, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
 	}
-	var asking []int // those that want to know whether others wait
+	var asking []int // claims that want to know whether others wait
 	for i, r := range renewals {
 		if r.Claim.(*claim).req.Wanted != nil {
 			asking = append(asking, i)
@@ -117,7 +118,7 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (r
 		}
 		err = explain(err)
 		if len(asking) > 0 && (errors.Is(err, ErrMoving) || forItsKeys(err)) {
-			asking = nil // by the lock keys alone; a later renewal tells
+			asking = nil // use the lock keys alone; a later renewal reports waiters
 			continue
 		}
 		if !links.Again(ctx, err) {
@@ -126,19 +127,19 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (r
 	}
 }
 
-// renewEach renews by a call each.
+// renewEach renews each lease by a call of its own.
 func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
 	severally(ctx, workers, renewals, func(r *driver.Renewal) *claim { return r.Claim.(*claim) },
 		func(r *driver.Renewal) { r.Answer(r.Claim.Renew(ctx, r.TTL)) },
 		func(r *driver.Renewal, err error) { r.Err = explain(err) })
 }
 
-// workers is how many calls of one batch are on their way to a node at once, not counting those that may hang: what a
-// node is asked for may be with another.
+// workers is how many calls of one batch are sent to a node at once. Calls that take long do not
+// count, because a key that a node is asked for may have moved to another.
 const workers = 64
 
-// severally makes a call for each of all, to all nodes at once and so many to each: those that are not
-// answered keep none of the others waiting. failed is for those whose node is not known.
+// severally makes a call for each of all. It calls all nodes at once, with up to width calls to
+// each. Slow calls do not delay the others. failed is called for those whose node is not known.
 func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *claim, call func(T), failed func(T, error)) {
 	byNode := make(map[*pipeline][]T)
 	for _, one := range all {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// What a server may answer at most. It is far above what the scripts say, and bounds what a wrong
-// byte can make of a length.
+// Bounds of a reply. They are far above what the scripts return, and limit the damage of a wrong
+// byte in a length.
 const (
 	maxReply = 64 << 20 // bytes, and 16 for each value
 	maxDepth = 8        // lists in lists
@@ -19,13 +19,13 @@ const (
 
 var errProtocol = errors.New("redislock: this is not Redis' protocol (RESP2)")
 
-// An answer is a reply with the number of replicas that have what it tells of.
+// An answer is a reply, with the number of replicas that have what was written before it.
 type answer struct {
 	reply        any // int64, string, nil or a list of those and of refusals ([]any)
 	acknowledged int
 }
 
-// integer is a reply that must be a number.
+// integer returns a reply that must be a number.
 func (a answer) integer(of string) (int64, error) {
 	n, ok := a.reply.(int64)
 	if !ok {
@@ -34,7 +34,7 @@ func (a answer) integer(of string) (int64, error) {
 	return n, nil
 }
 
-// slice is a reply that must be a list of n values and more.
+// slice returns a reply that must be a list of at least n values.
 func (a answer) slice(n int) ([]any, error) {
 	list, ok := a.reply.([]any)
 	if !ok || len(list) < n {
@@ -43,7 +43,7 @@ func (a answer) slice(n int) ([]any, error) {
 	return list, nil
 }
 
-// integers is a reply that must be a list of n numbers.
+// integers returns a reply that must be a list of at least n numbers.
 func (a answer) integers(n int) ([]int64, error) {
 	list, err := a.slice(n)
 	if err != nil || len(list) > n {
@@ -60,7 +60,8 @@ func (a answer) integers(n int) ([]int64, error) {
 	return all, nil
 }
 
-// readReply reads one reply whole, whatever bytes come: an int64, a string, a refusal, nil, or a list of those.
+// readReply reads one reply, whatever bytes come. The reply is an int64, a string, a refusal, nil,
+// or a list of those.
 func readReply(from *bufio.Reader) (any, error) {
 	left := maxReply
 	return readValue(from, &left, maxDepth)
@@ -91,7 +92,7 @@ func readValue(from *bufio.Reader, left *int, depth int) (any, error) {
 	return nil, errProtocol
 }
 
-// readSized reads what has its length before it: -1 is nothing.
+// readSized reads a reply of kind, whose length n was read before; -1 is nil.
 func readSized(from *bufio.Reader, kind byte, n int, left *int, depth int) (any, error) {
 	switch {
 	case n == -1:
@@ -106,7 +107,7 @@ func readSized(from *bufio.Reader, kind byte, n int, left *int, depth int) (any,
 }
 
 func readList(from *bufio.Reader, n int, left *int, depth int) (any, error) {
-	list := make([]any, 0, min(n, 1024)) // n may be wrong
+	list := make([]any, 0, min(n, 1024)) // n may be wrong, so do not trust it with memory
 	for range n {
 		one, err := readValue(from, left, depth-1)
 		if err != nil {
@@ -121,7 +122,7 @@ func readList(from *bufio.Reader, n int, left *int, depth int) (any, error) {
 func readText(from *bufio.Reader, n int) (any, error) {
 	const step = 64 << 10
 	var text []byte
-	for len(text) < n+2 { // n may be wrong
+	for len(text) < n+2 { // n may be wrong, so read step by step
 		start := len(text)
 		text = append(text, make([]byte, min(n+2-start, step))...)
 		if _, err := io.ReadFull(from, text[start:]); err != nil {
@@ -134,7 +135,7 @@ func readText(from *bufio.Reader, n int) (any, error) {
 	return string(text[:n]), nil
 }
 
-// readLine reads a line without its end. It is good until the next read.
+// readLine reads a line without its end. It is valid until the next read.
 func readLine(from *bufio.Reader) ([]byte, error) {
 	line, err := from.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -11,18 +11,18 @@ import (
 //go:embed scripts/*.lua
 var files embed.FS
 
-// A script is what Redis runs in one piece. The head of its file tells keys, arguments
+// A script is a Lua script that Redis runs atomically. The head of its file has its keys, arguments
 // and reply.
 type script struct {
 	name string
 
-	loaded sync.Once // programs that never use Redis do not pay for it
+	loaded sync.Once // programs that never use Redis do not read the files
 	text   string
 	sha    string
 }
 
-// The scripts, and where their keys and arguments are put together. Those of note.go, once.go and
-// why.go stand there.
+// The scripts, each with the file that builds its call. The scripts of note.go, once.go and why.go
+// are declared there.
 var (
 	scriptTake     = &script{name: "take.lua"}     // plain.go
 	scriptGive     = &script{name: "give.lua"}     // plain.go
@@ -37,14 +37,14 @@ var (
 	scriptRenewAll = &script{name: "renewall.lua"} // renewall.go
 )
 
-// load reads the script with what it includes; a file that is missing stops the program.
+// load reads the script and its includes. It panics if a file is missing.
 func (s *script) load() *script {
 	s.loaded.Do(func() {
 		s.text = read(s.name)
 		for _, part := range []string{"history.lua", "prelude.lua", "memory.lua", "obstacle.lua"} {
 			s.text = strings.Replace(s.text, "--include "+part+"\n", read(part), 1)
 		}
-		sum := sha1.Sum([]byte(s.text)) // the name that Redis gives to a script, no secret
+		sum := sha1.Sum([]byte(s.text)) // Redis names scripts by SHA-1; nothing secret depends on it
 		s.sha = hex.EncodeToString(sum[:])
 	})
 	return s

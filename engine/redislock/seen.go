@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// seen is for how long the server is known to remember what it was told. Its own clock
-// cannot tell: that may be set. What counts is what drivers have seen on the monotonic
-// clocks of their machines, one after the other; memory.lua keeps it. The time that an
-// answer was on its way does not count.
+// seen is how long the server is known to have kept its data. The server's own clock cannot prove
+// that, because it may be set. Drivers measure it one after another, on the monotonic clocks of
+// their machines, and memory.lua keeps the sum. The time that an answer takes to arrive does not
+// count.
 type seen struct {
 	mu     sync.Mutex
-	memory string        // guarded by mu; "": none was seen
-	known  time.Duration // guarded by mu; when it was first seen, or others had seen more
+	memory string        // guarded by mu; the name of the memory; "": none was seen
+	known  time.Duration // guarded by mu; its age by an answer
 	since  time.Time     // guarded by mu; when that answer came
 }
 
-// saw notes what an answer that came just now has told.
+// saw records what an answer that came just now said.
 func (s *seen) saw(memory string, known time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,7 +26,7 @@ func (s *seen) saw(memory string, known time.Duration) {
 	}
 }
 
-// now is for how long the server must have had which memory.
+// now returns a memory, and for how long the server must have had it.
 func (s *seen) now() (memory string, known time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,30 +12,33 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// A call is one command on its way to a server. It is sent again only when it was refused unserved,
-// or had not left this process.
+// A call is one command to a server. It is sent again only if the server refused to run it, or if
+// it had not left this process.
 type call struct {
 	script  *script
 	count   int    // words of body
 	body    []byte // the script's number of keys, keys and arguments; or a command
-	whole   bool   // the script goes along: the server has lost it
-	asking  bool   // to a node that does not serve the slot yet
-	durable bool   // replicas must acknowledge it, if there are to be any
-	leaves  leaves // when it leaves a connection that does not answer
-	on      *conn  // holds it for the next write; nil: none does
+	whole   bool   // send the script's text, because the server does not have it
+	asking  bool   // send ASKING first, because the node does not serve the slot yet
+	durable bool   // replicas must acknowledge it, if any must
+	leaves  leaves // when it gives up a connection that does not answer
+	on      *conn  // the connection on which it waits for the next write; nil: none
 
 	answer answer
-	err    error         // why there is none
+	err    error         // why there is no reply
 	unsent bool          // it did not leave this process
-	done   chan struct{} // has room for one, when one of those is set
+	done   chan struct{} // has room for one; a value means that answer or err is set
 }
 
 const (
-	// A connection on which calls wait and nothing comes is left by those who come after leaveAfter, and
-	// ended after endAfter. A script takes microseconds; but a server's disk or a busy machine may hold
-	// it up, and what ends then is unknown. endAfter is as go-redis has it for an answer. A server that is
-	// far is left after as long as the connection took to make, which is two round trips at least, and
-	// after leaveFarAfter at most: else each call would be answered too late for the next.
+	// If calls wait on a connection and nothing comes, new calls use another connection after
+	// leaveAfter, and the silent one is ended after endAfter. A script takes microseconds, but a
+	// server's disk or a busy machine may delay it, and the outcome of calls on an ended connection
+	// is unknown. endAfter is the default read timeout of go-redis.
+	//
+	// If the server is far away, new calls leave after as long as connecting took, which is two
+	// round trips at least, and after leaveFarAfter at most. With less, each call would be answered
+	// too late for the next.
 	leaveAfter, leaveFarAfter = 250 * time.Millisecond, time.Second
 	endAfter                  = 5 * time.Second
 	// replicaWait is how long to wait for replicas, which on a healthy network answer
@@ -43,17 +46,19 @@ const (
 	replicaWait = 500 * time.Millisecond
 )
 
-// leaves says for how long a call waits for its answer where its context does not end before. It then comes to
-// links.ErrSilent: its caller makes another, which goes over the connection that is in use by then.
+// leaves is for how long a call waits for its answer if its context does not end before. The call
+// then fails with links.ErrSilent. Its caller makes another, which uses the connection that is in
+// use by then.
 type leaves uint8
 
 const (
-	leavesNever leaves = iota // another call would do harm, or nobody waits for it
+	leavesNever leaves = iota // another call would do harm, or nobody waits for the answer
 	leavesSoon
-	leavesLate // another call does not tell what became of it
+	leavesLate // another call cannot find out whether this one was served
 )
 
-// leaves tells when c has waited for long enough on p; nil: never.
+// leaves returns a channel that signals when c has waited long enough on p; nil: it waits for its
+// context.
 func (p *pipeline) leaves(ctx context.Context, c *call) <-chan time.Time {
 	d, bounded := p.answers.ForLate(ctx)
 	switch {
@@ -68,7 +73,7 @@ func (p *pipeline) leaves(ctx context.Context, c *call) <-chan time.Time {
 	return time.After(d)
 }
 
-// newCall is a call of s, or of a command that words follow.
+// newCall returns a call of s. If s is nil, words are a command.
 func (l *pipelines) newCall(s *script, words ...string) *call {
 	c, ok := l.used.Get().(*call)
 	if !ok {
@@ -86,14 +91,14 @@ func (c *call) texts(words ...string) {
 	c.count += len(words)
 }
 
-// keys appends the lock key and its companions of those kinds, with their number before them. Of the kinds that each
-// owner has it is owner's.
+// keys appends the number of keys, the lock key and its companions of the kinds. owner counts for
+// the kinds of which each owner has a key.
 func (c *call) keys(k keys, owner string, kinds ...byte) {
 	c.args(1 + len(kinds))
 	c.moreKeys(k, owner, kinds...)
 }
 
-// moreKeys appends them without their number.
+// moreKeys appends the same keys without their number.
 func (c *call) moreKeys(k keys, owner string, kinds ...byte) {
 	c.args(k.lock)
 	var room [192]byte
@@ -124,7 +129,7 @@ func (c *call) args(all ...any) {
 	c.count += len(all)
 }
 
-// appendTo appends c as it goes over the wire.
+// appendTo appends c as it is sent.
 func (c *call) appendTo(b []byte) []byte {
 	if c.asking {
 		b = append(b, "*1\r\n$6\r\nASKING\r\n"...)
@@ -140,12 +145,13 @@ func (c *call) appendTo(b []byte) []byte {
 	return append(b, c.body...)
 }
 
-// maxRefused is how often a call is refused unserved before the refusal is its answer: a script that
-// is lost, and a slot that moves on.
+// maxRefused is how often a call is sent again after a refusal that means that it was not run: the
+// script is missing, or the slot has moved. After that, the refusal is its answer.
 const maxRefused = 5
 
-// ask has c answered by whoever serves key, and if it is to be durable waits for replicas, but not for
-// long. It returns when ctx ends: then the outcome is unknown. c is not to be used any more.
+// ask sends c to the server of key and returns its answer. If c is durable, it waits for replicas
+// too, for replicaWait at most. If ctx ends, ask returns at once, and the outcome is unknown. The
+// caller must not use c afterwards.
 func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error) {
 	p, err := l.of(ctx, key, c.durable && l.replicas > 0)
 	if err != nil {
@@ -154,7 +160,7 @@ func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error
 	for tries := 0; ; tries++ {
 		left, err := p.ask(ctx, c)
 		if left {
-			return answer{}, err // c is still on its way
+			return answer{}, err // c is still in flight
 		}
 		refused, no := c.answer.reply.(refusal)
 		if err == nil && no && tries < maxRefused {
@@ -164,7 +170,7 @@ func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error
 			}
 		}
 		if err != nil && l.cluster != nil {
-			l.cluster.ReloadState(context.Background()) // returns at once; another node may serve now
+			l.cluster.ReloadState(context.Background()) // returns at once; another node may serve the key now
 		}
 		a := c.answer
 		if c.answer = (answer{}); cap(c.body) <= keptBuffer {
@@ -177,7 +183,7 @@ func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error
 	}
 }
 
-// again is where to send c again, which the server has refused; nil: nowhere.
+// again returns where to send c again after the server refused it; nil: nowhere.
 func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
 	word, rest, _ := strings.Cut(refused, " ")
 	asking := false
@@ -186,11 +192,11 @@ func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
 		c.whole = true
 		return p
 	case "READONLY", "MASTERDOWN", "NOAUTH":
-		p.leave() // it is the primary no more, or has ended the user: the next call asks who is
+		p.leave() // it is no longer the primary, or has logged the user out; the next call connects anew
 		return nil
 	case "CLUSTERDOWN":
 		if l.cluster != nil {
-			l.cluster.ReloadState(context.Background()) // returns at once; it may be cut off from the others
+			l.cluster.ReloadState(context.Background()) // returns at once; the node may be cut off from the others
 		}
 		return nil
 	case "ASK":
@@ -211,8 +217,8 @@ func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
 	return l.at(p, address)
 }
 
-// nodeAddress is what a node at the address by has said of another: a host without brackets, and none when
-// it is its own.
+// nodeAddress returns the address said, which a node at the address by has named. A host may be in
+// brackets; an empty host is the node's own.
 func nodeAddress(said, by string) string {
 	i := strings.LastIndexByte(said, ':')
 	if i < 0 {
@@ -225,8 +231,8 @@ func nodeAddress(said, by string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// ask sends c, and returns when it is answered, or cannot be. left: ctx has ended before, and
-// somebody else will write to c.
+// ask sends c, and returns when there is an answer or cannot be. left means that ctx has ended or
+// the connection is silent, and that another goroutine may still write to c.
 func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 	for range maxUnsent {
 		if c.on == nil {
@@ -237,12 +243,12 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 			c.err, c.unsent = nil, false
 			if err := n.send(ctx, c); errors.Is(err, errEnded) {
 				p.forget(n)
-				continue // c has not left; the next connection may take it
+				continue // c was not sent; the next connection may take it
 			} else if err != nil {
 				return false, err
 			}
 		}
-		c.on = nil // else it was on its way
+		c.on = nil // hold has already queued it
 		sent := time.Now()
 		if !p.patience.answered(ctx, c.done) {
 			select {
@@ -264,26 +270,26 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 	return false, errEnded
 }
 
-// maxUnsent is on how many connections that end at once a call may wait.
+// maxUnsent is how many connections that end before they send it a call tries.
 const maxUnsent = 4
 
-// forItsKeys reports whether the server refused to run a command for the keys that it has together:
-// the user may not touch one of them, or a server of a cluster has them in two slots.
+// forItsKeys reports whether the server refused to run a command because of its keys together. The
+// user may not use one of them, or they are in different slots of a cluster.
 func forItsKeys(err error) bool {
 	reply, ok := errors.AsType[redis.Error](err)
 	return ok && (strings.HasPrefix(reply.Error(), "NOPERM ") || strings.HasPrefix(reply.Error(), "CROSSSLOT "))
 }
 
-// isReply reports whether err is the server's answer, and not that there was none.
+// isReply reports whether err is an answer of the server.
 func isReply(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
 }
 
-// closeNow closes conn without the farewell of TLS, which may block.
+// closeNow closes conn without the closing message of TLS, which may block.
 func closeNow(conn net.Conn) {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
 	}
-	_ = conn.Close() // nothing more comes from it either way
+	_ = conn.Close() // nothing more is read, whether it fails or not
 }

@@ -17,7 +17,7 @@ import (
 // (7.0) let renewals and releases through when memory is short. Valkey reports 7.2.4 or newer.
 const MinVersion = "7.0"
 
-// checkVersion refuses a server that is too old, each time that there is a new connection.
+// checkVersion refuses a server that is too old. It is called for each new connection.
 func checkVersion(version string) error {
 	if !newEnough(version) {
 		return fmt.Errorf("%w: it is %q", ErrOldServer, version)
@@ -64,7 +64,8 @@ func address(node redis.UniversalClient) string {
 	return ""
 }
 
-// eachPrimary calls f for every primary of a cluster, or for the one server, and returns what all have found.
+// eachPrimary calls f for every primary of a cluster, or for the one server, and returns the
+// results of all.
 func eachPrimary[T any](ctx context.Context, d *Driver, f func(context.Context, redis.UniversalClient) ([]T, error)) ([]T, error) {
 	return abandonable(ctx, d.pipelines.life, func(ctx context.Context) ([]T, error) {
 		cluster, ok := d.client.(*redis.ClusterClient)

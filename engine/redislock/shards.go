@@ -8,18 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// idleShard is how long a shard channel outlives its last waiter: who waits once often
-// waits again.
+// idleShard is how long a subscription outlives its last waiter, because another often follows.
 const idleShard = 10 * time.Second
 
-// shards are a subscriber's sharded subscriptions on Cluster: a message about a resource stays
-// on the node that serves its slot, where a plain one would go to all nodes. There is one
-// connection to each node where somebody waits, and on it one channel for each slot.
-// Slots move between nodes: what a node no longer serves is subscribed anew elsewhere.
+// shards are a subscriber's sharded subscriptions on Cluster. A message to a shard channel stays on
+// the node that serves its slot, while a plain message goes to all nodes. There is one connection
+// to each node where somebody waits, with one channel for each slot. When a slot moves to another
+// node, its channel is subscribed there.
 type shards struct {
 	subscriber *subscriber
 	cluster    *redis.ClusterClient
-	work       chan struct{} // has room for one: there may be something to do
+	work       chan struct{} // has room for one; a value means that there may be something to do
 
 	running bool                              // guarded by subscriber.mu
 	lines   map[int]*shard                    // guarded by subscriber.mu; by slot
@@ -30,7 +29,7 @@ type shards struct {
 type shard struct {
 	line
 	slot int
-	on   *nodeSubscriber // nil: it must be subscribed
+	on   *nodeSubscriber // nil: it is not subscribed yet
 }
 
 // A nodeSubscriber is the connection to one node.
@@ -46,7 +45,8 @@ func newShards(e *subscriber, cluster *redis.ClusterClient) *shards {
 	}
 }
 
-// channel has a hash tag of its slot. Its beginning tells the scripts to use SPUBLISH.
+// channel returns the channel of a slot, which has a hash tag of that slot. By its beginning the
+// scripts know to use SPUBLISH.
 func (s *shards) channel(slot int) string {
 	return "leasehold:s:" + s.subscriber.id + ":{" + slotTag(slot) + "}"
 }
@@ -69,11 +69,11 @@ func (s *shards) use(slot int) *line {
 func (s *shards) signal() {
 	select {
 	case s.work <- struct{}{}:
-	default: // there is one already
+	default: // a signal is pending already
 	}
 }
 
-// run subscribes what must be until close.
+// run subscribes the shards that need it until the driver is closed.
 func (s *shards) run() {
 	pause := resubscribeFirst
 	for s.subscriber.ctx.Err() == nil {
@@ -86,7 +86,7 @@ func (s *shards) run() {
 			pause = resubscribeFirst
 			continue
 		}
-		// A node is away, or slots have moved.
+		// A node is unreachable, or slots have moved.
 		s.cluster.ReloadState(s.subscriber.ctx)
 		s.subscriber.sleep(pause)
 		pause = min(2*pause, resubscribeLast)
@@ -94,7 +94,7 @@ func (s *shards) run() {
 	}
 }
 
-// subscribeAll reports whether all that needs it could be asked for.
+// subscribeAll subscribes the shards that need it. It reports whether all requests could be sent.
 func (s *shards) subscribeAll() bool {
 	s.subscriber.mu.Lock()
 	var todo []*shard
@@ -134,11 +134,11 @@ func (s *shards) subscribe(sh *shard) bool {
 	return err == nil
 }
 
-// receive hears one node until its connection breaks or it refuses a slot. Then all its
+// receive reads from one node until its connection breaks or the node refuses a slot. Then all its
 // channels are subscribed anew.
 func (s *shards) receive(node *redis.Client, st *nodeSubscriber) {
 	s.subscriber.receive(st.sub, func(m *redis.Subscription) { s.subscribed(st, m) }, func() { s.dropIdle(st) })
-	st.sub.Close() // says at most that it is closed
+	st.sub.Close() // its only error says that it is closed
 	s.subscriber.mu.Lock()
 	delete(s.nodes, node)
 	for _, sh := range st.shards {
@@ -151,14 +151,14 @@ func (s *shards) receive(node *redis.Client, st *nodeSubscriber) {
 	s.signal()
 }
 
-// subscribed is what a node says about one channel. It ends subscriptions by itself when
-// a slot moves away.
+// subscribed handles what a node says about one channel. The node ends a subscription itself when
+// the slot moves away.
 func (s *shards) subscribed(st *nodeSubscriber, m *redis.Subscription) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
 	sh := st.shards[m.Channel]
 	switch {
-	case sh == nil: // dropped meanwhile
+	case sh == nil: // it was dropped meanwhile
 	case m.Kind == "ssubscribe":
 		s.subscriber.onSubscribed(&sh.line)
 	case m.Kind == "sunsubscribe":
@@ -170,7 +170,7 @@ func (s *shards) subscribed(st *nodeSubscriber, m *redis.Subscription) {
 	}
 }
 
-// dropIdle ends the subscriptions where nobody has waited for a while.
+// dropIdle ends subscriptions without a waiter for idleShard.
 func (s *shards) dropIdle(st *nodeSubscriber) {
 	s.subscriber.mu.Lock()
 	var idle []string
@@ -184,7 +184,7 @@ func (s *shards) dropIdle(st *nodeSubscriber) {
 	s.subscriber.mu.Unlock()
 	for channel := range slices.Values(idle) {
 		if st.sub.SUnsubscribe(s.subscriber.ctx, channel) != nil {
-			return // the connection is broken, which ends them all
+			return // the connection is broken, which ends all its subscriptions
 		}
 	}
 }

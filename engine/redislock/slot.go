@@ -17,8 +17,8 @@ func slot(key string) int {
 	return int(crc16(key) % slots)
 }
 
-// hashTag is what stands between the first { of key and the first } after it. Redis
-// hashes it in place of the whole key unless it is empty.
+// hashTag returns the part of key between its first { and the first } after it. If that is not
+// empty, Redis hashes it in place of the whole key.
 func hashTag(key string) string {
 	_, after, ok := strings.Cut(key, "{")
 	if !ok {
@@ -31,9 +31,9 @@ func hashTag(key string) string {
 	return tag
 }
 
-// tagFor returns a hash tag that puts a key into the slot of key. It is readable where
-// it can be: the tag of key, or all of key. A key with a } and no tag of its own fits
-// into no braces; that has a short tag of the same slot in its place.
+// tagFor returns a hash tag that puts a key into the slot of key. If it can, it returns a readable
+// one: the tag of key, or all of key. A key that has a } but no tag cannot be put into braces, so
+// it returns a short tag of the same slot.
 func tagFor(key string) string {
 	if tag := hashTag(key); tag != "" {
 		return tag
@@ -44,11 +44,11 @@ func tagFor(key string) string {
 	return slotTag(slot(key))
 }
 
-// slotTag is a short tag that hashes to slot.
+// slotTag returns a short tag that hashes to slot.
 func slotTag(slot int) string { return slotTags()[slot] }
 
-// slotTags finds for each slot the first number that hashes to it, written in base 36.
-// That takes some milliseconds, once, and only where it is needed.
+// slotTags returns for each slot the first number that hashes to it, written in base 36. Finding
+// them takes some milliseconds, once, and only if they are needed.
 var slotTags = sync.OnceValue(func() *[slots]string {
 	var tags [slots]string
 	for n, left := uint64(0), slots; left > 0; n++ {
@@ -61,7 +61,7 @@ var slotTags = sync.OnceValue(func() *[slots]string {
 	return &tags
 })
 
-// crcTable is for CRC-16/XMODEM, as the cluster specification has it.
+// crcTable is the table of CRC-16/XMODEM. Source: the cluster specification.
 var crcTable = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8

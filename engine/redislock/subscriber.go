@@ -16,35 +16,36 @@ import (
 )
 
 const (
-	// pingAfter is how long a subscription may be silent before it is asked whether it
-	// still stands. Until it is known to be broken, waiters come back by themselves.
+	// pingAfter is how long a subscription may be silent before it is pinged. Until it is known to
+	// be broken, waiters Try again by themselves.
 	pingAfter = 3 * time.Second
-	// lookWithin is how long leases are asked after when a subscription stands, and lookOnce for how long before
-	// the question is put again: by then it goes on another connection.
+	// When a subscription is new, leases are looked up for lookWithin in all. Each look takes
+	// lookOnce at most and is then repeated, because the next one uses another connection.
 	lookWithin, lookOnce = 3 * time.Second, 2 * leaveAfter
-	// lookWidth is how many questions are on their way to a node meanwhile.
+	// lookWidth is how many of these looks are sent to a node at once.
 	lookWidth = 4
 	// Pauses between attempts to subscribe.
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
 )
 
-// A subscriber is where a driver hears which of its claims may be granted, whose lease was ended by force, and
-// which of those that hold others wait for. It subscribes when first needed, in the background: to two channels
-// of its own, and on Cluster, for wake-ups, to one more for each slot where it waits (see shards).
+// A subscriber receives the messages for a driver's claims: that a claim may be granted, that a
+// lease was ended by force, that others wait for what a claim holds. It subscribes in the
+// background when first needed. It has two channels of its own, and on Cluster one more for each
+// slot where it waits (see shards).
 type subscriber struct {
 	client redis.UniversalClient
 	id     string
-	name   string          // of the own channel
-	wanted string          // of the one for those that want to know who waits
+	name   string          // the own channel
+	wanted string          // the own channel of holders that want to know who waits
 	shards *shards         // nil but on Cluster
-	ctx    context.Context // ends with close
+	ctx    context.Context // ends when the driver is closed
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 	clock  *boottime.Clock
 
 	mu      sync.Mutex
-	claims  map[string]*listener // guarded by mu; by owner: its first
-	crowds  map[string]*crowd    // guarded by mu; by lock key: who waits for it
+	claims  map[string]*listener // guarded by mu; by owner: its first listener
+	crowds  map[string]*crowd    // guarded by mu; by lock key: its waiters
 	running bool                 // guarded by mu
 	keeping bool                 // guarded by mu
 	own     line                 // guarded by mu
@@ -53,36 +54,36 @@ type subscriber struct {
 // A line is a subscription to one channel, guarded by the subscriber's mu.
 type line struct {
 	hears   bool
-	hearing chan struct{} // closed while it hears
-	users   int           // listeners that wait for a wake-up from it
-	left    time.Time     // when the last one of them went
+	hearing chan struct{} // closed while hears is true
+	users   int           // listeners that expect a wake-up from it
+	left    time.Time     // when the last of them left
 }
 
-// listener is what an owner wants to hear of one lock.
+// A listener is what the claims of one owner want to know about one lock.
 type listener struct {
-	claim *claim      // that waits or holds, the last of the owner's that did
-	lost  func(error) // nil: it does not want to know
-	wants *claim      // wants to know, while it holds, that others wait; nil: none does
-	next  *listener   // of the same owner and another lock
+	claim *claim      // the last claim of the owner that waited or holds
+	lost  func(error) // nil: nobody wants to know that the lease was ended
+	wants *claim      // the claim that wants to know, while it holds, that others wait; nil: none
+	next  *listener   // the next one of the same owner, on another lock
 	waiting
 }
 
-// waiting is what an attempt that was refused waits for. Its zero value waits for nothing.
+// waiting is the wake-up that a refused attempt waits for. Its zero value means that there is none.
 type waiting struct {
-	line    *line             // where the wake-up comes from
-	wake    chan struct{}     // nil: it was woken
+	line    *line             // the subscription that brings it
+	wake    chan struct{}     // nil: it has come
 	granted chan driver.Grant // has room for one
-	number  int64             // of the attempt, for what is granted to it
+	number  int64             // of the attempt; a grant names the attempt that it answers
 	armed   boottime.Instant  // before that attempt was sent
 	tried   boottime.Instant  // when the last Try began, which may have been refused without an attempt
 }
 
-// armed is what an attempt that is refused waits for.
+// armed is what a caller needs to wait after a refused attempt.
 type armed struct {
 	wake    <-chan struct{}
 	granted <-chan driver.Grant
-	heard   bool  // nothing told from now on will be missed
-	number  int64 // of the attempt, which tells the server for which one it grants
+	heard   bool  // the subscription is up, so no later message is missed
+	number  int64 // of the attempt, by which the server names the one that it grants
 }
 
 func (e *subscriber) init(client redis.UniversalClient, id string) {
@@ -96,14 +97,16 @@ func (e *subscriber) init(client redis.UniversalClient, id string) {
 	}
 }
 
-// channel is where the server tells of leases that were ended by force. That is rare: on
-// Cluster all nodes may hear it.
+// channel returns the channel for leases that were ended by force. These messages are rare, so on
+// Cluster they may go to all nodes.
 func (e *subscriber) channel() string { return e.name }
 
-// recalls is the channel, in place of that, of a holder that wants to know that others wait. Scripts see it by the name.
+// recalls returns the channel of holders that want to know that others wait. It replaces channel;
+// scripts recognise it by its name.
 func (e *subscriber) recalls() string { return e.wanted }
 
-// wakeChannel is where the server wakes a waiter, or grants to it, of the resource with that lock key.
+// wakeChannel returns the channel on which the server wakes waiters of a lock key, or grants to
+// them.
 func (e *subscriber) wakeChannel(lock string) string {
 	if e.shards == nil {
 		return e.channel()
@@ -111,7 +114,7 @@ func (e *subscriber) wakeChannel(lock string) string {
 	return e.shards.channel(slot(lock))
 }
 
-// listen wants to hear of the loss of c's lease, and of others that wait.
+// listen listens for the end of c's lease and for waiters, if c wants to know of them.
 func (e *subscriber) listen(c *claim) {
 	if c.req.Lost == nil && c.req.Wanted == nil {
 		return
@@ -121,7 +124,7 @@ func (e *subscriber) listen(c *claim) {
 	e.of(c)
 }
 
-// at is the listener for c; nil: there is none. Requires e.mu.
+// at returns the listener for c; nil: none. Requires e.mu.
 func (e *subscriber) at(c *claim) *listener {
 	l := e.claims[c.req.Owner]
 	for l != nil && l.claim.keys.lock != c.keys.lock {
@@ -130,7 +133,7 @@ func (e *subscriber) at(c *claim) *listener {
 	return l
 }
 
-// remove lets go of everything that l listens for. Requires e.mu.
+// remove removes l. Requires e.mu.
 func (e *subscriber) remove(owner string, l *listener) {
 	e.leave(l)
 	first := e.claims[owner]
@@ -147,7 +150,7 @@ func (e *subscriber) remove(owner string, l *listener) {
 	}
 }
 
-// of returns the listener for c and sees to it that there is a subscription. Requires e.mu.
+// of returns the listener for c and starts the subscription if there is none. Requires e.mu.
 func (e *subscriber) of(c *claim) *listener {
 	l := e.at(c)
 	if l == nil {
@@ -165,7 +168,7 @@ func (e *subscriber) of(c *claim) *listener {
 	return l
 }
 
-// arm returns what closes when c, whose attempt has that number, may be granted, or earlier.
+// arm prepares the wake-up for c before its attempt of that number is sent.
 func (e *subscriber) arm(c *claim, number int64) armed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,12 +187,12 @@ func (e *subscriber) arm(c *claim, number int64) armed {
 	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: now, tried: now}
 	t := armed{l.wake, l.granted, on.hears, number}
 	if e.ctx.Err() != nil {
-		l.wakeUp() // let it find the driver closed
+		l.wakeUp() // so that it finds the driver closed
 	}
 	return t
 }
 
-// disarm lets go of c's wake-up, which need not come any more.
+// disarm gives up c's wake-up, which is no longer needed.
 func (e *subscriber) disarm(c *claim) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,7 +201,7 @@ func (e *subscriber) disarm(c *claim) {
 	}
 }
 
-// heldBy keeps of l what a holder wants to hear. Requires e.mu.
+// heldBy reduces l to what a holder wants to know. Requires e.mu.
 func (e *subscriber) heldBy(owner string, l *listener) {
 	e.leave(l)
 	if l.lost == nil && l.wants == nil {
@@ -215,7 +218,7 @@ func (e *subscriber) leave(l *listener) {
 	l.waiting = waiting{}
 }
 
-// forget lets go of everything about c.
+// forget removes the listener for c.
 func (e *subscriber) forget(c *claim) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -224,7 +227,7 @@ func (e *subscriber) forget(c *claim) {
 	}
 }
 
-// hear waits until c's wake-up would be heard, but not for long.
+// hear waits until the subscription for c's wake-up is up, for limit at most.
 func (e *subscriber) hear(ctx context.Context, c *claim, limit time.Duration) bool {
 	e.mu.Lock()
 	l := e.at(c)
@@ -235,7 +238,7 @@ func (e *subscriber) hear(ctx context.Context, c *claim, limit time.Duration) bo
 	hearing := l.line.hearing
 	e.mu.Unlock()
 	if end, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(end)/2) // the rest is for looking again
+		limit = min(limit, time.Until(end)/2) // the rest is for the next attempt
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -251,7 +254,7 @@ func (e *subscriber) hear(ctx context.Context, c *claim, limit time.Duration) bo
 
 func (e *subscriber) close() {
 	e.mu.Lock()
-	e.stop() // under mu, so that no goroutine starts from here on
+	e.stop() // under mu, so that no goroutine is started afterwards
 	e.mu.Unlock()
 	e.done.Wait()
 	e.mu.Lock()
@@ -261,7 +264,7 @@ func (e *subscriber) close() {
 	}
 }
 
-// run keeps the driver's own channel subscribed until close.
+// run keeps the driver's own channels subscribed until the driver is closed.
 func (e *subscriber) run() {
 	pause := resubscribeFirst
 	for e.ctx.Err() == nil {
@@ -283,10 +286,10 @@ func (e *subscriber) sleep(d time.Duration) {
 	}
 }
 
-// subscribe hears until the subscription breaks. It reports whether there was one.
+// subscribe receives until the subscription breaks. It reports whether it was up.
 func (e *subscriber) subscribe() (heard bool) {
 	sub := e.client.Subscribe(e.ctx)
-	defer sub.Close() // says at most that it is closed
+	defer sub.Close() // its only error says that it is closed
 	stands, broken := context.WithCancel(e.ctx)
 	defer broken()
 	both := []string{e.channel(), e.recalls()}
@@ -307,7 +310,7 @@ func (e *subscriber) subscribe() (heard bool) {
 	return heard
 }
 
-// receive passes on what sub brings until it breaks. calm is called now and then.
+// receive handles messages of sub until it breaks. It calls calm from time to time.
 func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscription), calm func()) {
 	stop := context.AfterFunc(e.ctx, func() { sub.Close() }) // breaks a read that waits
 	defer stop()
@@ -321,7 +324,7 @@ func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscript
 			e.take(m.Payload)
 		}
 		switch {
-		case err == nil, isMisconf(err): // an answer to the ping, too
+		case err == nil, isMisconf(err): // a reply to the ping counts too
 			pinged = false
 		case pinged || !isTimeout(err) || sub.Ping(e.ctx) != nil:
 			return
@@ -335,8 +338,8 @@ func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscript
 	}
 }
 
-// onSubscribed is called when a subscription stands. What was told before went unheard, so
-// that all who wait for it look again. Requires e.mu.
+// onSubscribed is called when a subscription is up. Earlier messages may have been missed, so it
+// wakes all that wait for this subscription. Requires e.mu.
 func (e *subscriber) onSubscribed(on *line) {
 	if !on.hears {
 		on.hears = true
@@ -351,7 +354,8 @@ func (e *subscriber) onSubscribed(on *line) {
 	}
 }
 
-// concerned are the claims that want to hear of a loss, or of others that wait. Requires e.mu.
+// concerned returns the claims that want to know of the end of their leases, or of waiters.
+// Requires e.mu.
 func (e *subscriber) concerned() (all []*claim) {
 	for _, l := range e.claims {
 		for ; l != nil; l = l.next {
@@ -366,15 +370,15 @@ func (e *subscriber) concerned() (all []*claim) {
 	return all
 }
 
-// lookAgain asks after leases whose end, or for which others, may have gone unheard before the subscription stood.
-// Of those that are not answered within lookWithin in all, the next renewals tell.
+// lookAgain looks up leases after the subscription is up. Messages about their end or about waiters
+// may have been missed. If a look has no answer within lookWithin, the next renewal finds out.
 func (e *subscriber) lookAgain(ctx context.Context, claims []*claim) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	severally(ctx, lookWidth, claims, func(c *claim) *claim { return c }, func(c *claim) { e.lookAfter(ctx, c) }, func(*claim, error) {})
 }
 
-// lookAfter asks after one of them.
+// lookAfter looks up the lease of c.
 func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	was := c.load()
 	if was.phase != held && (c.req.Wanted == nil || !was.uncertain.attempt) {
@@ -406,7 +410,8 @@ func (e *subscriber) lookAfter(ctx context.Context, c *claim) {
 	}
 }
 
-// stillWants reports whether c was not released since it was as it was.
+// stillWants reports whether c still wants to know of waiters, and was not released since its state
+// was was.
 func (e *subscriber) stillWants(c *claim, was state) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -414,8 +419,8 @@ func (e *subscriber) stillWants(c *claim, was state) bool {
 	return l != nil && l.wants == c && c.load().releases == was.releases
 }
 
-// inspectAgain asks for the state of c's resource until it is told: the connection may have died with the
-// subscription without a sign, and the slot may be on its way.
+// inspectAgain repeats Inspect until it succeeds or ctx ends. The connection may have died with the
+// subscription without a sign, and the slot may be moving.
 func inspectAgain(ctx context.Context, c *claim) (st driver.State, err error) {
 	for {
 		once, cancel := context.WithTimeout(ctx, lookOnce)
@@ -429,7 +434,7 @@ func inspectAgain(ctx context.Context, c *claim) (st driver.State, err error) {
 	}
 }
 
-// deaf is called when a subscription is broken. Requires e.mu.
+// deaf is called when a subscription breaks. Requires e.mu.
 func (e *subscriber) deaf(on *line) {
 	if on.hears {
 		on.hears = false
@@ -437,7 +442,7 @@ func (e *subscriber) deaf(on *line) {
 	}
 }
 
-// wakeUp requires the subscriber's mu.
+// wakeUp wakes the waiter, if one waits. Requires the subscriber's mu.
 func (l *listener) wakeUp() {
 	if l.wake != nil {
 		close(l.wake)
@@ -445,7 +450,7 @@ func (l *listener) wakeUp() {
 	}
 }
 
-// wakeAll wakes those of one owner: a message does not tell which one it means. Requires the
+// wakeAll wakes all waiters of one owner, because a message does not name the lock. Requires the
 // subscriber's mu.
 func (l *listener) wakeAll() {
 	for ; l != nil; l = l.next {
@@ -453,12 +458,18 @@ func (l *listener) wakeAll() {
 	}
 }
 
-// deliverGrant hands on a grant that was told to l as: the number of the attempt that was refused, or below zero the instant
-// of the beat that has kept the place since; the fence; and the milliseconds of the lease since that was served and since
-// it was granted. The first is wrong if the server's clock was set meanwhile, and is therefore bounded by the second. The
-// core counts from its last Try. A fifth number, 1, says that others wait. One that was for another attempt, of the same
-// claim or of one with the same owner, or of a beat whose answer has not come, is only a wake-up: how long it lasts is not
-// known. It reports whether the grant was taken, and whether others wait. Requires e.mu.
+// deliverGrant passes a grant to l if it was meant for l. It reports whether l took it, and whether
+// others wait. Requires e.mu.
+//
+// The message has four or five numbers. The first is the number of the refused attempt, or, if a
+// beat has kept the place since, the negative instant of that beat. The fence follows. Then come
+// the milliseconds of the lease since that attempt or beat was served, and since the grant. The
+// former is wrong if the server's clock was set meanwhile, so the latter bounds it. A fifth number,
+// 1, means that others wait.
+//
+// The core counts the lease from its last Try. If the grant was for another attempt, of this claim
+// or of another claim of the owner, or for a beat whose answer has not come, its end is unknown. It
+// is then only a wake-up.
 func (e *subscriber) deliverGrant(l *listener, told string) (took, others bool) {
 	var number, ms, span, wanted int64
 	var fence uint64
@@ -481,7 +492,7 @@ func (e *subscriber) deliverGrant(l *listener, told string) (took, others bool) 
 	return true, wanted == 1
 }
 
-// take passes one message on; others than the scripts' are ignored.
+// take handles one message. It ignores messages that the scripts did not write.
 func (e *subscriber) take(message string) {
 	kind, owner, rest, ok := parseMessage(message)
 	if !ok {
@@ -499,7 +510,7 @@ func (e *subscriber) take(message string) {
 		recalled = e.granted(owner, first, rest)
 	case kind == 'r':
 		recalled = first.recalled(rest)
-	case kind == 'e' && first.next == nil: // else their next renewals tell which one it was
+	case kind == 'e' && first.next == nil: // with several locks, their next renewals find out which one was lost
 		lost = first.lost
 		e.remove(owner, first)
 	}
@@ -512,7 +523,8 @@ func (e *subscriber) take(message string) {
 	}
 }
 
-// granted passes a grant on to the one of owner's that it is for. It returns that one if others wait. Requires e.mu.
+// granted passes a grant to the listener of owner that it is meant for. It returns the claim if
+// others wait. Requires e.mu.
 func (e *subscriber) granted(owner string, first *listener, told string) []*claim {
 	for l := first; l != nil; l = l.next {
 		took, others := e.deliverGrant(l, told)
@@ -528,8 +540,9 @@ func (e *subscriber) granted(owner string, first *listener, told string) []*clai
 	return nil
 }
 
-// recalled returns those of one owner that others wait for: the one that holds with that fence, or those of which
-// the answer to an attempt may still tell it. Requires the subscriber's mu.
+// recalled returns the claims of one owner that others wait for. If one holds with the fence, it is
+// that one. Otherwise it is those that may have been granted it, though they have no answer yet.
+// Requires the subscriber's mu.
 func (l *listener) recalled(told string) (may []*claim) {
 	fence, err := strconv.ParseUint(told, 10, 64)
 	if err != nil {
@@ -549,8 +562,8 @@ func (l *listener) recalled(told string) (may []*claim) {
 	return may
 }
 
-// parseMessage reads what prelude.lua writes: a letter, the owner's length, a colon, the
-// owner, and text.
+// parseMessage splits a message of prelude.lua: a letter, the owner's length, a colon, the owner,
+// and text.
 func parseMessage(m string) (kind byte, owner, rest string, ok bool) {
 	length, body, ok := strings.Cut(m, ":")
 	if !ok || length == "" {

@@ -8,15 +8,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// An exchange is a call of a claim with what to do about its answer. conclude returns what is left
-// to do by further calls, or nil.
+// An exchange is a call of a claim and the handling of its answer. conclude returns what must be
+// done by further calls, or nil.
 type exchange struct {
 	claim    *claim
 	call     *call
 	conclude func(answer, error) (rest func())
 }
 
-// ask makes the call and what is left to do after it.
+// ask makes the call and the further calls after it.
 func (x *exchange) ask(ctx context.Context) {
 	if rest := x.conclude(x.claim.d.pipelines.ask(ctx, x.claim.keys.lock, x.call)); rest != nil {
 		rest()
@@ -93,8 +93,9 @@ func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 	})
 }
 
-// exchange makes n exchanges. Those whose connections stand leave in one write to each server.
-// The others, whose begin returns the whole call instead, wait for nobody.
+// exchange makes n exchanges. begin prepares one, or returns as whole a function that makes its
+// calls. Calls whose connections are up leave in one write to each server. The others run beside
+// them.
 func (d *Driver) exchange(ctx context.Context, n int, begin func(i int) (x exchange, whole func())) {
 	var others sync.WaitGroup
 	held := make([]exchange, 0, n)
@@ -121,7 +122,7 @@ func (d *Driver) exchange(ctx context.Context, n int, begin func(i int) (x excha
 		if rest := x.conclude(reply, err); rest != nil {
 			others.Go(rest)
 		}
-		if err != nil && !isReply(err) { // the others may take as long: wait for all at once
+		if err != nil && !isReply(err) { // the other answers may take as long, so wait for all of them at once
 			for _, x := range held[i+1:] {
 				others.Go(func() { x.ask(ctx) })
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// urlForm is of one server, Sentinel and Cluster, and of a Redlock.
+// urlForm is the form of URLs for one server, Sentinel, Cluster and Redlock.
 var urlForm = storeurl.Form{
 	Schemes: []string{"redis", "rediss", "redis+sentinel", "redis+cluster", "redlock"},
 	Secure:  []string{"rediss"},
@@ -38,20 +38,21 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 		return nil, err
 	}
 	if err := s.contact.make(ctx, s.clients...); err != nil {
-		go s.driver.Close() // which may wait for a server that is silent, and for nothing else
+		go s.driver.Close() // waits for calls to a silent server, which nobody needs to wait for
 		return nil, err
 	}
 	return s.driver, nil
 }
 
-// What a URL names, opened: a driver and its clients, whose servers may not have been reached.
+// opened is what a URL names: a driver and its clients. Their servers may not have been reached
+// yet.
 type opened struct {
 	driver  driver.Driver
 	clients []redis.UniversalClient
 	contact *contact
 }
 
-// openURL does no I/O but read files that the URL names.
+// openURL creates the driver. Its only I/O is to read files that the URL names.
 func openURL(url string) (*opened, error) {
 	u, err := storeurl.Parse(url, urlForm)
 	if err != nil {
@@ -68,7 +69,7 @@ func openURL(url string) (*opened, error) {
 	return s, s.open(u, opts)
 }
 
-// open makes the client and the driver of all but a Redlock.
+// open makes the client and the driver, except for a Redlock.
 func (s *opened) open(u *storeurl.URL, opts *Options) error {
 	connect := map[string]func(*storeurl.URL, *contact) (redis.UniversalClient, error){
 		"redis": urlServer, "rediss": urlServer, "redis+sentinel": urlSentinel, "redis+cluster": urlCluster,
@@ -79,7 +80,7 @@ func (s *opened) open(u *storeurl.URL, opts *Options) error {
 	}
 	d, err := New(client, opts)
 	if err != nil {
-		client.Close() // its error would only hide the first
+		client.Close() // its error would hide the first one
 		return u.Wrong("%v", err)
 	}
 	d.ownClient = true
@@ -87,8 +88,8 @@ func (s *opened) open(u *storeurl.URL, opts *Options) error {
 	return nil
 }
 
-// openRedlock takes each host for a server of its own, all with the same user, password
-// and options.
+// openRedlock makes a driver with a server for each host, all with the same user, password and
+// options.
 func (s *opened) openRedlock(u *storeurl.URL, opts *Options) error {
 	if len(u.Path) > 1 {
 		return u.Wrong("takes a database number after the hosts and nothing more")
@@ -106,7 +107,7 @@ func (s *opened) openRedlock(u *storeurl.URL, opts *Options) error {
 	r, err := NewRedlock(s.clients, opts, nil)
 	if err != nil {
 		for _, c := range s.clients {
-			c.Close() // its error would only hide the first
+			c.Close() // its error would hide the first one
 		}
 		return u.Wrong("%v", err)
 	}
@@ -184,12 +185,13 @@ func urlCluster(u *storeurl.URL, first *contact) (redis.UniversalClient, error) 
 	}), nil
 }
 
-// credentials are user and password, asked for by each connection that is made.
+// credentials returns a function that each new connection calls for user and password.
 func credentials(u *storeurl.URL) func(context.Context) (user, password string, err error) {
 	return func(context.Context) (string, string, error) { return u.User, u.Password.Now(), nil }
 }
 
-// dialTLS is a dialer for servers that speak TLS, with the certificates of the moment; nil: they do not.
+// dialTLS returns a dialer for TLS, which reads the certificates for each connection; nil: the
+// servers do not use TLS.
 func dialTLS(t *storeurl.TLS) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if t == nil {
 		return nil
@@ -200,7 +202,7 @@ func dialTLS(t *storeurl.TLS) func(ctx context.Context, network, address string)
 	}
 }
 
-// urlDatabase is the number at place i of the path, 0 without one.
+// urlDatabase returns the number at place i of the path, or 0 if there is none.
 func urlDatabase(u *storeurl.URL, i int) (int, error) {
 	if len(u.Path) <= i {
 		return 0, nil

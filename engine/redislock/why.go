@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// whyTTL is how long the server keeps the reason of an eviction at least; else until the lease would have
-	// ended, for its holder may renew no later.
+	// whyTTL is how long the server keeps the reason of an eviction at least. It keeps it longer if
+	// the lease would have lasted longer, because its holder may not renew before.
 	whyTTL = 30 * time.Second
-	// whyWithin is how long a lease that is known to be over waits for the reason.
+	// whyWithin is how long to wait for the reason once the lease is known to be over.
 	whyWithin = time.Second
 )
 
 var scriptWhy = &script{name: "why.lua"}
 
-// errNotHeld is of a lease that the server does not have any more, for a reason that it does not tell.
+// errNotHeld is the error for a lease that the server does not have any more, if the server has no
+// reason.
 var errNotHeld = fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 
-// why asks for what c's lease with that fence, which the server does not have any more, has come to. Its message
-// may not have come yet, or nobody heard it.
+// why returns why c's lease with that fence, which the server does not have any more, is over. It
+// asks the server, because the message may not have come yet or was missed.
 func (c *claim) why(ctx context.Context, fence uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, whyWithin)
 	defer cancel()

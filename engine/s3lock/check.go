@@ -37,7 +37,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	}
 	versioning, err := d.store.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &d.store.bucket})
 	switch {
-	case err != nil: // locks do not need that right
+	case err != nil: // locks do not need this right
 	case versioning.Status == types.BucketVersioningStatusEnabled:
 		found = append(found, driver.Finding{About: driver.AboutSpace, Level: driver.Weak,
 			Text:   "the bucket keeps every version: each grant, renewal and release adds an object that is paid for",
@@ -74,7 +74,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		return fmt.Errorf("read a lock: %w", err)
 	}
 	_, err = d.store.put(ctx, key, []byte("{}"), string(i.Version))
-	if err != nil && !errors.Is(err, caslock.ErrChanged) { // by another rehearsal
+	if err != nil && !errors.Is(err, caslock.ErrChanged) { // another rehearsal may have put it
 		return fmt.Errorf("renew a lock: %w", err)
 	}
 	return nil

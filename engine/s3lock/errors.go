@@ -62,7 +62,7 @@ func cmpCode(err error, code string) string {
 	return code
 }
 
-// advice finds the error that says what to do.
+// advice maps codes of the store to errors that say what to do.
 var advice = []struct {
 	known error
 	codes []string
@@ -73,12 +73,12 @@ var advice = []struct {
 		"AuthorizationHeaderMalformed", "PermanentRedirect", "Forbidden",
 	}},
 	{ErrClock, []string{"RequestTimeTooSkewed"}},
-	{ErrFull, []string{"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}}, // of Ceph, with status 403, and MinIO
+	{ErrFull, []string{"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}}, // Ceph's has status 403; the others are MinIO's
 	{ErrSlowDown, []string{"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}},
 	{ErrConditions, []string{"NotImplemented"}},
 }
 
-// explain says what an error of the client means. It hides no cause.
+// explain wraps an error of the client with advice, if there is any. The cause stays in the chain.
 func explain(err error) error {
 	for _, a := range advice {
 		if isCode(err, a.codes...) {

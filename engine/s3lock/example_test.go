@@ -32,7 +32,7 @@ func ExampleNew() {
 		fmt.Println("shipping order 42")
 		return nil
 	})
-	if err != nil { // of ErrLost: another may have shipped it meanwhile, roll back
+	if err != nil { // of ErrLost: another process may have shipped it meanwhile, roll back
 		log.Fatal(err)
 	}
 }

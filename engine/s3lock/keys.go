@@ -13,12 +13,12 @@ const (
 	// maxEscaped is the longest escaped name that is used as a key. Longer ones are encoded in
 	// base64.
 	maxEscaped = 700
-	// maxPart is the longest part of a key between slashes: stores that keep files allow 255.
+	// maxPart is the longest part of a key between slashes. Stores that keep files allow 255.
 	maxPart = 200
 
-	plain  = "-_"    // what stays of a name beside letters and digits
-	long   = "~"     // what begins the key of a long name
-	suffix = ".json" // so that no key is the folder of another
+	plain  = "-_"    // the characters that names keep beside letters and digits
+	long   = "~"     // begins the key of a long name
+	suffix = ".json" // so that no key is a folder of another
 )
 
 // keyOf returns the key of a name, without the prefix.

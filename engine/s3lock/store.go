@@ -31,10 +31,10 @@ const maxValue = 16 << 20
 // store is a caslock.Store.
 type store struct {
 	client         *s3.Client
-	links          *links.Links // of a client of our own; else nil
+	links          *links.Links // of the driver's own client; nil: the caller's
 	bucket, prefix string
-	proved         atomic.Bool // the store keeps to conditions
-	opaque         atomic.Bool // its ETags are no digests; known once it is proved
+	proved         atomic.Bool // the store is known to respect conditions
+	opaque         atomic.Bool // its ETags are no digests; known once proved
 }
 
 // Read implements caslock.Store.
@@ -91,8 +91,7 @@ func digest(etag string, value []byte) bool {
 	return fips140.Enforced() || strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
 }
 
-// encrypted reports whether the object is encrypted in a way in which no store uses a digest as its
-// ETag.
+// encrypted reports whether the object is encrypted so that no store uses a digest as its ETag.
 func encrypted(by types.ServerSideEncryption, customer *string) bool {
 	return customer != nil || strings.HasPrefix(string(by), "aws:")
 }
@@ -115,7 +114,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 func (s *store) put(ctx context.Context, key string, value []byte, was string) (caslock.Version, error) {
 	in := &s3.PutObjectInput{
 		Bucket: &s.bucket, Key: &key, ContentType: aws.String("application/json"),
-		CacheControl: aws.String("no-store"), // for what may stand in between
+		CacheControl: aws.String("no-store"), // for proxies in between
 	}
 	if was == "" {
 		in.IfNoneMatch = aws.String("*")
@@ -128,11 +127,12 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 		out, err := s.client.PutObject(sending, in)
 		err = attempt.End(err)
 		switch {
-		case isCode(err, "PreconditionFailed", "NoSuchKey"): // none is there to match: somebody has deleted it
+		case isCode(err, "PreconditionFailed", "NoSuchKey"): // NoSuchKey: it was deleted, so nothing matches
 			return "", caslock.ErrChanged
 		case isCode(err, "ConditionalRequestConflict") && giveWay(ctx):
-			// Another put is on its way. This one was not done; but the client may have sent it
-			// before, and that may be on its way too. What the next answer is holds for both.
+			// Another put is in progress, and this one was not done. But the client may have sent
+			// this one before, and that attempt may be in progress too. The next answer decides
+			// about both.
 		case err != nil:
 			return "", explain(err)
 		case aws.ToString(out.ETag) == "":
@@ -163,7 +163,7 @@ func (s *store) prove(ctx context.Context) error {
 		_, err := s.put(ctx, s.prefix+probe, []byte("{}"), was)
 		return err
 	}
-	if err := try(""); err != nil && err != caslock.ErrChanged { // from then on there is one
+	if err := try(""); err != nil && err != caslock.ErrChanged { // afterwards it exists
 		return err
 	}
 	for _, c := range []struct{ name, was string }{{"If-None-Match", ""}, {"If-Match", noETag}} {
@@ -212,7 +212,7 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 	switch token := aws.ToString(page.NextContinuationToken); {
 	case token != "":
 		next = of + token
-	case !isLong && first != "": // else they were among these
+	case !isLong && first != "": // otherwise they were among these
 		next = ofLong
 	}
 	return s.readAll(ctx, names), next, nil

@@ -61,7 +61,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 		return nil, u.Wrong("%v", err)
 	}
 	if settings.Region == "" && u.Options.Get("endpoint") != "" {
-		settings.Region = "us-east-1" // what other stores than AWS go by
+		settings.Region = "us-east-1" // the usual region of stores other than AWS
 	}
 	if settings.Region == "" {
 		return nil, u.Wrong("has no region, neither has the environment")
@@ -81,9 +81,9 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 // idleFor is how long an unused connection stays open, even after Close.
 const idleFor = 30 * time.Second
 
-// httpClient returns a client with these TLS settings; nil: the system's.
+// httpClient returns a client with these TLS settings; nil: the system's certificates.
 func httpClient(over *tls.Config, own *links.Links) *awshttp.BuildableClient {
-	const idle = 64 // as many as one RenewAll sends at once, and others
+	const idle = 64 // as many as one RenewAll sends at once, and some for others
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConnsPerHost, t.IdleConnTimeout = idle, idleFor
 		t.DialContext = own.Dialer(t.DialContext)
@@ -93,7 +93,7 @@ func httpClient(over *tls.Config, own *links.Links) *awshttp.BuildableClient {
 	})
 }
 
-// certified is a client that uses the current certificates.
+// certified returns a client that uses the current certificates.
 func certified(t *storeurl.TLS, own *links.Links) *http.Client {
 	return &http.Client{
 		Transport:     transport.New(t.Changed, func() http.RoundTripper { return httpClient(t.Config(), own).GetTransport() }),
@@ -128,7 +128,7 @@ func keyless(text string) bool {
 	return key == "" || secret == ""
 }
 
-// keys are the credentials, read anew for each request.
+// keys returns the credentials of the URL, read again for each request.
 func keys(u *storeurl.URL) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 		key, secret := u.User, u.Password.Now()
@@ -139,14 +139,14 @@ func keys(u *storeurl.URL) aws.CredentialsProvider {
 	})
 }
 
-// found are the keys that the SDK finds. The SDK reads a file such as ~/.aws/credentials only once,
+// found is the keys that the SDK finds. The SDK reads a file such as ~/.aws/credentials only once,
 // so keys from a file are looked up again. All other sources report an expiry or never change.
 type found struct {
 	load []func(*config.LoadOptions) error
 	last aws.Credentials // only one call of Retrieve runs at a time
 }
 
-// findEvery is how often they are looked up.
+// findEvery is how often keys from a file are looked up.
 const findEvery = time.Second
 
 // inFile begins the Source of keys from a file.
@@ -172,12 +172,12 @@ func (f *found) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return c, nil
 }
 
-// A signer signs with a secret key that may change. The SDK's signer caches for a day what it
+// A signer signs with a secret key that may change. The SDK's own signer caches for a day what it
 // derives from the first secret of an access key.
 type signer struct {
 	mu  sync.Mutex
-	of  string     // guarded by mu; the secret key that now has signed by
-	now *v4.Signer // guarded by mu; nil: to be made
+	of  string     // guarded by mu; the secret key that now has used
+	now *v4.Signer // guarded by mu; nil: there is none yet
 }
 
 // SignHTTP implements [s3.HTTPSignerV4].
@@ -200,8 +200,8 @@ func likeTheSDK(r *http.Request, _ []*http.Request) error {
 	return http.ErrUseLastResponse
 }
 
-// placing sets where the store is. It omits checksums unless they are demanded, because not every
-// store knows them.
+// placing sets the store's address. It omits checksums unless the store demands them, because not
+// every store supports them.
 func placing(u *storeurl.URL, load []func(*config.LoadOptions) error, own *links.Links) (func(*s3.Options), error) {
 	endpoint := u.Options.Get("endpoint")
 	at, err := neturl.Parse(endpoint)
@@ -214,7 +214,7 @@ func placing(u *storeurl.URL, load []func(*config.LoadOptions) error, own *links
 	}
 	var client *http.Client
 	if u.TLS != nil {
-		u.TLS.Name = u.Options.Get("server_name") // "": that of each address
+		u.TLS.Name = u.Options.Get("server_name") // "": the name of each address
 		client = certified(u.TLS, own)
 	}
 	return func(o *s3.Options) {
@@ -226,7 +226,7 @@ func placing(u *storeurl.URL, load []func(*config.LoadOptions) error, own *links
 		}
 		o.HTTPSignerV4 = &signer{}
 		if hasKeys(u) {
-			o.Credentials = keys(u) // without the SDK's cache, which would keep the first
+			o.Credentials = keys(u) // without the SDK's cache, which would keep the first keys
 		} else {
 			o.Credentials = aws.NewCredentialsCache(&found{load: load})
 		}

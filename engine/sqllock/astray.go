@@ -12,28 +12,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// doubtEvery is how often connections are given up for what a server says: while a name leads to a standby, each new
-// one says the same.
+// doubtEvery is the least time between two occasions of giving up connections because of a server's
+// answer. While a name leads to a standby, each new connection gets the same answer.
 const doubtEvery = 500 * time.Millisecond
 
-// astray reports whether err is the answer of a connection, not of the database: it leads to a server that is the primary
-// no more, or nothing commits by itself on it. Nothing was written. Another connection may lead elsewhere.
+// astray reports whether err concerns the connection and not the database. The connection leads to
+// a server that is no longer the primary, or its statements do not commit by themselves. Nothing
+// was written. Another connection may be better.
 func astray(err error) bool {
 	return errors.Is(err, ErrReadOnly) || errors.Is(err, ErrUncommitted)
 }
 
-// A doubt is which connections of a pool are believed.
+// A doubt decides which connections of a pool are trusted.
 //
-// In a pool of package dialled, which is ours, one that was made since a connection was in doubt. The connections of a
-// caller's pool tell no age: each that leads astray is dropped, and as many others are tried as were idle, and one.
+// In a pool of package dialled, which Leasehold made, these are the connections that were made
+// since one was last in doubt. Connections of a caller's pool do not reveal their age. So each that
+// leads astray is dropped, and one more attempt than there were idle connections is made.
 type doubt struct {
 	db   *sql.DB
 	ours *dialled.Pool             // nil: the pool is the caller's
-	last atomic.Pointer[time.Time] // when connections were given up for what a server said
+	last atomic.Pointer[time.Time] // when connections were last given up for a server's answer
 }
 
-// judge takes in what fn came to on a connection, by a call that began at start, and runs fn again where that connection
-// led astray. explain is the dialect's.
+// judge evaluates the result of fn on a connection, in a call that began at start. If the
+// connection led astray, it runs fn again on another. explain is the dialect's.
 func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error, explain func(error) error, fn func(on runner) error) error {
 	switch {
 	case err == nil:
@@ -41,7 +43,7 @@ func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error
 	case ctx.Err() != nil:
 		d.calls().Hung(start)
 	case !astray(explain(err)):
-	case d.ours != nil && d.ours.CondemnedSince(start): // by a call beside this one
+	case d.ours != nil && d.ours.CondemnedSince(start): // another call has given up this connection
 		return fn(on)
 	case !d.may(time.Now()):
 	case d.ours != nil:
@@ -53,7 +55,8 @@ func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error
 	return err
 }
 
-// repeated makes a call that may be served twice. It makes it once more if the connections of then are dead.
+// repeated makes a call that may be applied twice. If the connections prove dead, it makes the call
+// once more.
 func (d *Driver) repeated(ctx context.Context, call func(ctx context.Context) error) error {
 	attempt, answer := d.doubt.calls().Begin(ctx)
 	err := call(attempt)
@@ -63,12 +66,13 @@ func (d *Driver) repeated(ctx context.Context, call func(ctx context.Context) er
 	return err
 }
 
-// again ends an attempt, which came to err. It reports whether to make it once more, which a call must bear.
+// again ends an attempt with the result err. It reports whether to make it once more. The call must
+// bear being applied twice.
 func again(ctx context.Context, attempt *links.Call, err error) bool {
 	return links.Again(ctx, attempt.End(err)) && unanswered(err)
 }
 
-// calls are the links of the pool; nil: the pool is the caller's.
+// calls returns the links of the pool, or nil if the pool is the caller's.
 func (d *doubt) calls() *links.Links {
 	if d.ours == nil {
 		return nil
@@ -76,13 +80,13 @@ func (d *doubt) calls() *links.Links {
 	return &d.ours.Links
 }
 
-// may reports whether it is time to give up connections again.
+// may reports whether connections may be given up again by now.
 func (d *doubt) may(now time.Time) bool {
 	last := d.last.Load()
 	return (last == nil || now.Sub(*last) >= doubtEvery) && d.last.CompareAndSwap(last, &now)
 }
 
-// drop runs fn on one connection after the other, and takes out of the pool those that lead astray.
+// drop runs fn on one connection after another, and removes from the pool those that lead astray.
 func (d *doubt) drop(ctx context.Context, err error, explain func(error) error, fn func(on runner) error) error {
 	for range d.db.Stats().Idle + 1 {
 		conn, none := d.db.Conn(ctx)
@@ -90,7 +94,7 @@ func (d *doubt) drop(ctx context.Context, err error, explain func(error) error, 
 			return err
 		}
 		if err = fn(conn); !astray(explain(err)) {
-			conn.Close() // its error is that it is gone
+			conn.Close() // its error would say that it is gone
 			return err
 		}
 		discard(conn)
@@ -100,6 +104,6 @@ func (d *doubt) drop(ctx context.Context, err error, explain func(error) error, 
 
 // discard closes a connection that must not go back to its pool.
 func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // which it returns
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // Raw returns the same error
 	conn.Close()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// patience is how long a call waits before it looks for an answer over another connection.
+// patience is how long a call waits before it tries another connection.
 var patience = new(links.Links).Patience()
 
 // A site is a server of PostgreSQL that a connection may lead to.
@@ -26,8 +26,8 @@ type site struct {
 	moved bool          // guarded by mu: new connections lead to the primary
 	made  int           // guarded by mu; connections
 	asked int           // guarded by mu; statements that were run at the former primary
-	slow  time.Duration // of the former primary's answers, which are a yes then; 0: it says that it is read-only
-	late  time.Duration // before it says that it is read-only
+	slow  time.Duration // of the former primary's answers, which succeed then; 0: it reports that it is read-only
+	late  time.Duration // before it reports that it is read-only
 }
 
 func (p *site) Connect(context.Context) (sqldriver.Conn, error) {
@@ -47,7 +47,7 @@ func (p *site) move() {
 	p.moved = true
 }
 
-// A lead is a connection.
+// A lead is a connection that leads to one of the servers.
 type lead struct {
 	script
 	site   *site
@@ -91,7 +91,7 @@ func (*lead) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, error)
 func (*lead) ResetSession(context.Context) error          { return nil }
 func (*lead) CheckNamedValue(*sqldriver.NamedValue) error { return nil }
 
-// at is a driver on a pool with idle connections to p.
+// at returns a driver on a pool with idle connections to p.
 func at(t *testing.T, p *site, db *sql.DB, idle int) *Driver {
 	t.Helper()
 	db.SetMaxIdleConns(idle)
@@ -116,7 +116,7 @@ func at(t *testing.T, p *site, db *sql.DB, idle int) *Driver {
 	for _, conn := range all {
 		conn.Close()
 	}
-	time.Sleep(time.Millisecond) // they are older than what follows
+	time.Sleep(time.Millisecond) // so that they are older than what follows
 	return d
 }
 
@@ -127,8 +127,8 @@ func try(t *testing.T, d *Driver, within time.Duration) error {
 	return err
 }
 
-// Ten idle connections lead to the former primary. The first call after the name has moved gets through; before, no more
-// than a few connections a second are given up.
+// Ten idle connections lead to the former primary. The first call after the name has moved
+// succeeds. Before that, only a few connections are given up per second.
 func TestNoCallStaysWithTheFormerPrimary(t *testing.T) {
 	t.Parallel()
 	const idle = 10
@@ -161,7 +161,7 @@ func TestNoCallStaysWithTheFormerPrimary(t *testing.T) {
 	}
 }
 
-// A Try whose connection is dead is made again; one that the server takes long for is not.
+// A Try is repeated if its connection is dead, but not if the server is slow.
 func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 	t.Parallel()
 	const never = time.Hour
@@ -190,8 +190,8 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 	})
 }
 
-// A Release whose connection is dead is made again: what it finds ended, the first may have ended. One that the server takes
-// long for is not.
+// A Release is repeated if its connection is dead, but not if the server is slow. If the second
+// attempt finds the lease over, the first may have ended it.
 func TestReleasesOverDeadConnectionsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	for from, found := range map[phase]error{held: nil, queued: driver.ErrLost, idle: driver.ErrLost} {
@@ -220,7 +220,7 @@ func TestReleasesOverDeadConnectionsAreMadeAgain(t *testing.T) {
 	}
 }
 
-// answersOthers has calls beside those of a test answered again and again, for that long.
+// answersOthers answers other calls repeatedly during a test.
 func answersOthers(t *testing.T, d *Driver, every, lasts time.Duration) {
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -232,7 +232,7 @@ func answersOthers(t *testing.T, d *Driver, every, lasts time.Duration) {
 	t.Cleanup(all.Wait)
 }
 
-// What was on its way when another call had the last answer of all is made again too.
+// Calls that were in flight when another call got the last answer of all are repeated too.
 func TestCallsBesideTheLastAnswerAreRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestCallsBesideTheLastAnswerAreRepeated(t *testing.T) {
 	})
 }
 
-// A connection that is refused is no answer of the server: calls beside it are made again all the same.
+// A refused connection is no answer of the server: calls beside it are still repeated.
 func TestRefusedConnectionsAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestRefusedConnectionsAreNoAnswers(t *testing.T) {
 	})
 }
 
-// A renewal that had no answer condemns the connections of then, also those that were not used.
+// A renewal without an answer condemns the connections of that time, including unused ones.
 func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,8 @@ func TestCallsWithoutAnAnswerCondemnConnections(t *testing.T) {
 	})
 }
 
-// A quick answer to any call, such as a renewal, makes calls as impatient again as they were before connections were condemned.
+// After a quick answer to any call, such as a renewal, calls are as impatient as before connections
+// were condemned.
 func TestQuickAnswersMakeImpatientAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -315,8 +316,8 @@ func TestQuickAnswersMakeImpatientAgain(t *testing.T) {
 	})
 }
 
-// While others have answers, a call that is given up says nothing of their connections, or a server that is slow would have
-// to open all of them again and again.
+// While others get answers, a call that is given up condemns no connections. Otherwise all
+// connections to a slow server would be opened again and again.
 func TestSlowCallsCondemnNoConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +338,7 @@ func TestSlowCallsCondemnNoConnections(t *testing.T) {
 	})
 }
 
-// Calls that learn at once that their connections lead astray all go over new ones.
+// Calls that learn at the same time that their connections lead astray all move to new ones.
 func TestCallsBesideEachOtherLeaveTheFormerPrimary(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

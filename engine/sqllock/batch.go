@@ -30,7 +30,7 @@ type request struct {
 	TTL   int64  `json:"ttl"` // in microseconds
 	Note  string `json:"note,omitempty"`
 	Fence int64  `json:"fence,omitempty"` // number of the grant that ends
-	Asks  asks   `json:"asks,omitempty"`  // how it listens for others
+	Asks  asks   `json:"asks,omitempty"`  // whether its claim wants to know that others wait
 }
 
 // A batcher sends requests of one kind: each by a statement of its own while few are in flight,

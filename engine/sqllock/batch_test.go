@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A sender answers requests, alone and together, when it is told to.
+// A sender answers requests, alone and in batches, when the test lets it.
 type sender struct {
 	batcher
 	mu    sync.Mutex
-	alone []string   // guarded by mu; the names that were sent so
-	sent  [][]string // guarded by mu; those of each batch
+	alone []string   // guarded by mu; names that were sent alone
+	sent  [][]string // guarded by mu; names of each batch
 	hold  chan struct{}
 	fail  error
-	over  map[string]int64 // what a batch says of a name, in place of 7
+	over  map[string]int64 // the fence of a name in a batch, if it is not 7
 }
 
 func newSender() *sender {
@@ -53,7 +54,7 @@ func (s *sender) told(ctx context.Context) error {
 	}
 }
 
-// want asks for a name, and tells what came of it.
+// want sends a request for a name. It returns a function that waits for the answer.
 func (s *sender) want(ctx context.Context, name string) (answer func() (int64, error)) {
 	var fence int64
 	var err error
@@ -73,7 +74,7 @@ func (s *sender) want(ctx context.Context, name string) (answer func() (int64, e
 	return func() (int64, error) { <-done; return fence, err }
 }
 
-// busy has as many on their way as go alone.
+// busy puts as many requests in flight as may go alone.
 func (s *sender) busy(ctx context.Context) {
 	for i := range fewAlone {
 		s.want(ctx, fmt.Sprint("few", i))
@@ -91,7 +92,8 @@ func TestFewGoAlone(t *testing.T) {
 	})
 }
 
-// After a large batch, all who come again share a statement but for one. After a small one, few go alone again.
+// After a large batch, all but one of the next requests share a statement. After a small one, a few
+// go alone again.
 func TestOneGoesAloneAfterALargeBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -115,7 +117,8 @@ func TestOneGoesAloneAfterALargeBatch(t *testing.T) {
 	})
 }
 
-// Those who come while others are on their way share a statement, which waits for the first of them no longer than a moment.
+// Requests that come while others are in flight share a statement, which waits for them only for a
+// moment.
 func TestManyShareAStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -130,7 +133,7 @@ func TestManyShareAStatement(t *testing.T) {
 		if len(s.sent) != 1 || len(s.sent[0]) != 2 {
 			t.Fatalf("%v after others hang, %q were sent", time.Since(start), s.sent)
 		}
-		c := s.want(t.Context(), "c") // behind a batch that hangs, too
+		c := s.want(t.Context(), "c") // also behind a batch that hangs
 		time.Sleep(batchPause)
 		synctest.Wait()
 		if len(s.sent) != 2 {
@@ -148,7 +151,7 @@ func TestManyShareAStatement(t *testing.T) {
 	})
 }
 
-// When one that went alone has its answer, those who wait are sent at once.
+// When a request that went alone is answered, the next batch is sent at once.
 func TestBatchLeavesWithAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -187,7 +190,7 @@ func TestAnswersOfABatch(t *testing.T) {
 			time.Sleep(batchPause)
 			synctest.Wait()
 			s.fail = test.fail
-			s.hold <- struct{}{} // the batch, or one of those that went before
+			s.hold <- struct{}{} // the batch, or one of the earlier requests
 			for range fewAlone {
 				s.hold <- struct{}{}
 			}
@@ -205,7 +208,7 @@ func TestAnswersOfABatch(t *testing.T) {
 	}
 }
 
-// Who cannot wait for the answer leaves: what was asked for may come later.
+// A caller that cannot wait leaves. Its request may still be served.
 func TestBatchIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -220,44 +223,60 @@ func TestBatchIsLeft(t *testing.T) {
 	})
 }
 
-// Where joining does not change the row, a grant to the only one who waits keeps newcomers away for as long as before: another
-// may have joined since the places were read. Where joining changes it, the grant lets them in.
-func TestGrantToTheLastWaiter(t *testing.T) {
+// If a join does not change the row, a write after which nobody is known to wait keeps newcomers
+// away as long as before, but not longer than places last: another may have joined since the places
+// were read. If a join changes the row, the write lets newcomers in.
+func TestNewcomersAfterTheLast(t *testing.T) {
 	t.Parallel()
-	for _, joins := range []bool{false, true} {
-		var crowd any
-		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
-			switch text {
-			case d.texts.state:
-				r := rowOf("x")
-				r[0][12], r[0][13] = int64(5000), `[[7, "me", 0, 0, 1000000, "", 9000000]]`
-				return r, nil
-			case d.texts.save:
-				crowd = args[6].Value
-				return [][]sqldriver.Value{{int64(4)}}, nil
-			}
-			return nil, nil
-		})
-		if !joins {
-			d.texts.join = ""
-		}
-		err := d.changeFor(t.Context(), "x", true, func(r *row) bool {
+	const late = 1000 + int64(placeTTL/time.Microsecond)
+	for name, last := range map[string]struct {
+		before int64 // until when newcomers are refused
+		claims []record.Claim
+		places string
+		does   func(r *row) bool
+		after  int64 // where joining does not change the row
+	}{
+		"waiter is granted": {5000, nil, `[[7, "me", 0, 0, 1000000, "", 9000000]]`, func(r *row) bool {
 			a, changed := r.try(&driver.Request{Owner: "me", TTL: time.Second})
 			return a.Granted && changed
-		})
-		if want := map[bool]int64{false: 5000, true: 0}[joins]; err != nil || crowd != want {
-			t.Errorf("joining changes the row %v: %v, newcomers are refused until %v; want %v", joins, err, crowd, want)
+		}, 5000},
+		"sharer leaves":      {5000, []record.Claim{one("me", shared, record.Holding, 5000)}, "[]", func(r *row) bool { return r.Release("me") == nil }, 5000},
+		"long sharer leaves": {2 * late, []record.Claim{one("me", shared, record.Holding, 2*late)}, "[]", func(r *row) bool { return r.Release("me") == nil }, late},
+	} {
+		for _, joins := range []bool{false, true} {
+			var crowd any
+			d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				switch text {
+				case d.texts.state:
+					r := rowOf("x", last.claims...)
+					r[0][12], r[0][13] = last.before, last.places
+					return r, nil
+				case d.texts.save:
+					crowd = args[6].Value
+					return [][]sqldriver.Value{{int64(4)}}, nil
+				}
+				return nil, nil
+			})
+			want := int64(0)
+			if !joins {
+				d.texts.join, want = "", last.after
+			}
+			err := d.changeFor(t.Context(), "x", true, last.does)
+			if err != nil || crowd != want {
+				t.Errorf("%s, joining changes the row %v: %v, newcomers are refused until %v; want %v", name, joins, err, crowd, want)
+			}
 		}
 	}
 }
 
-// A release that shares a statement is believed only where the rows tell: what another has taken or locked since tells nothing.
+// A release in a batch succeeds only if the rows prove it. A row that another has taken or locked
+// since proves nothing.
 func TestSharedReleaseIsToldApart(t *testing.T) {
 	t.Parallel()
 	all := []request{{Name: "ended", Owner: "me", Fence: 7}, {Name: "held", Owner: "me", Fence: 8}, {Name: "locked", Owner: "me", Fence: 9}}
 	for _, test := range []struct {
 		name string
-		rows int // that giveAll has written
+		rows int // written by giveAll
 		err  error
 		want map[string]int64
 	}{

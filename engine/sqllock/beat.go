@@ -167,7 +167,7 @@ func (w *watcher) reconcile(ctx context.Context, proc string) {
 // applyPlaces updates the waiters from places that were read by a call sent at sent. It returns
 // the places without a waiter, and the names for which newcomers will soon not be refused.
 func (w *watcher) applyPlaces(all []placed, sent boottime.Instant) (gone []placed, extend map[string]bool) {
-	unsaid := false // whether others wait behind a grant
+	unsaid := false // whether others may wait behind a grant that was found here
 	defer func() {
 		if unsaid {
 			w.lookForMissed()

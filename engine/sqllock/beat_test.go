@@ -15,12 +15,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// heldRow is the answer about a resource that another holds, as of a statement that takes a place.
+// heldRow is the answer about a resource that another holds, from a statement that takes a place.
 func heldRow(name string) [][]sqldriver.Value {
 	return rowOf(name, one("other", exclusive, record.Holding, 1_001_000))
 }
 
-// A crowd costs the database what one waiter costs: its process' beats, and nothing for each Try.
+// A crowd costs the database as much as one waiter: its process's heartbeats, and nothing for each
+// Try.
 func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 					all = append(all, []sqldriver.Value{"x", string(rune('A' + i)), int64(i + 1), int64(0), int64(7), int64(0), int64(8_000_000)})
 				}
 				return all, nil
-			case d.texts.state: // by the watcher, as often for one as for many
+			case d.texts.state: // by the watcher, as often for many as for one
 				rows := heldRow("x")
 				rows[0][len(rows[0])-1] = list(others...)
 				return rows, nil
@@ -83,7 +84,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 		if most := int64(wait/(beatEvery*7/8)) + 1; asked.Load() != 0 || beats.Load() > most {
 			t.Errorf("%d waiters, %v: %d statements of theirs and %d beats; want 0 and at most %d", waiters, wait, asked.Load(), beats.Load(), most)
 		}
-		// Who waits asks by itself when the places cannot be read.
+		// If the places cannot be read, waiters ask the database.
 		blind.Store(true)
 		for start := time.Now(); asked.Load() == 0; time.Sleep(keepPlace) {
 			if try(); time.Since(start) > 2*believed {
@@ -91,7 +92,7 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 			}
 		}
 		blind.Store(false)
-		// Nobody is told that its place counts when the beats have no answer.
+		// If heartbeats get no answer, no waiter may rely on its place.
 		silent.Store(true)
 		time.Sleep(placeTTL / 2)
 		if unknown := try(); unknown != waiters {
@@ -100,7 +101,8 @@ func TestWaitersAreAnsweredFromMemory(t *testing.T) {
 	})
 }
 
-// armed is a waiter that was refused by a Try that began then, when the last grant had the number 7.
+// armed returns a waiter that was refused by a Try that began then. The last grant had the number
+// 7.
 func armed(w *watcher, owner string, began boottime.Instant) *waiter {
 	me := w.arm(&driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: true}, nil, began)
 	w.refused(me, true, 7, &driver.Busy{})
@@ -108,8 +110,8 @@ func armed(w *watcher, owner string, began boottime.Instant) *waiter {
 	return me
 }
 
-// What a grant is worth that nobody asked for counts from the beat that it ends with, or from the call that found it,
-// whenever the last Try was, which was answered from memory.
+// The TTL of a grant without a call counts from the heartbeat that it ends with, or from the call
+// that found it. It does not count from the last Try, which was answered from memory.
 func TestGrantsCountFromTheBeat(t *testing.T) {
 	t.Parallel()
 	d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
@@ -122,7 +124,7 @@ func TestGrantsCountFromTheBeat(t *testing.T) {
 	w.mu.Unlock()
 	for name, test := range map[string]struct {
 		tell func(me *waiter)
-		want time.Duration // of the grant; 0: none
+		want time.Duration // of the grant; 0: there is none
 	}{
 		"of a beat":               {func(me *waiter) { w.hear(givenMessage + me.hash + " 9 5") }, 4 * time.Second},
 		"of a beat of long ago":   {func(me *waiter) { w.hear(givenMessage + me.hash + " 9 4") }, 0},
@@ -155,7 +157,7 @@ func TestGrantsCountFromTheBeat(t *testing.T) {
 	}
 }
 
-// A beat compares places with waiters.
+// A heartbeat compares places with waiters.
 func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	t.Parallel()
 	d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
@@ -198,7 +200,7 @@ func TestBeatsComparePlacesWithWaiters(t *testing.T) {
 	}
 }
 
-// Who may stand behind places that were not read waits.
+// A claim whose place may be behind those that were read must wait.
 func TestOnlyTheFirstPlacesAreSeen(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{0: true, inView - 1: true, inView: false} {
@@ -218,14 +220,15 @@ func TestOnlyTheFirstPlacesAreSeen(t *testing.T) {
 		if n == 0 {
 			continue
 		}
-		req.Owner = all[n-1].owner // beside those before it, who have not come yet
+		req.Owner = all[n-1].owner // beside the claims ahead of it, which have not come yet
 		if a, _ := r.try(&req); !a.Granted || r.encode().served != 0 && n > 1 {
 			t.Errorf("the last of %d: %+v, served %d", n, a, r.encode().served)
 		}
 	}
 }
 
-// The first places are over when they are granted, and those of a former version stand before all of them.
+// Places are over once the first of them is granted. Places from a former version come before all
+// others.
 func TestPlacesInTheRow(t *testing.T) {
 	t.Parallel()
 	former := record.Record{Claims: []record.Claim{one("former", exclusive, record.Waiting, 8_000_000)}}
@@ -280,7 +283,7 @@ func TestBeatsLeavePlacesToTheirReleases(t *testing.T) {
 	}
 }
 
-// A place is removed by its number: since it was read, its owner may have taken another.
+// A place is removed by its number, because its owner may have taken another since it was read.
 func TestBeatsRemovePlacesByNumber(t *testing.T) {
 	t.Parallel()
 	var removed string

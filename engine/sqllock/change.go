@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// list is the argument of statements that take one: JSON, because the number of
-// arguments of a prepared statement is fixed.
+// list encodes a statement's list argument as JSON, because the number of arguments of a prepared
+// statement is fixed.
 func list[T any](all ...T) string {
 	if len(all) == 0 {
 		return "[]"
@@ -25,7 +25,7 @@ func list[T any](all ...T) string {
 	return string(text)
 }
 
-// look runs a statement of the database's instant, the floor, a name and stateColumns.
+// look runs a statement that returns the database's instant, the floor, a name and stateColumns.
 func (d *Driver) look(ctx context.Context, text string, args ...any) (all []*row, err error) {
 	on, err := d.ready(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *Driver) look(ctx context.Context, text string, args ...any) (all []*row
 	return all, err
 }
 
-// each runs a statement, and calls scan for each row that it returns, until that fails.
+// each runs a statement and calls scan for each row that it returns, until scan fails.
 func each(ctx context.Context, on runner, scan func(*sql.Rows) error, text string, args ...any) error {
 	rows, err := on.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -70,7 +70,7 @@ func readNames(ctx context.Context, on runner, text, arg string) (names []string
 	return names, err
 }
 
-// lookAt reads one resource, to decide by it; waits says that there is a place of the caller's.
+// lookAt reads a resource in order to decide by it. waits means that the caller may have a place.
 func (d *Driver) lookAt(ctx context.Context, name string, waits bool) (*row, error) {
 	r, err := d.lookBy(ctx, d.texts.state, name)
 	if err == nil && (waits || r.crowd > int64(r.now)) {
@@ -79,8 +79,8 @@ func (d *Driver) lookAt(ctx context.Context, name string, waits bool) (*row, err
 	return r, err
 }
 
-// line reads the first places, where that is a statement of its own. What has left or come since the row was read decides
-// nothing but the order.
+// line reads the first places, where that takes a statement of its own. Places that were taken or
+// left since the row was read affect only the order.
 func (d *Driver) line(ctx context.Context, r *row) error {
 	if d.texts.first == "" {
 		return nil
@@ -115,8 +115,9 @@ func (d *Driver) lookBy(ctx context.Context, text, name string) (*row, error) {
 	return all[0], all[0].damage
 }
 
-// join takes the last place for req, after number, kept alive by the beats of proc, unless it has one. It returns the row as
-// it was when others could no longer pass the place over, without places; nil: look at it.
+// join takes the last place for req, with a number from the given one on, unless req's owner has a
+// place. The heartbeats of proc keep it. join returns the row without places, as of the time when
+// others could no longer overtake the place. It returns nil if the row must be read.
 func (d *Driver) join(ctx context.Context, req *driver.Request, proc string, number int64) (*row, error) {
 	mode, limit := stored(req)
 	args := []any{req.Resource, req.Owner, proc, mode, limit, record.Micros(req.TTL), req.Note}
@@ -131,33 +132,32 @@ func (d *Driver) join(ctx context.Context, req *driver.Request, proc string, num
 	return all[0], all[0].damage
 }
 
-// maxPatience bounds how the pause between two attempts to change a row grows, in round
-// trips.
+// maxPatience bounds how far the pause between two attempts to change a row grows, in round trips.
 const maxPatience = 16
 
-// A change is what a call makes of a resource. Others may be made of the row before it, by the
-// same write.
+// A change is one call's change of a resource. Several changes may share a write; each sees the row
+// as the previous one left it.
 type change struct {
 	decide func(r *row) (write bool)
 	waits  bool // the caller may have a place
 }
 
-// change reads a resource, lets decide change it, and writes it if decide says so and
-// nobody else wrote it meanwhile; otherwise it begins again. Concurrent changes of this Driver
-// share reads and writes. A write that arrives late, after its caller has given up and something
-// else was written, changes nothing. After an error decide is not called any more.
+// change reads a resource, lets decide change it, and writes it back if decide returns true. If
+// another wrote the row meanwhile, it starts again. Concurrent changes in this Driver share reads
+// and writes. A late write changes nothing if its caller has given up and the row was written
+// since. After change returns an error, decide is not called again.
 func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
 	return d.rows.Do(ctx, name, change{decide: decide})
 }
 
-// changeFor is change for a caller who may have a place.
+// changeFor is change for a caller that may have a place.
 func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide func(r *row) (write bool)) error {
 	return d.rows.Do(ctx, name, change{decide, waits})
 }
 
-// changeAll makes changes of a row by one write. A row that is missing is made first, and read
-// again: what is written to one that was made and deleted since would give a fence that is not
-// above all of before.
+// changeAll makes changes of a row by one write. A missing row is created first and then read
+// again. Otherwise the row might have been created and removed since the read, and the write would
+// give a fence that is not above the fences of that row.
 func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change]) error {
 	for try := 1; ; try++ {
 		start := time.Now()
@@ -182,7 +182,7 @@ func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change
 			}
 			continue
 		}
-		trip := time.Since(start) // others write between read and write for as long
+		trip := time.Since(start) // others may write between read and write for as long
 		written, err := d.save(ctx, r)
 		if err != nil {
 			return err
@@ -197,11 +197,13 @@ func (d *Driver) changeAll(ctx context.Context, name string, all iter.Seq[change
 	}
 }
 
-// save writes a resource unless it is no longer what was read.
+// save writes a resource unless it has changed since it was read.
 func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	c := r.encode()
-	if d.texts.join == "" && len(r.places) > 0 { // who joins does not change the row: somebody may have come since it was read
-		c.crowd = max(c.crowd, r.crowd)
+	if d.texts.join == "" {
+		// A join does not change the row. A place may have come since it was read, and left the row as it was
+		// because newcomers were refused for some time to come.
+		c.crowd = max(c.crowd, min(r.crowd, int64(r.now)+record.Micros(placeTTL)))
 	}
 	text, args := d.texts.save, []any{r.name, c.fence, c.owner, c.expires, c.since, c.note, c.crowd, c.record, c.served, r.rev}
 	if r.recall != 0 && d.texts.asking.save != "" {
@@ -211,14 +213,14 @@ func (d *Driver) save(ctx context.Context, r *row) (bool, error) {
 	return written, err
 }
 
-// wakeNext tells those whose turn has come. They come by themselves should it fail.
+// wakeNext notifies the waiters whose turn has come. If it fails, they find out by polling.
 func (d *Driver) wakeNext(ctx context.Context, r *row) {
 	if next := r.next(); d.texts.wake != "" && len(next) > 0 {
 		_ = d.exec(ctx, d.texts.wake, list(next...))
 	}
 }
 
-// rest waits for up to d, or until ctx ends.
+// rest waits for a random time of about d, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A fakeRow is one row as a database has it, and what becomes of statements about it. Its fields
-// are for tests in a synctest bubble.
+// A fakeRow is one row of a database, with the statements about it. Its fields are for tests in a
+// synctest bubble.
 type fakeRow struct {
 	d *Driver
 
@@ -24,10 +24,10 @@ type fakeRow struct {
 	places             string
 
 	sent  []string      // read, write, join or other, in order
-	hold  chan struct{} // statements wait for an element of it; nil: they do not
-	reads func()        // called after a read; nil: nothing
+	hold  chan struct{} // each statement waits for an element; nil: none waits
+	reads func()        // called after each read; nil: nothing is called
 	saves func() (lost bool)
-	stuck string // such statements hang
+	stuck string // statements that hang
 }
 
 func newFakeRow(t *testing.T) *fakeRow {
@@ -80,7 +80,7 @@ func (s *fakeRow) answer(ctx context.Context, d *Driver, text string, args []sql
 	}
 }
 
-// holders are the owners of the record.
+// holders returns the owners in the record.
 func (s *fakeRow) holders(t *testing.T) (all []string) {
 	t.Helper()
 	rec, err := record.Decode([]byte(s.record))
@@ -95,9 +95,9 @@ func (s *fakeRow) holders(t *testing.T) (all []string) {
 	return all
 }
 
-// write is what another process does: it changes the row.
+// write changes the row as another process would.
 func (s *fakeRow) write(change func(r *record.Record)) {
-	rec, _ := record.Decode([]byte(s.record)) // ours
+	rec, _ := record.Decode([]byte(s.record)) // written by us
 	change(&rec)
 	s.fence, s.record = max(s.fence, int64(rec.Fence)), string(rec.Encode())
 	s.rev++
@@ -127,7 +127,8 @@ func (s *fakeRow) try(t *testing.T, ctx context.Context, req driver.Request) tri
 	return tried{c, func() (driver.Grant, error) { a := <-done; return a.g, a.err }}
 }
 
-// gather begins a change that takes as long as the test wants, and has others gather behind it.
+// gather begins a change that lasts until the test lets it end, and gathers the Tries of reqs
+// behind it.
 func (s *fakeRow) gather(t *testing.T, ctx context.Context, reqs ...driver.Request) (all []tried) {
 	t.Helper()
 	s.hold = make(chan struct{})
@@ -135,9 +136,9 @@ func (s *fakeRow) gather(t *testing.T, ctx context.Context, reqs ...driver.Reque
 	for _, req := range reqs {
 		all = append(all, s.try(t, ctx, req))
 	}
-	s.hold <- struct{}{} // its read
+	s.hold <- struct{}{} // of its read
 	synctest.Wait()
-	s.hold <- struct{}{} // its write
+	s.hold <- struct{}{} // of its write
 	if _, err := first.outcome(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,15 +147,15 @@ func (s *fakeRow) gather(t *testing.T, ctx context.Context, reqs ...driver.Reque
 	return all
 }
 
-// free lets all statements be answered.
+// free lets all statements continue.
 func (s *fakeRow) free() { close(s.hold); synctest.Wait() }
 
 func three(limit int) []driver.Request {
 	return []driver.Request{{Owner: "a", Limit: limit}, {Owner: "b", Limit: limit}, {Owner: "c", Limit: limit}}
 }
 
-// Claims that meet are granted by one write, in their order, each with a fence of its own. One that does not fit is refused
-// beside them.
+// Claims that meet are granted by one write, in order, each with its own fence. A claim that does
+// not fit is refused by the same write.
 func TestClaimsShareAWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,8 +189,8 @@ func TestClaimsShareAWrite(t *testing.T) {
 	})
 }
 
-// A write without an answer is unknown to all who share it, whether it was made or not. Each of them then finds its own
-// lease, or ends it.
+// If a shared write gets no answer, it is unknown to all callers, whether it was applied or not.
+// Each of them then finds its own lease, or ends it.
 func TestLostAnswerOfASharedWrite(t *testing.T) {
 	t.Parallel()
 	for _, made := range []bool{true, false} {
@@ -229,7 +230,8 @@ func TestLostAnswerOfASharedWrite(t *testing.T) {
 	}
 }
 
-// If another process writes between the read and the write, all changes are made again, of what it has left.
+// If another process writes between the read and the write, all changes are applied again, to the
+// new row.
 func TestConflictOfASharedWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,11 +268,12 @@ func TestConflictOfASharedWrite(t *testing.T) {
 	})
 }
 
-// A claim whose context ends while it waits for others is never in the row. One whose context ends during the write may be,
-// and its release finds it. Others get their answers in both cases.
+// A claim whose context ends while it waits for a round never enters the row. If its context ends
+// during the write, it may be in the row, and its release finds it. The others get their answers in
+// both cases.
 func TestContextEndsInASharedWrite(t *testing.T) {
 	t.Parallel()
-	for _, after := range []int{0, 1, 2} { // of the round's statements are answered
+	for _, after := range []int{0, 1, 2} { // statements of the round that are answered
 		synctest.Test(t, func(t *testing.T) {
 			s := newFakeRow(t)
 			ctx, leave := context.WithCancel(t.Context())
@@ -314,7 +317,7 @@ func TestContextEndsInASharedWrite(t *testing.T) {
 	}
 }
 
-// A claim that has left is not in the write that follows a conflict.
+// A claim that has left is not in the write after a conflict.
 func TestConflictWithoutThoseWhoLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +348,7 @@ func TestConflictWithoutThoseWhoLeft(t *testing.T) {
 	})
 }
 
-// A write that hangs holds up no other name, and those of its own name for a moment only.
+// A write that hangs delays no other name, and its own name only for a moment.
 func TestHungWriteHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,8 +375,8 @@ func TestHungWriteHoldsUpNoOthers(t *testing.T) {
 	})
 }
 
-// A shared claim that meets no others costs what it must: the first takes a place, as another may have come before. Once
-// there was room, the row is enough.
+// A shared claim without competition costs what it must. The first one takes a place, because
+// another may have come before. Once there was room, the row is enough.
 func TestStatementsOfASharedClaimAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -403,7 +406,7 @@ func TestStatementsOfASharedClaimAlone(t *testing.T) {
 	})
 }
 
-// A claim that asks the row first passes nobody who waits: it takes a place behind them.
+// A claim that reads the row first overtakes no waiter: it takes a place behind them.
 func TestAskingTheRowPassesNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,14 +24,14 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 		found, err = d.dialect.look(ctx, d.db)
 		return err
 	})
-	if err != nil || d.watch.listener == nil { // without one, nobody was told that waiters do not poll
+	if err != nil || d.watch.listener == nil { // without one, waiters are known to poll
 		return found, err
 	}
 	f := driver.Finding{About: driver.AboutWaking, Text: "waiters are woken"}
 	switch err := d.Listening(ctx); {
 	case errors.Is(err, ErrDeaf):
 		f = driver.Finding{About: driver.AboutWaking, Level: driver.Weak, Text: "waiters poll: " + err.Error(), Advice: "see the option listen of the URL"}
-	case errors.Is(err, ErrNoSchema): // what wakes waiters is made with the tables
+	case errors.Is(err, ErrNoSchema): // the channel that wakes waiters is created with the tables
 		f = driver.Finding{About: driver.AboutWaking, Level: driver.Weak, Text: "not looked at: there are no lock tables yet"}
 	case err != nil:
 		return found, err
@@ -39,7 +39,7 @@ func (d *Driver) Check(ctx context.Context) (found []driver.Finding, err error) 
 	return append(found, f), nil
 }
 
-// errRehearsed rolls the rehearsal back.
+// errRehearsed makes the transaction of the rehearsal roll back.
 var errRehearsed = errors.New("rehearsed")
 
 // Rehearse runs the statements that acquire, renew and release a lock in a transaction, which it
@@ -82,7 +82,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 	return err
 }
 
-// rehearseCreation says whether the user may create the tables, which are missing.
+// rehearseCreation reports whether the user may create the missing tables.
 func (d *Driver) rehearseCreation(ctx context.Context, missing error) error {
 	may, known, err := d.dialect.creates(ctx, d.db)
 	switch {
@@ -132,7 +132,7 @@ func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) err
 	return err
 }
 
-// settings are what a database says of itself, by name in lower case.
+// settings are a database's settings, by name in lower case.
 type settings map[string]string
 
 // readSettings reads rows of a name and a value.
@@ -151,7 +151,7 @@ func readSettings(ctx context.Context, db *sql.DB, text string) (settings, error
 // on reports whether a setting is switched on.
 func (s settings) on(name string) bool { return s[name] == "1" || strings.EqualFold(s[name], "on") }
 
-// isolation tells of transactions that get in each other's way.
+// isolation finds an isolation level under which transactions conflict needlessly.
 func isolation(level string) driver.Finding {
 	f := driver.Finding{About: driver.AboutIsolation, Text: "transactions are " + strings.ToUpper(strings.ReplaceAll(level, "-", " ")) + " by default"}
 	if strings.EqualFold(level, "serializable") {
@@ -161,9 +161,9 @@ func isolation(level string) driver.Finding {
 	return f
 }
 
-// clock asks a database for the microseconds since 1970.
+// clock returns the database's time, from a query for the microseconds since 1970.
 func clock(ctx context.Context, db *sql.DB, text string) (driver.Finding, error) {
-	if err := db.PingContext(ctx); err != nil { // that the connection is there
+	if err := db.PingContext(ctx); err != nil { // so that opening a connection takes nothing from the measurement
 		return driver.Finding{}, err
 	}
 	var micros int64

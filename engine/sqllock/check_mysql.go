@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// look implements dialect. Who may not see other connections is not told of replicas.
+// look implements dialect. A user that may not see other connections gets no finding about
+// replicas.
 func (m *mysql) look(ctx context.Context, db *sql.DB) ([]driver.Finding, error) {
 	s, err := readSettings(ctx, db, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'transaction_isolation', 'tx_isolation',
 		'innodb_flush_log_at_trx_commit', 'read_only', 'super_read_only', 'wsrep_on')`)
@@ -32,7 +33,7 @@ func (m *mysql) look(ctx context.Context, db *sql.DB) ([]driver.Finding, error) 
 		isolation(cmp.Or(s["transaction_isolation"], s["tx_isolation"])), now}, err
 }
 
-// creates implements dialect. A right may come by a role, which is not looked into.
+// creates implements dialect. It does not know rights that come from a role.
 func (m *mysql) creates(ctx context.Context, db *sql.DB) (may, known bool, err error) {
 	err = db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'CREATE')
 		OR EXISTS (SELECT 1 FROM information_schema.schema_privileges
@@ -41,7 +42,7 @@ func (m *mysql) creates(ctx context.Context, db *sql.DB) (may, known bool, err e
 	return may, known || may, err
 }
 
-// mysqlVersion refuses those without JSON_TABLE, or without rows in VALUES.
+// mysqlVersion refuses servers without JSON_TABLE, or without rows in VALUES.
 func (s settings) mysqlVersion() driver.Finding {
 	version := s["version"]
 	maria := strings.Contains(version, "MariaDB")

@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// oldestPostgres is what the statements need. Source: docs/engines/postgres.md.
+// oldestPostgres is the oldest version that runs the statements. Source: docs/engines/postgres.md.
 const oldestPostgres = 12_00_00
 
 // look implements dialect.
@@ -28,7 +28,7 @@ func (p *postgres) look(ctx context.Context, db *sql.DB) ([]driver.Finding, erro
 	return []driver.Finding{version, s.postgresDurability(), s.postgresReplicas(), isolation(s["default_transaction_isolation"]), now}, err
 }
 
-// creates implements dialect. A transaction of a standby creates nothing, which look tells of.
+// creates implements dialect. On a standby no transaction can create tables; look reports that.
 func (p *postgres) creates(ctx context.Context, db *sql.DB) (may, known bool, err error) {
 	err = db.QueryRowContext(ctx, `SELECT coalesce(has_schema_privilege(to_regnamespace(quote_ident(coalesce(nullif($1, ''), current_schema())))::oid, 'CREATE'), false)`,
 		p.schema).Scan(&may)

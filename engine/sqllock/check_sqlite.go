@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// creates implements dialect: who may open the file may write it.
+// creates implements dialect: a user that may open the file may write it.
 func (s *sqlite) creates(context.Context, *sql.DB) (may, known bool, err error) {
 	return true, true, nil
 }

@@ -13,25 +13,27 @@ import (
 )
 
 const (
-	// placeTTL is how long a place in a queue outlives the last beat of its process: a dead one delays those behind its
-	// waiters by so long. One that is paused for longer may lose its places.
+	// placeTTL is how long a place in a queue outlives the last heartbeat of its process. A dead
+	// process delays the waiters behind its own for this long. A process that is paused for longer
+	// may lose its places.
 	placeTTL = 8 * time.Second
-	// life is placeTTL in statements.
+	// life is placeTTL in microseconds, as text for statements.
 	life = "8000000"
-	// keepPlace is when a waiter should try again. It is answered from memory while its process beats.
+	// keepPlace is the interval at which a waiter must call Try. While its process sends
+	// heartbeats, Try answers from memory.
 	keepPlace = time.Second
-	// overdue is when a waiter should have tried again: if it has not when the next beat comes, its place is removed.
+	// overdue is how long a waiter may go without a Try. The next heartbeat removes its place.
 	overdue = keepPlace * 3 / 2
-	// plainReleaseWindow is how long after a grant hardly any waiter can have come: about a
-	// round trip and a commit. A release within it first tries the plain statement, because the
-	// statement that passes the lease on costs the server more.
+	// plainReleaseWindow is about a round trip and a commit: hardly any waiter can have come so
+	// soon after the grant. A release within it first tries the plain statement, because the one
+	// that grants the lock to a waiter costs the server more.
 	plainReleaseWindow = 2 * time.Millisecond
-	// goneTTL is how long an attempt is refused that comes after its claim was given up.
-	// Both were sent; only a server or a link that stood still can reverse them.
+	// goneTTL is how long the mark of a release refuses an acquiring call that arrives after it.
+	// Both were sent: only a server or a connection that stood still can reverse them.
 	goneTTL = 30 * time.Second
 )
 
-// phase is what the last answer said of a claim; see the package's documentation.
+// A phase follows from the last answer about a claim; see the package's documentation.
 type phase uint8
 
 const (
@@ -43,30 +45,31 @@ const (
 	over
 )
 
-// claim implements driver.Claim.
+// A claim implements [driver.Claim].
 type claim struct {
 	d   *Driver
 	req driver.Request
 
 	phase phase
 	lease lease   // in phase held
-	turn  *waiter // in phase queued: hears of it
+	turn  *waiter // in phase queued: it is notified when the turn of this claim may have come
 
-	lateGrant bool // a grant or a place by one statement has no answer, and may yet come
-	lateWrite bool // so has some write of the row
+	lateGrant bool // a grant or a place by one statement has no answer, and may still be applied
+	lateWrite bool // a write of the row has no answer, and may still be applied
 
-	recall *recall // how it hears of others by messages; nil: it does not
+	recall *recall // notifies this claim of waiters by messages; nil: messages are not used
 	others bool    // the last answer said that others wait, and Wanted was not called
 }
 
-// A lease is what a claim knows of its own. The zero value: nothing.
+// A lease is what a claim knows about its own lease. The zero value means that it has none.
 type lease struct {
 	number int64         // its fence is driver.FenceOf it
 	ttl    time.Duration // of the last grant or renewal; 0: unknown
-	alone  time.Time     // when it was granted while nobody waited; zero: somebody may have, or it was renewed
+	alone  time.Time     // when it was granted while nobody waited; zero: others may have waited, or it was renewed
 }
 
-// moves changes the phase: err is what a call came to, and yes the phase if it is nil.
+// moves sets the phase after a call. If err is nil, the phase is yes; otherwise it follows from
+// err.
 func (c *claim) moves(err error, yes phase) {
 	busy, isBusy := errors.AsType[*driver.Busy](err)
 	switch {
@@ -93,7 +96,7 @@ func (c *claim) moves(err error, yes phase) {
 	}
 }
 
-// holds notes a grant or a renewal.
+// holds records a grant or a renewal.
 func (c *claim) holds(number int64, ttl time.Duration) driver.Grant {
 	c.moves(nil, held)
 	c.lease = lease{number: number, ttl: ttl}
@@ -103,18 +106,18 @@ func (c *claim) holds(number int64, ttl time.Duration) driver.Grant {
 	return driver.Grant{TTL: roundUp(ttl), Fence: driver.FenceOf(number)}
 }
 
-// collect notes the grant that was brought to a claim that waited. Every call begins so.
+// collect records a grant that was delivered to a waiting claim. Every call starts with it.
 func (c *claim) collect() {
 	if c.phase == queued && c.turn != nil {
 		if number := c.turn.number.Load(); number != 0 {
-			c.holds(number, min(placeTTL, c.req.TTL)) // it is no longer than that
+			c.holds(number, min(placeTTL, c.req.TTL)) // no longer than this
 		}
 	}
 }
 
 func (c *claim) uncertain() bool { return c.lateGrant || c.lateWrite }
 
-// errUndecided: only the row can tell.
+// errUndecided means that only the row can tell.
 var errUndecided = errors.New("undecided")
 
 // tell calls Wanted if the last answer said that others wait.
@@ -125,7 +128,8 @@ func (c *claim) tell() {
 	}
 }
 
-// text is a statement for this claim: the plain one, unless there is one for those who ask for others, or for each of them.
+// text chooses the statement for this claim: plain, or asking if the claim wants to know that
+// others wait, or each if it wants to know of each waiter.
 func (c *claim) text(plain, asking, each string) string {
 	switch asksFor(&c.req) {
 	case asksOnce:
@@ -136,10 +140,10 @@ func (c *claim) text(plain, asking, each string) string {
 	return plain
 }
 
-// told is the number of a grant, and whether others wait, in an answer to askingTexts.
+// told splits an answer to one of askingTexts into the number of a grant and whether others wait.
 func told(answer int64) (number int64, others bool) { return max(answer, -answer), answer < 0 }
 
-// Try implements driver.Claim.
+// Try implements [driver.Claim].
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	defer c.tell()
 	if c.recall != nil {
@@ -166,8 +170,9 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 	return g, err
 }
 
-// remembered is the refusal of a claim that waits, and whose turn has not come as far as its driver has heard; nil: ask. Its
-// place counts while its process beats, which is what it may wait for.
+// remembered returns a refusal from memory if the claim waits and, as far as its driver knows, its
+// turn has not come. It returns nil if the tables must be read. The place counts only while
+// heartbeats are sent, so remembered may wait for one.
 func (c *claim) remembered(ctx context.Context) error {
 	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil || c.d.watch.remembered(c.turn) == nil {
 		return nil
@@ -194,14 +199,14 @@ func (c *claim) try(ctx context.Context, began boottime.Instant) (g driver.Grant
 	return g, err
 }
 
-// byRecord takes the resource or a place in the queue. first is the refusal that was found before, and sure says that
-// nothing of this claim was uncertain then.
+// byRecord takes the resource or a place in the queue. first is the refusal that the fast path
+// found. sure means that no call of this claim was uncertain at that time.
 func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *driver.Busy, sure bool) (driver.Grant, error) {
 	if !c.req.Queue {
 		g, _, _, err := c.long(ctx, nil)
 		return g, err
 	}
-	// Armed before the state is read: a release from here on is heard.
+	// Registered before the state is read, so that no later release can be missed.
 	turn := c.d.watch.arm(&c.req, c.recall, began)
 	g, err := c.enter(ctx, turn)
 	switch _, isBusy := errors.AsType[*driver.Busy](err); {
@@ -211,15 +216,16 @@ func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *dri
 	default: // there may be a place, which the next Try finds
 		c.d.watch.unanswered(turn)
 		if first != nil && sure && ctx.Err() != nil {
-			// No time to queue: it is as busy as it was found to be.
+			// There is no time left to queue. The refusal that was found still holds.
 			return g, first
 		}
 	}
 	return g, err
 }
 
-// fastPath grants by one statement where that is enough: a free resource that nobody waits
-// for, or whose next one this claim is. It may find out a refusal by a read.
+// fastPath grants by one statement where that is enough: the resource is free, and nobody waits or
+// this claim is next. Where a read is enough to refuse, it refuses. Otherwise it returns
+// errUndecided.
 func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 	place := c.phase == queued
 	switch {
@@ -247,7 +253,7 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 		}
 		switch {
 		case err != nil:
-			c.lateGrant, c.lateWrite = !place, place // without its place it comes to nothing
+			c.lateGrant, c.lateWrite = !place, place // a waiter's statement has no effect once its place is gone
 			return driver.Grant{}, err
 		case granted:
 			number, others := told(number)
@@ -267,13 +273,15 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 	return driver.Grant{}, c.look(ctx)
 }
 
-// fitsMaybe reports whether to ask the row first, without a place or a look before: a shared claim
-// that may be granted, as another like it had room. One that does not wait loses nothing by it.
+// fitsMaybe reports whether to read the row first, without taking a place and without a look. It
+// does so for a shared claim that does not wait, which loses nothing by it. A shared claim that
+// waits must have reason to expect a grant: the resource had room when its row was last read.
 func (c *claim) fitsMaybe() bool {
 	return c.req.Mode == driver.Shared && (!c.req.Queue || c.d.roomy.has(c.req.Resource))
 }
 
-// look returns a *driver.Busy if it reads that somebody is in the way, else errUndecided.
+// look reads the resource. It returns a *driver.Busy if somebody is in the way, and otherwise
+// errUndecided.
 func (c *claim) look(ctx context.Context) error {
 	r, err := c.d.lookAt(ctx, c.req.Resource, false)
 	if err != nil {
@@ -289,10 +297,10 @@ func (c *claim) look(ctx context.Context) error {
 	}
 }
 
-// mostJoins is how often a place is taken anew that is gone when the row is read.
+// mostJoins is how often enter takes a place again if the place is gone when the row is read.
 const mostJoins = 3
 
-// enter takes a place, unless the claim has one, and then looks whether its turn has come.
+// enter takes a place, unless the claim has one, and then checks whether its turn has come.
 func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
 	placed := c.d.watch.placed(turn) || c.phase == held || c.phase == leaving
 	var number int64
@@ -309,11 +317,11 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 			}
 			r, err := c.d.join(ctx, &c.req, proc, number)
 			if err != nil {
-				c.lateGrant = true // a place, which may be granted without another word
+				c.lateGrant = true // the place may have been taken, and a release may grant it the lock
 				return g, err
 			}
 			if r != nil {
-				// Whoever ends what is in the way from now on sees the place.
+				// From now on, any call that frees the resource sees the place.
 				if a := r.obstacle(&c.req); !a.Granted && !a.Heavy {
 					return g, c.waits(turn, true, c.refusal(r, &a, turn), int64(r.Fence))
 				}
@@ -326,7 +334,7 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 	return g, err
 }
 
-// waits notes a refusal, when the last grant had that number.
+// waits records a refusal. The last grant of the resource had the number last.
 func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) error {
 	if c.moves(busy, held); turn != nil {
 		c.turn = turn
@@ -335,14 +343,15 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 	return busy
 }
 
-// long takes the resource by the row's record and the first places. placed says that nothing else is to be done, as the
-// claim has a place where it needs one; else a place has a number from after on.
+// long acquires by the row's record and the first places. It sets placed if nothing is left to do:
+// the claim was granted, or it has the place that it needs, or it needs none. Otherwise the caller
+// must take a place, with the number after or a greater one.
 func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
-	var number, last, left int64 // left: of the claim's place, if that stays
+	var number, last, left int64 // left: the number of the claim's place, if the grant leaves it in the table
 	var busy *driver.Busy
 	var barred, heavy, lapses, others, room bool
 	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
-		// A release that comes late is to find another fence than the one it ends.
+		// This release must give the lease another fence, so that a late release does not end it.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
 		a, changed := r.try(&c.req)
 		number, last, busy, after = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil, r.served+1
@@ -373,7 +382,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		c.moves(driver.ErrBarred, held)
 		return g, true, 0, driver.ErrBarred
 	case heavy:
-		if turn != nil { // its place is in the way of others; else a later beat removes it
+		if turn != nil { // its place blocks others; if this fails, a later heartbeat removes it
 			_, _ = c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
 		}
 		return g, true, 0, driver.ErrTooHeavy
@@ -383,15 +392,15 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		}
 		return g, placed, after, c.waits(turn, placed, busy, last)
 	case left > 0:
-		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner, left) // else a later beat does so
+		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner, left) // if this fails, a later heartbeat removes the place
 	}
 	g = c.holds(number, c.req.TTL)
 	c.others = c.others || others
 	return g, true, 0, nil
 }
 
-// refusal says when to try again if nothing wakes the caller: when what is in the way
-// first ends by itself, and in a queue soon enough to keep the place.
+// refusal builds the answer of a refused call. It says when to try again if nothing wakes the
+// caller: when the first obstacle ends by itself, and in a queue soon enough to keep the place.
 func (c *claim) refusal(r *row, a *record.Answer, turn *waiter) *driver.Busy {
 	busy := &driver.Busy{Retry: a.Until}
 	if turn != nil {
@@ -406,17 +415,17 @@ func (c *claim) refusal(r *row, a *record.Answer, turn *waiter) *driver.Busy {
 	return busy
 }
 
-// Renew implements driver.Claim.
+// Renew implements [driver.Claim].
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 	one := []driver.Renewal{{Claim: c, TTL: ttl}}
 	c.d.RenewAll(ctx, one)
 	return one[0].Grant, one[0].Err
 }
 
-// renewed is what a renewal comes to; others says that others wait.
+// renewed records the outcome of a renewal. others means that others wait.
 func (c *claim) renewed(ttl time.Duration, number int64, others bool, err error) (driver.Grant, error) {
 	if errors.Is(err, driver.ErrCorrupt) {
-		// Such as a file that was replaced: the lease is not where others look for it.
+		// For example, the file was replaced: others do not look for the lease here.
 		err = fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
 	if err != nil {
@@ -429,13 +438,13 @@ func (c *claim) renewed(ttl time.Duration, number int64, others bool, err error)
 	return g, nil
 }
 
-// lengthens reports whether one statement can renew the lease: one that comes late must
-// not make it shorter than its holder believes.
+// lengthens reports whether one statement can renew the lease. A renewal that arrives late must not
+// leave less time than the holder counts on.
 func (c *claim) lengthens(ttl time.Duration) bool {
 	return c.req.Mode == driver.Exclusive && c.lease.ttl > 0 && ttl >= c.lease.ttl
 }
 
-// Note implements driver.Claim.
+// Note implements [driver.Claim].
 func (c *claim) Note(ctx context.Context, note string) error {
 	c.collect()
 	note = printable(note)
@@ -451,11 +460,13 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	return err
 }
 
-// Forget implements driver.Forgetter. The place is kept for another process as long as for a Try.
+// Forget implements [driver.Forgetter]. The place stays for another process, as long as after a
+// Try.
 func (c *claim) Forget() {}
 
-// Release implements driver.Claim. It gives up the place as well. One that has no answer is made once more, over another
-// connection: whoever waits would wait for the TTL. What the second finds ended, the first may have ended.
+// Release implements [driver.Claim]. It also gives up the place. If it gets no answer, it is made
+// once more over another connection; without that, waiters might wait for the whole TTL. If the
+// second attempt finds the lease over, the first may have ended it.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
 	c.collect()
 	c.d.watch.leaves(&c.req)
@@ -497,7 +508,7 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 	}
 	var left bool
 	if c.phase != held || c.uncertain() {
-		// First the place: without it, what is late grants nothing.
+		// The place goes first: without a place, a late call grants nothing.
 		var err error
 		left, err = c.d.changed(ctx, c.d.texts.leave, c.req.Resource, c.req.Owner)
 		if err != nil {
@@ -531,7 +542,7 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 	return lost
 }
 
-// leave takes this owner out of the row.
+// leave removes this owner from the row, and adds the marks that refuse late calls.
 func (c *claim) leave(r *row, how driver.End) (lost error) {
 	if how.Linger > 0 && r.Holds(c.req.Owner) {
 		lost = r.Linger(r.now, c.req.Owner, how.Linger)

@@ -23,8 +23,8 @@ func TestNumberedArguments(t *testing.T) {
 
 var blank = regexp.MustCompile(`\{[a-z]+\}`)
 
-// Every statement is complete, on every dialect: none has a blank that was not filled in,
-// and MySQL's have as many arguments as they take.
+// On every dialect each statement is complete: no placeholder is left, and MySQL's statements have
+// as many arguments as question marks.
 func TestStatementsAreComplete(t *testing.T) {
 	t.Parallel()
 	o, err := (&Options{Schema: "apart", Prefix: "mutex_"}).withDefaults()
@@ -77,7 +77,7 @@ func TestOptionsOfOtherDialects(t *testing.T) {
 
 func second(_ *Driver, err error) error { return err }
 
-// stateError is how clients of PostgreSQL say it, numberError those of MySQL.
+// stateError is an error as PostgreSQL's clients report it; numberError is one of MySQL's.
 type stateError string
 
 func (stateError) Error() string      { return "state" }
@@ -115,7 +115,7 @@ func TestErrorsOfServers(t *testing.T) {
 		{my, &numberError{1213}, true, nil},
 		{my, fmt.Errorf("wrapped: %w", &numberError{1146}), false, ErrNoSchema},
 		{my, fmt.Errorf("%w: %w", driver.ErrUnsupported, &numberError{1146}), false, driver.ErrUnsupported},
-		{my, errors.Join(&numberError{1213}), true, nil}, // as of rows that are read and closed
+		{my, errors.Join(&numberError{1213}), true, nil}, // for rows that are read and closed
 		{my, errors.Join(errors.New("alien"), &numberError{1969}), false, ErrTimeout},
 		{my, errors.New("1213"), false, nil},
 		{my, &numberError{1690}, false, ErrUncommitted},

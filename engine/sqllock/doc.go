@@ -61,7 +61,7 @@
 //	sqlite_file, sqlite_path    the file of SQLite
 //	waiters, watcher            waiters, and their notification: polls the tables
 //	listen, hearing             the messages of [Options.Listen]
-//	recall                      holders that are told of waiters by these messages
+//	recall                      notifies holders of waiters by these messages
 //	beat                        the heartbeat, which keeps places and removes unused ones
 //	astray                      connections that lead to a standby
 //	guard                       CheckFence

@@ -45,7 +45,7 @@ var (
 	ErrConnections = fmt.Errorf("the server takes no more connections: raise its limit, or have fewer clients: %w", driver.ErrNotYet)
 )
 
-// explained reports whether err is this package's and says what to do already.
+// explained reports whether err is one of this package's errors, which already say what to do.
 func explained(err error) bool {
 	for _, known := range []error{
 		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrFormer, ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
@@ -58,13 +58,14 @@ func explained(err error) bool {
 	return false
 }
 
-// onPurpose is an error of the database that a statement has caused on purpose: its text says nothing of what it means.
+// onPurpose is a database error that a statement of ours has caused on purpose. Its text says
+// nothing about its meaning.
 type onPurpose struct{ means, err error }
 
 func (e onPurpose) Error() string   { return e.means.Error() }
 func (e onPurpose) Unwrap() []error { return []error{e.means, e.err} }
 
-// explainBy puts in front of err the error that codes has for its code.
+// explainBy puts the error that codes has for c in front of err.
 func explainBy[code comparable](codes map[code]error, c code, err error) error {
 	if means := codes[c]; means != nil && !explained(err) {
 		return fmt.Errorf("%w: %w", means, err)
@@ -72,7 +73,7 @@ func explainBy[code comparable](codes map[code]error, c code, err error) error {
 	return err
 }
 
-// unanswered reports whether err is not the database's.
+// unanswered reports whether err did not come from the database.
 func unanswered(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true

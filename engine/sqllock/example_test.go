@@ -37,7 +37,7 @@ func ExampleNewSQLite() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	}
 }
 
@@ -67,7 +67,7 @@ func ExampleNewMySQL() {
 		return nil
 	})
 	if errors.Is(err, leasehold.ErrLost) {
-		fmt.Println("another may have shipped it meanwhile: roll back")
+		fmt.Println("another process may have shipped it meanwhile: roll back")
 	}
 }
 

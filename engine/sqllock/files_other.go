@@ -4,8 +4,8 @@ package sqllock
 
 import "os"
 
-// links is not told here: it is up to the user to give the file one name.
+// linkCount is not known here: users must give the file a single name.
 func linkCount(os.FileInfo) uint64 { return 1 }
 
-// heldDeleted: Windows does not delete files that are open.
+// heldDeleted returns false: Windows does not delete open files.
 func heldDeleted(os.FileInfo) bool { return false }

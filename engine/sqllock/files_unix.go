@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// links is how many names a file has.
+// linkCount returns how many names a file has.
 func linkCount(info os.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink)
@@ -15,12 +15,12 @@ func linkCount(info os.FileInfo) uint64 {
 	return 1
 }
 
-// maxGap is how many descriptors in a row are unused behind the last one: the system gives
-// the lowest that is free.
+// maxGap is how many unused descriptors in a row end the search for open ones. The system always
+// assigns the lowest unused descriptor.
 const maxGap = 1000
 
-// heldDeleted reports whether this process has a file open that has no name any more. It
-// opens none: closing it would drop SQLite's locks on it.
+// heldDeleted reports whether this process has a file open that no longer has a name. It opens no
+// file, because closing it would drop SQLite's locks on it.
 func heldDeleted(file os.FileInfo) bool {
 	want, ok := file.Sys().(*syscall.Stat_t)
 	for fd, unused := 0, 0; ok && unused < maxGap; fd++ {

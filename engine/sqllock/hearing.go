@@ -13,8 +13,8 @@ import (
 var ErrDeaf = errors.New("the Listener hears nothing of the locks: it needs a connection to their own database, not through a pool in transaction mode")
 
 const (
-	// Time between two proofs that the Listener receives messages; a pool may deliver one by
-	// chance. Every driver that listens on the channel receives each.
+	// Time between two proofs that the Listener receives messages. A pool may deliver one by
+	// chance, so one proof is not enough. Every driver that listens on the channel receives each.
 	proveFirst, proveLast = keepPlace, time.Minute
 	// proveWithin is how long Listening waits for its message.
 	proveWithin = 3 * time.Second

@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A Listener is believed while its last token has come back in time, and asked less and
-// less, but never more than once a second.
+// A Listener is trusted while its last token came back in time. It is tested less and less often,
+// and at most once a second.
 func TestHearingMustBeProved(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -50,7 +50,7 @@ func TestHearingMustBeProved(t *testing.T) {
 	}
 }
 
-// A listener hears what is told, for as long as it is not deaf.
+// A listener receives all messages, unless it is deaf.
 type listener struct {
 	mu    sync.Mutex
 	hears func(message string) // guarded by mu; nil: it is deaf
@@ -71,7 +71,7 @@ func (l *listener) set(hear func(message string)) {
 	l.hears = hear
 }
 
-// A connection that listens may stay with a server that is no longer the one with the locks.
+// A listening connection may stay with a server that no longer has the locks.
 func TestListensAnewWhenItHearsNoMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestListensAnewWhenItHearsNoMore(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer func() { stop(); time.Sleep(keepPlace) }()
 		go func() {
-			for ctx.Err() == nil { // a waiter that does not try again is let go
+			for ctx.Err() == nil { // a waiter that does not try again would be dropped
 				d.watch.arm(&driver.Request{Resource: "x", Owner: "waiter"}, nil, boottime.Now())
 				time.Sleep(keepPlace)
 			}

@@ -54,66 +54,73 @@ func NewMySQL(db *sql.DB, opts *Options) (*Driver, error) {
 type mysql struct {
 	server
 	schema, table string
-	order         map[string][]int // by text: which argument each ? of it takes, see numbered
+	order         map[string][]int // by text: which argument each ? takes; see numbered
 }
 
-// mysqlNow is the start of the statement, the same instant all through it, in UTC: local
-// time has an hour twice a year. SYSDATE goes on during a statement, and is local.
+// mysqlNow is the start of the statement in UTC, and stays the same during it. Local time repeats
+// an hour each year. SYSDATE is local, and moves on during a statement.
 const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
-// mysqlCommits is 0 on a connection whose statements commit by themselves, and out of range (error 1690) on any other:
-// what is granted there would end with the connection. MariaDB also tells of a transaction that was left open. MySQL
-// tells only whether the end of each begins another, in a comment that MariaDB passes over. A replica that repeats the
-// statement does so in a transaction, on MariaDB as the server where it was run, on MySQL without a user.
+// mysqlCommits is 0 on a connection whose statements commit by themselves. On any other it is out
+// of range (error 1690), because a lock that is granted there would end with the connection.
+//
+// MariaDB also reports a transaction that was left open. MySQL reports only whether each
+// transaction starts another; MariaDB skips the comment that asks. A replica repeats the statement
+// in a transaction, which must not fail. It runs under the server ID of its source on MariaDB, and
+// without a user on MySQL.
 const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_id <> @@GLOBAL.server_id)*/` +
 	`/*!80019 AND (@@completion_type <> 'CHAIN' OR USER() = '')*/, 0, 9223372036854775807)`
 
-// mysqlPrimary is the same on a server that is read-only: what a replica answers is as of then, and what an administrator
-// writes to a former primary, where it is let through, others are granted elsewhere.
+// mysqlPrimary is out of range on a read-only server, and otherwise 0. A replica may answer with
+// outdated rows. An administrator may be able to write to a former primary, while others are
+// granted the same lock elsewhere.
 const mysqlPrimary = `IF(@@read_only NOT IN ('0', 'OFF'), ` + mysqlNotPrimary + `, 0)`
 
-// mysqlWrites is mysqlPrimary for what a replica may repeat: on MySQL without a user, on MariaDB as the server where it was run.
+// mysqlWrites is mysqlPrimary for statements that a replica may repeat: under the server ID of
+// their source on MariaDB, without a user on MySQL.
 const mysqlWrites = `IF(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')/*M! AND @@server_id = @@GLOBAL.server_id*//*!80019 AND USER() <> ''*/, ` +
 	mysqlNotPrimary + `, 0)`
 
-// mysqlNotPrimary is all that tells mysqlPrimary in an error, in which MySQL names no variables.
+// mysqlNotPrimary identifies mysqlPrimary in an error. MySQL names no variables there.
 const mysqlNotPrimary = `9223372036854775806`
 
-// mysqlList is the argument as a table. It is UTF-8, whatever the connection says.
+// mysqlList is a list argument as a table. It is UTF-8, whatever the connection's character set.
 const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
 
-// mysqlRenewals has its list in a query of its own, which FOR UPDATE does not reach: MySQL
-// refuses to lock what JSON_TABLE returns, and MariaDB has no FOR UPDATE OF.
+// mysqlRenewals reads the list in a subquery, out of reach of FOR UPDATE. MySQL refuses to lock the
+// rows of JSON_TABLE, and MariaDB has no FOR UPDATE OF.
 const mysqlRenewals = `(SELECT * FROM ` + mysqlList + `
 	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', ttl BIGINT PATH '$.ttl')) list) r
 	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.owner = CAST(r.owner AS BINARY) AND l.expires > {now}`
 
-// mysqlGiven is the same of leases that end.
+// mysqlGiven is the same for leases that end.
 const mysqlGiven = `(SELECT * FROM ` + mysqlList + `
 	name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', fence BIGINT PATH '$.fence')) list) r
 	STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY)`
 
-// A statement about many rows waits for none: one that stays behind, when its caller has gone, would keep those locked
-// that it has passed. MySQL passes over rows that others have locked, if it locks them in a query of their own, which LIMIT
-// keeps apart; MariaDB does not there, and fails at once when it finds one.
+// A statement about many rows must not wait for any of them. If its caller has gone and it still
+// waits, it keeps the rows locked that it has passed. MySQL skips locked rows if a subquery with a
+// LIMIT locks them. MariaDB does not skip them there, but fails at once when it meets one.
 const (
 	mysqlAtOnce   = `/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ `
 	mysqlUnlocked = ` LIMIT 1000000 FOR UPDATE SKIP LOCKED`
 )
 
-// mysqlLive is true of a beat b that counts. One that ends too late was before the clock was set back.
+// mysqlLive is true for a heartbeat b that counts. One that ends too far in the future was sent
+// before the clock was set back.
 const mysqlLive = `b.ends > {now} AND b.ends < {now} + 2 * {life}`
 
-// mysqlView is all places of l that count, as JSON in any order.
+// mysqlView is all places of l that count, as JSON in no order.
 const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.owner USING utf8mb4), p.mode, p.lim, p.wants, CONVERT(p.note USING utf8mb4), b.ends))
 	FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.seq > l.served AND ` + mysqlLive + `), '[]')`
 
-// Assignments are made from left to right, and see those before them: what decides comes
-// last. The number to return is given to LAST_INSERT_ID, because row counts depend on the
-// client's settings: 0, where nothing was done, takes back what VALUES gave to it.
+// statements returns the texts. MySQL makes assignments from left to right, each seeing those
+// before it, so the columns that decide come last. The number to return goes through
+// LAST_INSERT_ID, because row counts depend on the client's settings. LAST_INSERT_ID(0) undoes the
+// value that VALUES has set, if nothing was done.
 func (m *mysql) statements() statements {
 	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
-	// told is a fence, which is negative if others wait.
+	// told is a fence, negative if others wait. The function told splits it.
 	const told = `CASE WHEN EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
 		WHERE p.name = l.name AND p.seq > l.served AND p.owner <> l.owner AND ` + mysqlLive + `) THEN -l.fence ELSE l.fence END`
 	const state = `, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
@@ -143,7 +150,7 @@ func (m *mysql) statements() statements {
 					WHEN l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY) THEN 0 ELSE ` + strconv.Itoa(untold) + ` END FROM ` + mysqlGiven + ` FOR UPDATE SKIP LOCKED`,
 			renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
-			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // not where a router sends reads
+			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // as a locking read, a router does not send it to a replica
 			unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
 				STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) AND {now} > 0 FOR UPDATE SKIP LOCKED`,
 		},
@@ -154,13 +161,14 @@ func (m *mysql) statements() statements {
 			raise: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record, raised)
 				VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 				ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
-			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", "''"), // MariaDB has no query for the first of each
+			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", "''"), // MariaDB has no query for the first places of each
 			show:  `SELECT {now}` + state,
 			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT ?`,
 		},
 		placeTexts: placeTexts{
-			// It reads no other row, so that it waits for nobody: where the clock was set back, order is not kept.
+			// It reads no other row, so it waits for nobody. If the clock was set back, the order
+			// is not kept.
 			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, GREATEST({now}, ?8), ?2, ?3, ?4, ?5, ?6, ?7)
 				ON DUPLICATE KEY UPDATE seq = IF(seq >= ?8, seq, VALUES(seq)), proc = VALUES(proc)`,
 			first: `SELECT p.seq, p.owner, p.mode, p.lim, p.wants, p.note, b.ends FROM {p}places p FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}beats b ON b.proc = p.proc
@@ -175,7 +183,7 @@ func (m *mysql) statements() statements {
 			mine: `SELECT p.name, p.owner, p.seq, p.seq <= COALESCE(l.served, 0), COALESCE(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 				COALESCE(l.crowd, 0) - ({now} + ` + mysqlPrimary + `) FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?`,
 			extend: mysqlAtOnce + `UPDATE (SELECT l.name FROM {p}locks l WHERE l.name = ?1 AND l.crowd < {now} + ?2 DIV 2` + mysqlUnlocked + `) r
-				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.crowd = {now} + ?2, l.rev = l.rev + 1`, // whoever has read the row before reads it again
+				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.crowd = {now} + ?2, l.rev = l.rev + 1`, // rev: a caller that has read the row must read it again
 			dead: `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
 			bury: `DELETE p FROM {p}places p LEFT JOIN {p}beats b ON b.proc = p.proc WHERE b.proc IS NULL AND {now} > 0`,
 		},
@@ -191,7 +199,7 @@ func (m *mysql) statements() statements {
 	const now = "(" + mysqlNow + " + " + mysqlCommits + ")"
 	for _, text := range []*string{&s.grant, &s.grantAll, &s.giveAll, &s.renewAll, &s.free, &s.save, &s.raise, &s.insert, &s.leave, &s.remove,
 		&s.beat, &s.unbeat, &s.extend, &s.dead, &s.bury} {
-		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error tells it from the other
+		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error differs from the other
 	}
 	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{p}", m.prefix, "{life}", life)
 	s.each(func(text *string) {
@@ -204,10 +212,10 @@ func (m *mysql) statements() statements {
 
 func (*mysql) inside(text string) string { return strings.ReplaceAll(text, mysqlCommits, "0") }
 
-// numbered turns ?1, ?2 and so on into what MySQL takes, and returns the numbers, from 0.
+// numbered replaces ?1, ?2 and so on by MySQL's ?, and returns the numbers, counted from 0.
 func numbered(text string) (positional string, order []int) {
 	positional = argument.ReplaceAllStringFunc(text, func(arg string) string {
-		n, _ := strconv.Atoi(arg[1:]) // digits
+		n, _ := strconv.Atoi(arg[1:]) // it consists of digits
 		order = append(order, n-1)
 		return "?"
 	})
@@ -216,7 +224,8 @@ func numbered(text string) (positional string, order []int) {
 
 var argument = regexp.MustCompile(`\?[0-9]+`)
 
-// traits: prepared, because the client would otherwise prepare a statement each time.
+// traits implements dialect. Statements are prepared, because the client would otherwise prepare
+// each one each time.
 func (*mysql) traits() traits {
 	return traits{engine: "mysql", prepares: true, attempts: maxAttempts, fence: fence.MySQL, pace: serverPace}
 }
@@ -235,7 +244,7 @@ func (m *mysql) changed(ctx context.Context, on runner, text string, args ...any
 	return n > 0, err
 }
 
-// arrange puts the arguments of a text in the order in which it takes them.
+// arrange returns the arguments in the order in which the text takes them.
 func (m *mysql) arrange(text string, args []any) []any {
 	arranged := make([]any, len(m.order[text]))
 	for i, n := range m.order[text] {
@@ -244,7 +253,7 @@ func (m *mysql) arrange(text string, args []any) []any {
 	return arranged
 }
 
-// create makes the tables one by one: MySQL has no transaction for that.
+// create creates the tables one by one, because MySQL cannot do so in a transaction.
 func (m *mysql) create(ctx context.Context, d *Driver) error {
 	return d.write(ctx, nil, func(runner) error {
 		version, err := m.recognize(ctx, d.db)
@@ -254,7 +263,7 @@ func (m *mysql) create(ctx context.Context, d *Driver) error {
 		var none any
 		err = m.explain(d.db.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", m.prefix)).Scan(&none))
 		if err != nil && !errors.Is(err, ErrNoSchema) && !errors.Is(err, sql.ErrNoRows) {
-			return err // such as a table of another program
+			return err // for example, a table of another program
 		}
 		schema := mysqlSchema3
 		if version == 0 {
@@ -264,8 +273,8 @@ func (m *mysql) create(ctx context.Context, d *Driver) error {
 	})
 }
 
-// alter changes the tables. It waits for a second at most for somebody who has read them in a transaction that goes on,
-// because all others wait behind it.
+// alter changes the tables. It waits at most a second for transactions that have read them, because
+// all other statements queue behind it.
 func (m *mysql) alter(ctx context.Context, db *sql.DB, schema string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -278,11 +287,11 @@ func (m *mysql) alter(ctx context.Context, db *sql.DB, schema string) error {
 	err = run(ctx, adding{conn}, schema, m.prefix)
 	soon, stop := context.WithTimeout(context.WithoutCancel(ctx), beatWithin)
 	defer stop()
-	_, _ = conn.ExecContext(soon, "SET SESSION lock_wait_timeout = DEFAULT") // a connection that keeps it waits more briefly
+	_, _ = conn.ExecContext(soon, "SET SESSION lock_wait_timeout = DEFAULT") // if it fails, this connection's waits stay shorter
 	return err
 }
 
-// adding runs statements of which some add columns that others may have added.
+// adding ignores the error of adding a column that another process has added.
 type adding struct{ runner }
 
 func (a adding) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
@@ -293,7 +302,7 @@ func (a adding) ExecContext(ctx context.Context, text string, args ...any) (sql.
 	return r, err
 }
 
-// flaw finds what would make names equal that are not, or lose what was written.
+// flaw finds settings of the table that would make different names equal, or lose writes.
 func (m *mysql) flaw(ctx context.Context, q querier) (string, error) {
 	var kind, engine string
 	var autocommit bool
@@ -318,11 +327,11 @@ func (m *mysql) flaw(ctx context.Context, q querier) (string, error) {
 var mysqlCodes = map[string]error{
 	"1290": ErrReadOnly,       // --read-only
 	"1792": ErrReadOnly,       // a read-only transaction
-	"1836": ErrReadOnly,       // read-only mode
+	"1836": ErrReadOnly,       // the server is in read-only mode
 	"1146": ErrNoSchema,       // no such table
 	"1045": ErrAuth,           // name or password
-	"1130": ErrAuth,           // from this host
-	"1698": ErrAuth,           // without the password of its plugin
+	"1130": ErrAuth,           // for this host
+	"1698": ErrAuth,           // the account's plugin did not authenticate the user
 	"3118": ErrAuth,           // MySQL: the account is locked
 	"4151": ErrAuth,           // MariaDB: the account is locked
 	"1142": ErrDenied,         // on the table
@@ -348,7 +357,8 @@ var mysqlCodes = map[string]error{
 	"1712": driver.ErrCorrupt, // index is corrupted
 }
 
-// mysqlCaused tells mysqlPrimary from mysqlCommits, which cause the same error: the server quotes what is out of range.
+// mysqlCaused distinguishes mysqlPrimary from mysqlCommits, which cause the same error: the server
+// quotes the value that is out of range.
 func mysqlCaused(code string, err error) error {
 	switch {
 	case code != "1690":
@@ -359,8 +369,8 @@ func mysqlCaused(code string, err error) error {
 	return ErrUncommitted
 }
 
-// mysqlNumber returns the number that an error of the client has, or "". Its type is not
-// imported: the client is the program's.
+// mysqlNumber returns the number of a client's error, or "". It does not import the error's type,
+// because the program chooses the client.
 func mysqlNumber(err error) string {
 	if err == nil {
 		return ""

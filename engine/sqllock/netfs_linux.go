@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// File systems that several machines may use at once, by the f_type of statfs(2).
-// Source: linux/magic.h and the statfs(2) manual.
+// File systems that several machines can use at once, by the f_type of statfs(2). Source:
+// linux/magic.h and the statfs(2) manual.
 var networkMagic = map[uint32]string{
 	0x00006969: "nfs",
 	0x0000517b: "smb",
@@ -34,8 +34,8 @@ var networkMagic = map[uint32]string{
 
 const fuseMagic = 0x65735546
 
-// networkFuse are the FUSE file systems that reach another machine, as mountinfo names
-// them. FUSE as such may be local, such as an encrypted home.
+// networkFuse are the FUSE file systems that reach another machine, as mountinfo names them. Other
+// FUSE file systems may be local, such as an encrypted home.
 var networkFuse = map[string]bool{
 	"fuse.sshfs": true, "fuse.glusterfs": true, "fuse.ceph": true, "fuse.ceph-fuse": true, "fuse.s3fs": true,
 	"fuse.rclone": true, "fuse.gcsfuse": true, "fuse.goofys": true, "fuse.juicefs": true, "fuse.seaweedfs": true,
@@ -43,8 +43,8 @@ var networkFuse = map[string]bool{
 	"fuse.mount-s3": true, "fuse.smbnetfs": true, "fuse.beegfs": true, "fuse.lizardfs": true,
 }
 
-// networkFS names the network file system that path, or the folder it would be made in,
-// is on; "": none that is known.
+// networkFS returns the network file system that holds path, or the folder in which path would be
+// created. "": none that is known.
 func networkFS(path string) (string, error) {
 	if _, err := os.Stat(path); os.IsNotExist(err) {
 		path = filepath.Dir(path)
@@ -60,8 +60,8 @@ func networkFS(path string) (string, error) {
 	return networkMagic[magic], nil
 }
 
-// networkFuseAt names the FUSE file system of path if it is one of a network. Where
-// mountinfo cannot be read, it passes for local.
+// networkFuseAt returns the FUSE file system of path if it is a network file system. If mountinfo
+// cannot be read, path counts as local.
 func networkFuseAt(path string) (kind string) {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {
@@ -78,8 +78,8 @@ func networkFuseAt(path string) (kind string) {
 	return kind
 }
 
-// isMount reports whether something is mounted at path. Where mountinfo cannot be read,
-// nothing is.
+// isMount reports whether something is mounted at path. If mountinfo cannot be read, it reports
+// false.
 func isMount(path string) (found bool) {
 	eachMount(func(m mount) bool {
 		found = found || m.point == path
@@ -91,7 +91,7 @@ func isMount(path string) (found bool) {
 // A mount is a line of mountinfo; see proc_pid_mountinfo(5).
 type mount struct{ device, point, kind string }
 
-// eachMount calls fn with what this process sees mounted, until it returns false.
+// eachMount calls fn with each mount that this process sees, until fn returns false.
 func eachMount(fn func(mount) bool) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -105,7 +105,7 @@ func eachMount(fn func(mount) bool) {
 	}
 }
 
-// mountEscapes are how mountinfo writes what would end a field or a line.
+// mountEscapes replaces mountinfo's escapes for characters that would end a field or a line.
 var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func parseMount(line string) (mount, bool) {

@@ -15,7 +15,7 @@ func TestNetworkFS(t *testing.T) {
 	if _, err := networkFS("/not there/at all"); err == nil {
 		t.Error("a folder that is not there passed")
 	}
-	// A SMB share has a magic number that is negative where f_type is signed.
+	// An SMB share has a magic number that is negative where f_type is signed.
 	for magic, want := range map[int64]string{0x6969: "nfs", -0x1acb2be: "smb2", 0xef53: ""} {
 		if got := networkMagic[uint32(magic)]; got != want {
 			t.Errorf("%#x: %q, want %q", magic, got, want)

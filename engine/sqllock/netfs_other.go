@@ -2,9 +2,8 @@
 
 package sqllock
 
-// networkFS is known on Linux only. Elsewhere it is up to the user to keep the file on
-// a local disk.
+// networkFS is implemented on Linux only. Elsewhere users must keep the file on a local disk.
 func networkFS(string) (string, error) { return "", nil }
 
-// isMount is known on Linux only, too.
+// isMount is implemented on Linux only.
 func isMount(string) bool { return false }

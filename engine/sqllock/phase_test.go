@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// The table of the package's documentation: each answer in each phase.
+// The table in the package's documentation: each answer in each phase.
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	wake := make(chan struct{})
@@ -39,7 +39,8 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// What each call begins with in each phase, exclusive, with nothing uncertain and with something.
+// The first statement of each call in each phase, for an exclusive claim, with and without
+// uncertain calls.
 func TestCallsOfPhases(t *testing.T) {
 	t.Parallel()
 	const statement, row = "one statement", "the row"
@@ -85,8 +86,8 @@ func TestCallsOfPhases(t *testing.T) {
 	}
 }
 
-// A release that has no answer may come when the claim holds again: it names a fence that is no
-// more.
+// A release without an answer may arrive when the claim holds again. It names an old fence, so it
+// does nothing.
 func TestLateReleaseFindsAnotherFence(t *testing.T) {
 	t.Parallel()
 	var saved []sqldriver.NamedValue
@@ -111,14 +112,14 @@ func TestLateReleaseFindsAnotherFence(t *testing.T) {
 	}
 }
 
-// A grant that is told counts for the Try that is refused, and for no earlier one's.
+// A delivered grant counts for the Try that was refused, and not for an earlier one.
 func TestGrantsThatAreTold(t *testing.T) {
 	t.Parallel()
 	req := driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true}
 	for _, test := range []struct {
 		name   string
-		during int64 // told before Try was answered; 0: nothing
-		after  int64 // told afterwards
+		during int64 // delivered before the Try was answered; 0: none
+		after  int64 // delivered afterwards
 		want   int64
 	}{
 		{"afterwards", 0, 9, 9},
@@ -162,7 +163,7 @@ func TestGrantsThatAreTold(t *testing.T) {
 	}
 }
 
-// A place by one statement that has no answer may come after the release, which leaves a mark against it.
+// A place without an answer may arrive after the release, which leaves a mark against it.
 func TestLatePlaceIsBarred(t *testing.T) {
 	t.Parallel()
 	var joined, saved []sqldriver.NamedValue
@@ -194,14 +195,15 @@ func TestLatePlaceIsBarred(t *testing.T) {
 	}
 }
 
-// A release that comes soon after a grant which found nobody waiting asks for a plain statement first; that one without an
-// answer is not followed by another, and whoever came to wait meanwhile is given the lease by the other.
+// A release soon after a grant without waiters first sends a plain statement. If that gets no
+// answer, no other statement follows. If somebody has come to wait meanwhile, a second statement
+// grants the lock to the waiter.
 func TestReleaseSoonAfterAGrant(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
 		age  time.Duration // of the grant
 		give error         // nil: the statement finds that somebody waits
-		want int           // statements that pass the lease on
+		want int           // statements that grant to a waiter
 	}{
 		"somebody waits": {0, nil, 1},
 		"no answer":      {0, errors.New("no answer"), 0},
@@ -218,7 +220,7 @@ func TestReleaseSoonAfterAGrant(t *testing.T) {
 		})
 		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
 		c.holds(7, time.Minute)
-		c.lease.alone = time.Now().Add(time.Minute - test.age) // a machine that stands still changes nothing
+		c.lease.alone = time.Now().Add(time.Minute - test.age) // so that a slow machine changes nothing
 		err := c.Release(t.Context(), driver.End{})
 		unknown := gives > 0 && test.give != nil
 		if (err != nil) != unknown || unknown != (c.phase == leaving) || frees != test.want || (gives > 0) != (test.age == 0) {

@@ -45,7 +45,7 @@ func NewPostgres(db *sql.DB, opts *Options) (*Driver, error) {
 			"40P01": true, // deadlock
 			"40001": true, // serialization failure
 			"55P03": true, // the row's lock was not there in time
-			"57P01": true, // the connection was ended before the statement began, or inside
+			"57P01": true, // the connection was ended, before the statement began or during it
 		}}
 	return newDriver(db, p, &o)
 }
@@ -59,59 +59,67 @@ type postgres struct {
 	listens bool   // there is a Listener
 }
 
-// pgNow is the start of the statement, the same instant all through it. To wait for a row
-// takes from a lease what the caller counts as well, from before its call.
+// pgNow is the start of the statement, and stays the same during it. Waiting for a row shortens the
+// lease, but no more than the caller's own count, which starts before its call.
 const pgNow = `(date_part('epoch', statement_timestamp()) * 1000000)::bigint`
 
-// pgFloor is the present microsecond: a statement that has waited is later than it began.
+// pgFloor is the current microsecond, which is later than pgNow if the statement has waited.
 const pgFloor = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
-// pgPrimary is 1 where one may write, and on a standby 0, to divide by: what is read there may be of long ago.
+// pgPrimary is a divisor: 1 where writes are accepted, 0 on a standby, whose rows may be outdated.
 const pgPrimary = `(current_setting('transaction_read_only') = 'off')::int`
 
-// pgState follows the instant.
+// pgState is the rest of state and show, which follows the instant.
 const pgState = `, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
 	LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`
 
-// pgWaits are the places of l that count. A beat that ends too late was before the clock was set back.
+// pgWaits selects the places of l that count. A heartbeat that ends too far in the future was sent
+// before the clock was set back.
 const pgWaits = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
 	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life}`
 
-// pgPlaces are the same, in order.
+// pgPlaces is pgWaits, in order.
 const pgPlaces = pgWaits + ` ORDER BY p.seq LIMIT `
 
-// pgOthers is true if others than its holder wait for l.
+// pgOthers is true if owners other than the holder wait for l.
 const pgOthers = `EXISTS (SELECT ` + pgWaits + ` AND p.owner <> l.owner)`
 
-// pgTold is the fence of l, negative if others wait.
+// pgTold is the fence of l, negative if others wait. The function told splits it.
 const pgTold = `CASE WHEN ` + pgOthers + ` THEN -l.fence ELSE l.fence END`
 
-// pgTells is the mark of a row whose holder is told by this statement: one place is enough for it. A mark that is negative
-// stays: its holder listens for each place.
+// pgTells is the new mark of a row whose holder a join notifies: 1 if the holder listened for one
+// place, which this join is. A negative mark stays, as its holder listens for each place.
 const pgTells = `CASE WHEN recall > {now} THEN 1 WHEN recall > 0 THEN 0 ELSE recall END`
 
-// pgComes tells holders that a place has come, by hashes of the name and of who has it, if one listens.
+// pgComes notifies the holder of a place if the mark says that it listens. The message has hashes
+// of the name and of the place's owner.
 const pgComes = `CASE WHEN l.recall = 1 OR l.recall < -{now} THEN pg_notify('{channel}', '` + wantedMessage + `' || encode(sha256(convert_to(l.name, 'UTF8')), 'hex') || ' ' ||
 	encode(sha256(convert_to(l.name || chr(10) || $2::text, 'UTF8')), 'hex'))::text END`
 
-// pgView is all of them, or the first, as JSON.
+// pgView is the places of l that count, or the first {many} of them, as JSON.
 const pgView = `(SELECT coalesce(json_agg(json_build_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends)), '[]')::text
 	FROM (SELECT p.*, b.ends ` + pgPlaces + `{many}) h)`
 
-// pgUnchanged is true if nobody has changed the row since the snapshot of the statement, by which everything but the row
-// is seen: who has waited for the row might otherwise give it to somebody who has left, or pass over somebody who has come.
+// pgUnchanged is true if nobody has changed the row since the statement's snapshot. A statement
+// that has waited for the row sees its new version, but everything else as of the snapshot. Without
+// the check it could grant the lock to a waiter that has left, or pass over one that has come.
 const pgUnchanged = `l.rev = (SELECT s.rev FROM {p}locks s WHERE s.name = $1::text)`
 
-// pgKeeps is the mark of a row that is written as a record. An exclusive holder's is gone with it.
+// pgKeeps is the mark after the row was written as a record: the exclusive holder keeps its own,
+// and no other mark stays.
 const pgKeeps = `CASE owner WHEN $3::text THEN recall ELSE 0 END`
 
-// pgMarks is the same if another holder listens from now on.
+// pgMarks is pgKeeps if another holder listens from now on.
 const pgMarks = `CASE WHEN least($11::bigint, ` + pgKeeps + `) < 0 THEN -greatest(abs($11::bigint), abs(` + pgKeeps + `)) ELSE greatest($11::bigint, ` + pgKeeps + `) END`
 
-// pgFree gives the resource to who is next, if that is plain, and tells it: the waiter has the lease with the commit of
-// the release, until its process' beat ends. The message has the number of that beat: the waiter knows when it sent it, and
-// what is counted from the beat's end, or from after it was served, ends no earlier than what is counted from there. (The
-// clock is read after the snapshot was taken, which has the beat.)
+// pgFree ends a lease. It grants the lock to the next waiter, if no record is needed for that, and
+// notifies it. The waiter holds the lease from the commit of the release until its process's
+// heartbeat ends.
+//
+// The message has the number of that heartbeat, because the waiter knows when it sent it, and counts
+// from then. The server counts the lease from when it served the heartbeat, or from later. So the
+// waiter's count ends no later. (The clock is read after the snapshot, which includes the
+// heartbeat.)
 const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, served, recall, crowd) = (SELECT
 		coalesce(h.owner, ''),
 		CASE WHEN h.owner IS NOT NULL THEN least(h.ends, {floor} + h.wants)
@@ -131,17 +139,21 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 			CASE WHEN l.recall = 1 OR l.recall < 0 AND ` + pgOthers + ` THEN ' ` + othersWait + `' ELSE '' END)::text
 		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
 
-// pgEach is the indexes of the list in $1, as list(i). It takes part in how the server plans: for a list that is not known
-// it reckons with a million rows, dearer than any list that is, which makes it plan for each, by the size that the table
-// has then. A plan that it keeps, or a join by its statistics, can go through all rows for each name once a few leases
-// have become thousands: all of it is therefore also by name, in LATERAL queries that LIMIT and FOR UPDATE keep apart.
+// pgEach is the indexes of the list in $1, as list(i). It is written so that PostgreSQL plans each
+// execution again. For an unknown list the planner expects a million rows, which costs more than
+// any actual list. So it never keeps a generic plan, and each plan suits the size of the table at
+// that time.
+//
+// A kept plan, or a join by outdated statistics, could scan the whole table for each name once a
+// few leases have become thousands. So statements also look up each row by name, in LATERAL queries
+// that LIMIT and FOR UPDATE keep separate.
 const pgEach = `generate_series(1, least(1, jsonb_array_length($1::jsonb))) CROSS JOIN
 	generate_series(0, jsonb_array_length($1::jsonb) - 1) list(i)`
 
 func (p *postgres) statements() statements {
 	s := statements{
 		leaseTexts: leaseTexts{
-			// The read in front spares refusals a write.
+			// The read in front avoids a write if the call is refused.
 			grant: `INSERT INTO {p}locks AS l (name, fence, owner, expires, since, note, rev, crowd, record, recall)
 				SELECT $1::text, {floor}, $2::text, {now} + $3::bigint, {now}, $4::text, {now}, 0, '` + nothing + `', {until}
 				WHERE NOT EXISTS (SELECT FROM {p}locks h WHERE h.name = $1::text AND (h.expires > {now} OR h.crowd > {now}))
@@ -193,7 +205,7 @@ func (p *postgres) statements() statements {
 				ON CONFLICT (name) DO UPDATE SET raised = greatest(l.raised, excluded.raised), rev = l.rev + 1`,
 			state: strings.ReplaceAll(`SELECT {now} / `+pgPrimary+pgState, "{places}", strings.ReplaceAll(pgView, "{many}", strconv.Itoa(inView))),
 			show:  `SELECT {now}` + pgState,
-			// For a number that it does not know PostgreSQL plans as for a tenth of all rows.
+			// For an unknown limit, PostgreSQL plans for a tenth of all rows.
 			list: `SELECT * FROM (SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= $1::text AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT 1001) l LIMIT $2::bigint`,
 		},
@@ -208,7 +220,7 @@ func (p *postgres) statements() statements {
 					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, asks = excluded.asks, wants = greatest(p.wants, excluded.wants),
 						seq = CASE WHEN p.seq > (SELECT served FROM l) THEN p.seq ELSE excluded.seq END)
 				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' || coalesce(` + pgComes + `, '') FROM l`,
-			// Who waits is told where somebody may hold now that the place is gone.
+			// Waiters are notified if one of them may hold, now that the place is gone.
 			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
 				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
 				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND EXISTS (SELECT FROM {p}places p WHERE p.name = l.name AND p.owner <> $2::text)
@@ -233,7 +245,7 @@ func (p *postgres) statements() statements {
 		},
 		wake: `SELECT pg_notify('{channel}', message) FROM jsonb_array_elements_text($1::jsonb) AS m(message)`,
 	}
-	// A holder that listens leaves a mark: until when it does.
+	// A holder that listens leaves a mark in the row: until when it listens.
 	s.asking = askingTexts{grant: s.grant, next: s.next, grantEach: s.grant, nextEach: s.next, renewAll: s.renewAll, save: s.save}
 	plain := strings.NewReplacer("{asks}", "", "{until}", "0", "{marks}", "", "{keeps}", pgKeeps, "{told}", "l.fence", "{renewed}", "l.fence")
 	until, marks := "{now} + $3::bigint", ", recall = CASE WHEN r.asks IS NULL THEN l.recall ELSE greatest(l.expires, {now} + r.ttl) * CASE r.asks WHEN '2' THEN -1 ELSE 1 END END"
@@ -251,32 +263,34 @@ func (p *postgres) statements() statements {
 	return s
 }
 
-// serverPace is that of waiters without a Listener. Who is next looks after 4 ms, then
-// when it has waited longer by a sixth, at last ten times a second. With what it takes to
-// keep the place, that is no more than 20 statements a second for a process, on the
-// average of four seconds.
+// serverPace is for waiters without a Listener. The next waiter looks after 4 ms, then whenever its
+// wait has grown by a sixth, and finally ten times a second. Together with keeping the place, a
+// process runs at most 20 statements a second, averaged over four seconds.
 var serverPace = pace{first: 4 * time.Millisecond, others: 60 * time.Millisecond, last: 100 * time.Millisecond, share: 6, idle: 1, far: maxBlind}
 
-// maxAttempts is how often a statement may be the victim of a deadlock, or wait for a row
-// in vain. Each time somebody else has got on.
+// maxAttempts is how often a statement may be the victim of a deadlock or time out on a row's lock.
+// Each time another statement has made progress.
 const maxAttempts = 10
 
 func (*postgres) traits() traits {
 	return traits{engine: "postgresql", attempts: maxAttempts, fence: fence.Postgres, pace: serverPace}
 }
 
-// made are the SQLSTATEs of a table that another has made since one looked for it.
+// made are the SQLSTATEs of creating a table that another session has created since this one
+// looked.
 var made = map[string]bool{
 	"42P07": true, // duplicate_table
 	"42710": true, // duplicate_object: its type
-	"23505": true, // unique_violation: of both, in the catalog
+	"23505": true, // unique_violation: of either, in the catalog
 }
 
-// mostMade is how often that can happen before all tables are there: another makes all, or only that of a guard.
+// mostMade is how often that can happen before all tables exist. The other session creates all of
+// them, or only the table of a guard.
 const mostMade = 2
 
-// create makes the tables in one transaction. Whoever else makes them now has this one wait, and fail when they are
-// there: so it looks again. Nothing is decided by a look at the catalog inside of the transaction, which may be stale.
+// create creates the tables in one transaction. If another session creates them now, this one waits
+// for it, fails, and looks again. A look at the catalog inside the transaction decides nothing,
+// because it may be outdated.
 func (p *postgres) create(ctx context.Context, d *Driver) error {
 	return d.write(ctx, nil, func(runner) error {
 		for fails := 0; ; fails++ {
@@ -296,7 +310,8 @@ func (p *postgres) create(ctx context.Context, d *Driver) error {
 	})
 }
 
-// flaw finds what would make names equal that are not, or unequal that are.
+// flaw finds a collation or column type that would make different names equal, or equal names
+// different.
 func (p *postgres) flaw(ctx context.Context, q querier) (string, error) {
 	var encoding, collation string
 	err := q.QueryRowContext(ctx, `SELECT current_setting('server_encoding'), coalesce(max(c.collname), '')
@@ -326,18 +341,18 @@ var postgresCodes = map[string]error{
 	"57014": ErrTimeout,        // query_canceled
 	"26000": ErrPooled,         // invalid_sql_statement_name
 	"42P05": ErrPooled,         // duplicate_prepared_statement
-	"08P01": ErrPooled,         // protocol_violation: a bind with another statement's parameters
-	"22P02": driver.ErrCorrupt, // invalid_text_representation: the record is no JSON
+	"08P01": ErrPooled,         // protocol_violation: a bind message for another statement's parameters
+	"22P02": driver.ErrCorrupt, // invalid_text_representation: the record is not JSON
 	"42703": driver.ErrCorrupt, // undefined_column
 	"42P10": driver.ErrCorrupt, // invalid_column_reference: no unique key
 	"42804": driver.ErrCorrupt, // datatype_mismatch
-	"42883": driver.ErrCorrupt, // undefined_function: of another type
-	"42P07": driver.ErrCorrupt, // duplicate_table: another program's
+	"42883": driver.ErrCorrupt, // undefined_function: a column has another type
+	"42P07": driver.ErrCorrupt, // duplicate_table: it belongs to another program
 	"XX001": driver.ErrCorrupt, // data_corrupted
 	"XX002": driver.ErrCorrupt, // index_corrupted
 }
 
-// postgresCaused is for pgPrimary.
+// postgresCaused recognizes the division by pgPrimary.
 func postgresCaused(code string, _ error) error {
 	if code == "22012" { // division_by_zero
 		return ErrReadOnly
@@ -345,13 +360,13 @@ func postgresCaused(code string, _ error) error {
 	return nil
 }
 
-// sqlState returns the code that pgx and lib/pq have, or "".
+// sqlState returns the SQLSTATE of an error of pgx or lib/pq, or "".
 func sqlState(err error) string {
 	coded, ok := errors.AsType[interface {
 		error
 		SQLState() string
 	}](err)
-	// PgBouncer says protocol_violation also of a server that has crashed.
+	// PgBouncer also reports protocol_violation for a server that has crashed.
 	if !ok || coded.SQLState() == "08P01" && !strings.Contains(coded.Error(), "bind message") {
 		return ""
 	}

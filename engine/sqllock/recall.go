@@ -13,30 +13,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// wantedMessage begins the message that a place has come for what a holder has that listens. A
-// hash of the name, and one of name and owner of the place, follow.
+// wantedMessage begins the message that a place was taken for a resource whose holder listens. A
+// hash of the name follows, then one of the name and the place's owner.
 const wantedMessage = "wanted "
 
 // A recall is a claim that listens for others. It is registered before its grant, so that no
 // message can be missed while the answer is under way, until its lease has ended.
 type recall struct {
 	resource, owner string
-	name, self      string // hashes: of the name, and see givenTo
+	name, self      string // name: hash of the resource; self: see givenTo
 	call            func() // Request.Wanted
 
 	ends   boottime.Instant // guarded by watcher.mu; when its lease ends unless renewed; zero: it holds none
 	trying bool             // guarded by watcher.mu; a Try is running, which may have been granted
-	came   bool             // guarded by watcher.mu; another's place came meanwhile
+	came   bool             // another took a place meanwhile
 }
 
 // recallState is the claims of a watcher that listen for others.
 type recallState struct {
-	recalls map[string]map[*recall]bool // guarded by watcher.mu; by hash of the name; none is empty
-	many    int                         // guarded by watcher.mu; how many names make purge look for leases that have ended
-	told    []func()                    // guarded by watcher.mu; calls that tell has to make
+	recalls map[string]map[*recall]bool // by hash of the name; none is empty; guarded by watcher.mu
+	many    int                         // guarded by watcher.mu; at this many names, purge looks for leases that have ended
+	told    []func()                    // guarded by watcher.mu; calls that tell must make
 }
 
-// fewRecalls is how many names with recalls are kept without a look for leases that have ended.
+// fewRecalls is how many names with recalls are kept before purge looks for leases that have ended.
 const fewRecalls = 64
 
 // recallsAtOnce is how many resources one statement looks at.
@@ -44,13 +44,13 @@ const recallsAtOnce = 500
 
 func (s *recallState) init() { s.recalls, s.many = make(map[string]map[*recall]bool), fewRecalls }
 
-// asks is how a claim wants to know that others wait, in the tables.
+// asks is how a claim wants to learn that others wait, as the tables store it.
 type asks int
 
 const (
 	asksNot  asks = iota
-	asksOnce      // until its next renewal one notice is enough
-	asksEach      // of each place that comes
+	asksOnce      // one notice until its next renewal
+	asksEach      // a notice for each place
 )
 
 func asksFor(req *driver.Request) asks {
@@ -89,14 +89,15 @@ func (w *watcher) try(one *recall) {
 	one.trying, one.came = true, false
 }
 
-// tried records that a Try has ended. stays: it holds or waits; else the next Try registers it.
+// tried records that a Try has ended. stays means that the claim holds or waits. Otherwise it is
+// unregistered until its next Try.
 func (w *watcher) tried(one *recall, stays bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !stays {
 		w.unregister(one)
 	}
-	one.trying, one.came = false, false // a grant that comes from now on says who waits
+	one.trying, one.came = false, false // a grant that arrives from now on says whether others wait
 }
 
 // granted records a grant or a renewal for ttl. It reports whether another's place came while the
@@ -115,7 +116,7 @@ func (w *watcher) holding(one *recall, ttl time.Duration) (came bool) {
 	return came
 }
 
-// register requires mu.
+// register makes a claim known to wanted. Requires mu.
 func (w *watcher) register(one *recall) {
 	if len(w.recalls) >= w.many {
 		w.purge()
@@ -140,7 +141,7 @@ func (w *watcher) purge() {
 	w.many = max(fewRecalls, 2*len(w.recalls))
 }
 
-// unregister requires mu.
+// unregister undoes register. Requires mu.
 func (w *watcher) unregister(one *recall) {
 	delete(w.recalls[one.name], one)
 	if len(w.recalls[one.name]) == 0 {
@@ -157,7 +158,7 @@ func (w *watcher) ended(one *recall, waits bool) {
 	}
 }
 
-// wanted recalls those who hold what the message names, but for whoever has come.
+// wanted recalls the holders of the resource that the message names, except the owner of the place.
 func (w *watcher) wanted(message string) {
 	name, who, _ := strings.Cut(message, " ")
 	defer w.tell()
@@ -192,8 +193,8 @@ func (w *watcher) tell() {
 	}
 }
 
-// lookForMissed looks for those who came while no messages were received. It does not report
-// errors: renewals tell as well.
+// lookForMissed looks for waiters that came while messages may have been missed. It does not report
+// errors, because renewals notify holders as well.
 func (w *watcher) lookForMissed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +221,7 @@ func (w *watcher) lookForMissed() {
 	})
 }
 
-// missed recalls those for whose resources others wait.
+// missed recalls the claims for whose resources others wait.
 func (w *watcher) missed(rows []*row) {
 	defer w.tell()
 	w.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A silence is a Listener that says that it listens whenever it is told to begin.
+// A silence is a Listener that reports that it listens each time the test lets it begin.
 type silence struct{ begin chan struct{} }
 
 func (s silence) Listen(ctx context.Context, _ string, hear func(string)) error {
@@ -28,7 +28,7 @@ func (s silence) Listen(ctx context.Context, _ string, hear func(string)) error 
 	}
 }
 
-// listening is scripted with a Listener that hears what the test says.
+// listening is scripted with a Listener that receives what the test sends.
 func listening(t *testing.T, answer func(d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error)) (*Driver, silence) {
 	t.Helper()
 	s := silence{make(chan struct{})}
@@ -39,7 +39,7 @@ func listening(t *testing.T, answer func(d *Driver, text string, args []sqldrive
 	return d, s
 }
 
-// comes is the message that owner has queued for resource.
+// comes returns the message that owner has queued for resource.
 func comes(resource, owner string) string {
 	d := Driver{watch: &watcher{listenState: listenState{listener: silence{}}}}
 	of := d.recallOf(&driver.Request{Resource: resource, Owner: owner, Wanted: func() {}})
@@ -104,7 +104,7 @@ func TestMessagesRecallWhoHolds(t *testing.T) {
 	wants(0, "its lease has ended")
 }
 
-// Where no claim asks, its statements are those of before, and nothing listens.
+// If no claim asks for recalls, the statements are the plain ones, and nothing listens.
 func TestWhoDoesNotAskListensToNobody(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{false, true} {
@@ -137,7 +137,7 @@ func TestWhoDoesNotAskListensToNobody(t *testing.T) {
 	}
 }
 
-// soon is what comes over c within a minute.
+// soon returns what arrives on c within a minute.
 func soon(t *testing.T, c <-chan string) string {
 	t.Helper()
 	select {
@@ -149,7 +149,7 @@ func soon(t *testing.T, c <-chan string) string {
 	}
 }
 
-// Who came while nothing was received is found by one look once something is.
+// A waiter that came while no messages were received is found by one look once they are.
 func TestLooksForWhoCameUnheard(t *testing.T) {
 	t.Parallel()
 	looked := make(chan string, 10)
@@ -177,15 +177,15 @@ func TestLooksForWhoCameUnheard(t *testing.T) {
 			t.Errorf("told of %s; want x", got)
 		}
 	}
-	d.watch.hear(lookMessage)         // it is for waiters
-	time.Sleep(50 * time.Millisecond) // for a look that should not come
+	d.watch.hear(lookMessage)         // this message is for waiters
+	time.Sleep(50 * time.Millisecond) // for a look that must not come
 	d.Close()
 	if len(looked)+len(told) > 0 {
 		t.Errorf("%d more looks, %d more calls", len(looked), len(told))
 	}
 }
 
-// A grant that a message brings says whether others wait, and is recalled by what comes after it.
+// A grant that a message delivers says whether others wait. Later waiters recall its holder.
 func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]int{" 9 3": 0, " 9 3 wanted": 1, " 9 3 of a later version": 0} {
@@ -219,7 +219,7 @@ func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
 	}
 }
 
-// Claims whose leases end without another call are not kept for ever.
+// Claims whose leases end without another call are not kept forever.
 func TestRecallsAreBounded(t *testing.T) {
 	t.Parallel()
 	silent := false
@@ -250,7 +250,7 @@ func TestRecallsAreBounded(t *testing.T) {
 	}
 }
 
-// A heartbeat that finds a grant before its message comes looks for those who wait behind it.
+// A heartbeat that finds a grant before its message arrives looks for waiters behind it.
 func TestLooksWhoWaitsBehindAGrantThatABeatFinds(t *testing.T) {
 	t.Parallel()
 	d, _ := listening(t, func(d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// renewal is one lease of a batch, as JSON has it.
+// renewal is one lease of a batch, in JSON.
 type renewal struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
@@ -22,11 +22,11 @@ type renewal struct {
 	Asks  asks   `json:"asks,omitempty"`
 }
 
-// waitShare is the part of the shortest TTL of a batch for which it waits for rows that
-// others have locked: all of it waits, and comes back as long before its deadlines.
+// waitShare limits how long a batch waits for rows that others have locked: this part of its
+// shortest TTL. The whole batch waits, and still returns long before its deadlines.
 const waitShare = 16
 
-// errLocked: nothing was changed. The core tries again.
+// errLocked means that nothing was changed. The core tries again.
 var errLocked = errors.New("sqllock: somebody keeps the row of this resource locked")
 
 // RenewAll implements [driver.BatchRenewer]. One statement renews all exclusive leases;
@@ -54,7 +54,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// renewUnlocked renews what nobody has locked, and returns the rest.
+// renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
 	var together []renewal
 	for _, r := range renewals {
@@ -79,8 +79,8 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 	return locked
 }
 
-// takeLocked takes out of rows those that somebody has locked: whoever writes them waits. When
-// that cannot be found out, it takes out all, with the error.
+// takeLocked removes from rows those that somebody has locked, because a write would wait for them.
+// If it cannot find out, it removes all and answers them with the error.
 func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
 	if d.texts.unlocked == "" || len(rows) == 0 {
 		return nil
@@ -101,7 +101,7 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 	return locked
 }
 
-// lockedOf returns those of names that have rows which somebody has locked.
+// lockedOf returns the names whose rows exist and are locked.
 func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
 	on, err := d.ready(ctx)
 	if err != nil {
@@ -115,13 +115,13 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 	rows, err := d.look(ctx, d.texts.state, list(names...))
 	locked := make(map[string]bool)
 	for _, r := range rows {
-		locked[r.name] = r.rev != 0 // else it is missing
+		locked[r.name] = r.rev != 0 // 0: there is no row
 	}
 	return locked, err
 }
 
-// maxRows is how many rows of one batch are renewed at once: as many single leases as the
-// core renews at once.
+// maxRows is how many rows of a batch are renewed at once: as many as the core renews single leases
+// at once.
 const maxRows = 16
 
 func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewal) {
@@ -129,8 +129,7 @@ func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewa
 	several.Bounded(len(names), maxRows, func(i int) { d.renewRow(ctx, names[i], rows[names[i]]) })
 }
 
-// renewRow renews leases of one resource by one write: those who share it would be in each
-// other's way.
+// renewRow renews the leases of one resource by one write. Separate writes would conflict.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {
 	fences, others, lost := make([]uint64, len(renewals)), make([]bool, len(renewals)), make([]error, len(renewals))
 	err := d.change(ctx, name, func(r *row) (write bool) {
@@ -151,13 +150,14 @@ func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.R
 	}
 }
 
-// A grantee is who holds what.
+// A grantee is the holder of a lease.
 type grantee struct{ name, owner string }
 
-// lockedMeanwhile is how often a batch is looked through for rows that others have locked, when one is locked meanwhile.
+// lockedMeanwhile is how often a batch checks for locked rows, if another is locked after each
+// check.
 const lockedMeanwhile = 3
 
-// renewTogether returns the numbers of the leases that were renewed, as told has them.
+// renewTogether returns the numbers of the leases that were renewed; told splits them.
 func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[grantee]int64, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -178,13 +178,13 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	}
 	if renewed != "" {
 		for try := 1; ; try++ {
-			// Not all servers' updates pass over rows that are locked: these were not a moment ago.
+			// Not every server's UPDATE skips locked rows. These were unlocked a moment ago.
 			if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
 				return nil, err
 			}
 			arg = list(all...)
-			// A lease of these owners that is live after the update was so during it: it was
-			// renewed. Nothing else prolongs it, as calls on one claim do not overlap.
+			// If a lease of these owners is live after the update, it was live during it, so it was
+			// renewed. Nothing else prolongs it, because calls on one claim do not overlap.
 			if err = d.exec(ctx, text, arg); err == nil {
 				break
 			} else if !errors.Is(err, ErrContended) || try == lockedMeanwhile {
@@ -200,7 +200,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	return fences, err
 }
 
-// ofUnlocked returns those of all whose rows nobody has locked.
+// ofUnlocked returns the renewals whose rows nobody has locked.
 func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]renewal, error) {
 	names := make([]string, len(all))
 	for i, r := range all {
@@ -210,7 +210,7 @@ func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]re
 	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !unlocked[r.Name] }), err
 }
 
-// unlocked returns those of names whose rows nobody has locked.
+// unlocked returns the names whose rows nobody has locked.
 func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[string]bool, error) {
 	var found []string
 	err := d.retry(ctx, on, func(on runner) (err error) {
@@ -224,7 +224,7 @@ func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[s
 	return unlocked, err
 }
 
-// readFence returns a function that adds a row, which has a name, an owner and a fence, to fences.
+// readFence returns a function that adds a row of name, owner and fence to fences.
 func readFence(fences map[grantee]int64) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var g grantee

@@ -13,40 +13,41 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A row is what the database says about one resource at its instant now, without what has
-// expired. The exclusive lease, or what lingers in its place, has columns of its own, for
-// the statements that need nothing else; in the record it stands before all others.
+// A row is what the database knows about one resource at its instant now, without expired claims.
+// The exclusive lease, or the hold that lingers after it, has columns of its own, so that plain
+// statements need no record. In the decoded record it comes first.
 type row struct {
 	record.Record
 	name   string
 	now    record.Instant
-	floor  uint64  // of the numbers of grants that are given now
+	floor  uint64  // the least number for a grant that is given now
 	rev    int64   // grows with every change; 0: there is no row
-	served int64   // places up to it are over
-	crowd  int64   // as it was read
-	places []place // the first that count, in order; all that do not stand behind others
-	recall int64   // until when those listen for others who are granted or renew; negative: for each; 0: none does
-	damage error   // why some of it could not be read; that is empty then
+	served int64   // places with numbers up to it are over
+	crowd  int64   // the column as it was read
+	places []place // the first places that count, in order; all of them unless there are inView
+	recall int64   // until when owners that this change grants or renews listen for waiters; negative: for each place; 0: none does
+	damage error   // why a part could not be read; that part is empty
 }
 
-// A place is what the table has of one that counts. In the record it is a claim that waits.
+// A place is a waiter's row that counts. In the decoded record it is a waiting claim.
 type place struct {
-	seq, ends int64 // ends with its process' beat
+	seq, ends int64 // ends: with its process's heartbeat
 	owner     string
 	mode      driver.Mode
-	limit     int // of one with a weight, all that heavyAs has put into it
+	limit     int // for a claim with a weight, weight and limit together; see stored
 	wants     int64
 	note      string
 }
 
-// A place with a weight is stored as an exclusive one with a limit, which none has otherwise. So a
-// program that knows no weights never lets it in beside others, and needs no other table.
+// A place with a weight is stored as an exclusive one with a limit, which no other exclusive place
+// has. So a program that knows no weights never grants it beside others, and the table needs no new
+// column.
 const (
 	heavyBits = 32
 	mostLimit = 1<<heavyBits - 1
 )
 
-// stored are the columns of mode and limit of a place.
+// stored returns the columns mode and limit of a place.
 func stored(req *driver.Request) (mode, limit int) {
 	if req.Weight < 2 || req.Mode == driver.Exclusive {
 		return int(req.Mode), req.Limit
@@ -54,7 +55,7 @@ func stored(req *driver.Request) (mode, limit int) {
 	return int(driver.Exclusive), req.Weight<<heavyBits | min(req.Limit, mostLimit)
 }
 
-// claim is the place as the record has it.
+// claim returns the place as a claim of the record.
 func (p *place) claim() record.Claim {
 	c := record.Claim{Owner: p.owner, Mode: p.mode, Limit: p.limit, TTL: placeTTL, Wants: time.Duration(p.wants) * time.Microsecond, Since: p.seq, Ends: p.ends, Note: p.note}
 	if p.mode == driver.Exclusive && p.limit > 0 {
@@ -63,19 +64,19 @@ func (p *place) claim() record.Claim {
 	return c
 }
 
-// UnmarshalJSON reads the list that {places} has of one.
+// UnmarshalJSON reads a place from the list that {places} returns.
 func (p *place) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.seq, &p.owner, &p.mode, &p.limit, &p.wants, &p.note, &p.ends})
 }
 
-// columns are the row's but for the name and those that a record needs no more.
+// columns are the columns of a row that encode writes and decode reads.
 type columns struct {
 	fence, raised  int64
 	owner          string
 	expires, since int64 // of the exclusive lease
 	note           string
-	crowd          int64  // until then the record may have somebody who counts
-	record         string // all else, as JSON
+	crowd          int64  // until then the record or a place may matter, and plain statements refuse
+	record         string // everything else, as JSON
 	served         int64
 }
 
@@ -90,13 +91,14 @@ func scan(rows *sql.Rows) (*row, error) {
 		r.decode(&c, places)
 	case rows.Err() != nil:
 		return nil, err
-	default: // a column is of no type of ours
+	default: // a column has another type than ours
 		r.damage = fmt.Errorf("%w: row of %q: %w", driver.ErrCorrupt, r.name, err)
 	}
 	return &r, nil
 }
 
-// decode reads the record, and puts the exclusive lease before all that it has, and the places behind it.
+// decode reads the record. It adds the exclusive lease in front of the record's claims, and the
+// places behind them.
 func (r *row) decode(c *columns, places string) {
 	rec, err := record.Decode([]byte(c.record))
 	if err != nil {
@@ -122,12 +124,12 @@ func (r *row) decode(c *columns, places string) {
 	r.DropOver(r.now)
 }
 
-// line puts the places behind all that the record has.
+// line adds the places behind the claims of the record.
 func (r *row) line(places []place) {
 	r.places = places
 	slices.SortFunc(r.places, func(a, b place) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.owner, b.owner)) })
 	for _, p := range r.places {
-		// Of one that holds, or was given up, a place may have been left.
+		// A place may be left over from an owner that holds or was given up.
 		if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status != record.Evicted }) {
 			c := p.claim()
 			c.Ends = min(c.Ends, int64(r.now)+record.Micros(placeTTL))
@@ -136,7 +138,7 @@ func (r *row) line(places []place) {
 	}
 }
 
-// placeOf is the place of owner in the table, if it is in view.
+// placeOf returns the owner's place, if it is among those that were read.
 func (r *row) placeOf(owner string) *place {
 	for i := range r.places {
 		if r.places[i].owner == owner {
@@ -146,12 +148,12 @@ func (r *row) placeOf(owner string) *place {
 	return nil
 }
 
-// hides reports whether owner may stand behind places that were not read. It waits then.
+// hides reports whether the owner's place may be behind those that were read. Then it must wait.
 func (r *row) hides(owner string) bool {
 	return len(r.places) >= inView && r.placeOf(owner) == nil && !r.Holds(owner)
 }
 
-// obstacle is Obstacle of what was read.
+// obstacle is [record.Record.Obstacle] for the places that were read.
 func (r *row) obstacle(req *driver.Request) record.Answer {
 	a := r.Obstacle(r.now, req)
 	if a.Granted && r.hides(req.Owner) {
@@ -160,7 +162,7 @@ func (r *row) obstacle(req *driver.Request) record.Answer {
 	return a
 }
 
-// try is Try of what was read, and keeps no place.
+// try is [record.Record.Try] for the places that were read. It adds no place to the record.
 func (r *row) try(req *driver.Request) (a record.Answer, changed bool) {
 	if r.hides(req.Owner) {
 		return r.obstacle(req), false
@@ -168,17 +170,17 @@ func (r *row) try(req *driver.Request) (a record.Answer, changed bool) {
 	return r.Try(r.now, req, 0, r.floor)
 }
 
-// waitsAt reports whether the place is still one, as the record has it.
+// waitsAt reports whether the place still waits in the record.
 func (r *row) waitsAt(p place) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status == record.Waiting })
 }
 
-// waitedFor reports whether others than owner wait, among the places that were read.
+// waitedFor reports whether owners other than owner wait, among the places that were read.
 func (r *row) waitedFor(owner string) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting && c.Owner != owner })
 }
 
-// hasRoomFor reports whether another claim like req, which is shared, would be granted.
+// hasRoomFor reports whether another claim like req would be granted, if req is shared.
 func (r *row) hasRoomFor(req *driver.Request) bool {
 	if req.Mode != driver.Shared {
 		return false
@@ -189,7 +191,7 @@ func (r *row) hasRoomFor(req *driver.Request) bool {
 	return a.Granted && !a.Heavy
 }
 
-// listens notes that the owner of req, which holds, listens for others.
+// listens records that the holder of req listens for others.
 func (r *row) listens(req *driver.Request) {
 	for i := range r.Claims {
 		c := &r.Claims[i]
@@ -204,7 +206,8 @@ func (r *row) listens(req *driver.Request) {
 	}
 }
 
-// encode is the reverse of decode. The places stay in their table: what was granted to the first of them is over.
+// encode is the reverse of decode. The places stay in their table. Those up to served are over, as
+// the first of them were granted.
 func (r *row) encode() columns {
 	rest := record.Record{Claims: slices.Clone(r.Claims), Limit: r.Limit}
 	c := columns{fence: int64(r.Fence)}
@@ -232,22 +235,22 @@ func (r *row) encode() columns {
 	return c
 }
 
-// over returns up to which number places are over, and whether others still count.
+// over returns the number up to which places are over, and whether others still count.
 func (r *row) over() (served int64, waiting bool) {
 	served = r.served
 	for i, p := range r.places {
 		if r.waitsAt(p) {
 			return served, true
 		}
-		if i+1 == len(r.places) || r.places[i+1].seq != p.seq { // MySQL numbers two alike that come at once
+		if i+1 == len(r.places) || r.places[i+1].seq != p.seq { // in MySQL, two places that come at once may have the same number
 			served = p.seq
 		}
 	}
 	return served, false
 }
 
-// limitLife is how long a row with an operator's limit is kept, in microseconds, also by programs that
-// know no limits: a century.
+// limitLife is how long a row with an operator's limit is kept, in microseconds, even by programs
+// that know no limits: a century.
 const limitLife = 100 * 365 * 86400 * 1000000
 
 // alone reports whether the claim is the one with columns of its own.
@@ -255,7 +258,7 @@ func alone(c record.Claim) bool {
 	return c.Mode == driver.Exclusive && (c.Status == record.Holding || c.Status == record.Lingering)
 }
 
-// next are those in the queue whose turn it is, by what they are called.
+// next returns the names of the waiters whose turn it is, as called abbreviates them.
 func (r *row) next() (all []string) {
 	for owner := range r.Next {
 		all = append(all, called(owner))
@@ -263,14 +266,14 @@ func (r *row) next() (all []string) {
 	return all
 }
 
-// called is what of a waiter's owner is told to all who listen; "" of the shortest: then
-// some driver should look.
+// called returns the part of a waiter's owner that messages reveal to all listeners. For the
+// shortest owner it is "", which makes some driver look.
 func called(owner string) string {
 	letters := []rune(owner)
 	return string(letters[:min(8, len(letters)/2)])
 }
 
-// roundUp is d as the tables have it.
+// roundUp returns d in the resolution of the tables, rounded up.
 func roundUp(d time.Duration) time.Duration {
 	if left := d % time.Microsecond; left > 0 && d < math.MaxInt64-time.Microsecond {
 		d += time.Microsecond - left

@@ -19,7 +19,7 @@ const (
 	shared    = driver.Shared
 )
 
-// one is a claim of a record.
+// one returns a claim of a record.
 func one(owner string, mode driver.Mode, s record.Status, ends int64) record.Claim {
 	c := record.Claim{Owner: owner, Mode: mode, Status: s, Ends: ends, TTL: placeTTL}
 	if s != record.Waiting && s != record.Gone {
@@ -28,14 +28,14 @@ func one(owner string, mode driver.Mode, s record.Status, ends int64) record.Cla
 	return c
 }
 
-// decoded is the row as it is read at the instant 1000.
+// decoded returns the row as it is read at the instant 1000.
 func decoded(c columns) *row {
 	r := &row{name: "a", now: 1000, floor: 1000}
 	r.decode(&c, "[]")
 	return r
 }
 
-// What is written is read again, whatever has happened before.
+// A row that was written is read back equal, whatever has happened before.
 func TestRowsAreReadAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	for range 200 {
@@ -66,7 +66,7 @@ func TestRowsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// shownOf is what is shown of r but for TTLs, for which the exclusive lease has no column.
+// shownOf returns what is shown of r, without TTLs, for which the exclusive lease has no column.
 func shownOf(r *row) driver.State {
 	st := r.State(r.now, "a")
 	for i := range st.Holders {
@@ -75,7 +75,7 @@ func shownOf(r *row) driver.State {
 	return st
 }
 
-// The statements that need nothing else see the exclusive lease, and when the record counts.
+// Plain statements see the exclusive lease, and when the record counts.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	lease, waiting := one("holder", exclusive, record.Holding, 1500), one("waiter", exclusive, record.Waiting, 1002)
@@ -108,7 +108,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// A fence grows with its floor, and where that went back, without it.
+// A fence grows with its floor, and without it if the floor went back.
 func TestNextFence(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -177,7 +177,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Whatever stands in the column, it is read or it is damage.
+// Any text in the column is either read or reported as damage.
 func FuzzRecords(f *testing.F) {
 	for _, s := range []string{
 		"", "[]", "null", "{}", "x", nothing, `{"v":1,"claims":[{"owner":"a","ends":1001}]}`, `{"v":1,"claims":[{"limit":-1,"status":9}]}`,
@@ -225,7 +225,7 @@ func ExampleOptions() {
 	// Output: sqllock: Prefix "drop table" is not an identifier of at most 40 letters, digits and underscores
 }
 
-// What is granted ends the place of its owner, and none of another that came in the same microsecond.
+// A grant ends its owner's place, and not another that was taken in the same microsecond.
 func TestGrantEndsItsOwnPlaceAlone(t *testing.T) {
 	t.Parallel()
 	line := func(places string) *row {
@@ -243,7 +243,7 @@ func TestGrantEndsItsOwnPlaceAlone(t *testing.T) {
 	}
 }
 
-// A row with a limit is kept by programs that know none, which remove rows that nobody needs.
+// A row with a limit is kept even by programs that know no limits and purge idle rows.
 func TestLimitKeepsTheRow(t *testing.T) {
 	t.Parallel()
 	r := row{now: 1}
@@ -257,7 +257,7 @@ func TestLimitKeepsTheRow(t *testing.T) {
 	}
 }
 
-// A place with a weight is exclusive for programs that know no weights, and has all of its terms here.
+// A place with a weight is exclusive for programs that know no weights, and has all its terms here.
 func TestPlaceWithWeight(t *testing.T) {
 	t.Parallel()
 	for _, req := range []driver.Request{
@@ -275,7 +275,8 @@ func TestPlaceWithWeight(t *testing.T) {
 	}
 }
 
-// The mark of a row lasts as long as all who listen, and is for each place if one of them wants to know of each.
+// The mark of a row lasts as long as the longest listener, and is for each place if one of them
+// wants to know of each.
 func TestMarkIsOfAllWhoListen(t *testing.T) {
 	t.Parallel()
 	const each, once = true, false

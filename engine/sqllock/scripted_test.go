@@ -57,7 +57,7 @@ func (a *answers) Next(dest []sqldriver.Value) error {
 	return nil
 }
 
-// scripted is a Driver on PostgreSQL whose statements answer answers.
+// scripted returns a Driver on PostgreSQL whose statements answer answers.
 func scripted(t *testing.T, answer func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error)) *Driver {
 	t.Helper()
 	var d *Driver
@@ -86,13 +86,13 @@ func claimed(t *testing.T, d *Driver, req driver.Request) *claim {
 	return c.(*claim)
 }
 
-// rowOf is the answer about one resource at the instant 1000.
+// rowOf returns the answer about one resource at the instant 1000.
 func rowOf(name string, claims ...record.Claim) [][]sqldriver.Value {
 	rec := record.Record{Fence: 7, Claims: claims}
 	return [][]sqldriver.Value{{int64(1000), int64(1000), name, int64(7), "", int64(0), int64(0), "", int64(3), int64(0), string(rec.Encode()), int64(0), int64(0), "[]"}}
 }
 
-// A connection that is dead may be the only one: no poll keeps it for long.
+// A dead connection may be the only one: no poll keeps it for long.
 func TestPollsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -117,12 +117,12 @@ func TestPollsAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever comes to wait has the watcher look soon, but does not put off the look of others.
+// A new waiter makes the watcher look soon, but does not postpone the look for others.
 func TestJoinsDoNotPutOffPolls(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			looks := 0 // by the one goroutine of the watcher that looks
+			looks := 0 // by the watcher's goroutine
 			d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 				if text == d.texts.state {
 					looks++
@@ -149,8 +149,8 @@ func TestJoinsDoNotPutOffPolls(t *testing.T) {
 	}
 }
 
-// Leases of different resources that one statement cannot renew are renewed side by side,
-// those of the same by one write.
+// Leases of different resources that one statement cannot renew are renewed concurrently. Leases of
+// the same resource are renewed by one write.
 func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,8 +202,8 @@ func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 	})
 }
 
-// A renewal whose write has no answer may still arrive: after Release it must come to
-// nothing, and only another write of the row sees to that.
+// A renewal whose write had no answer may still arrive. After Release it must have no effect, and
+// only another write of the row ensures that.
 func TestReleaseStopsLateRenewal(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(c *claim) error{

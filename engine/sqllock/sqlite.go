@@ -51,30 +51,32 @@ type sqlite struct {
 	returning
 	prefix       string
 	allowForeign bool
-	named        string // Options.Path, absolute
+	named        string // Options.Path, made absolute
 
-	file atomic.Pointer[sqliteFile] // as check saw it
+	file atomic.Pointer[sqliteFile] // as check found it
 }
 
-// sqliteNow stays the same during a statement, and is taken when the statement has the
-// database: waiting for other writers takes nothing from a lease.
+// sqliteNow stays the same during a statement. It is read once the statement has the database, so
+// that waiting for other writers does not shorten a lease.
 const sqliteNow = `(cast(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)`
 
-// sqliteFloor is above the fences of rows that were deleted, because the clock has only
-// milliseconds.
+// sqliteFloor is above the fences of deleted rows. It needs the column lost because the clock
+// counts milliseconds only.
 const sqliteFloor = `max(` + sqliteNow + `, (SELECT max(lost) + 1 FROM {p}meta))`
 
 var sqliteIdle = strings.ReplaceAll(idleRow, "{now}", sqliteNow)
 
-// sqlitePlaces are the places of l that count, in order. A beat that ends too late was before the clock was set back.
+// sqlitePlaces selects the places of l that count, in order. A heartbeat that ends too far in the
+// future was sent before the clock was set back.
 const sqlitePlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
 	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life} ORDER BY p.seq LIMIT `
 
-// sqliteView is all of them, or the first, as JSON.
+// sqliteView is the places of l that count, or the first of them, as JSON.
 const sqliteView = `(SELECT json_group_array(json_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends))
 	FROM (SELECT p.*, b.ends ` + sqlitePlaces + `{many}) h)`
 
-// sqliteTold is the fence of a row, negative if others than its holder wait. RETURNING knows no alias of the table.
+// sqliteTold is the fence of a row, negative if owners other than its holder wait. RETURNING does
+// not know the table's alias.
 const sqliteTold = `CASE WHEN EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
 	WHERE p.name = {name} AND p.seq > served AND p.owner <> {owner} AND b.ends > {now} AND b.ends < {now} + 2 * {life}) THEN -fence ELSE fence END`
 
@@ -102,7 +104,8 @@ func (*sqlite) statements() statements {
 				WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
 		},
 		batchTexts: batchTexts{
-			// CROSS JOIN begins with the list: after an ANALYZE with few rows, each row would otherwise be looked for in it.
+			// CROSS JOIN makes SQLite start with the list. After an ANALYZE with few rows, it would
+			// otherwise search the list for each row.
 			renewAll: `INSERT INTO {p}locks (name, fence, owner, expires, since, note, rev, crowd, record)
 				SELECT l.name, l.fence, l.owner, max(l.expires, ` + sqliteNow + ` + (r.value ->> 'ttl')), l.since, l.note, l.rev, l.crowd, l.record
 					FROM json_each(?1) r CROSS JOIN {p}locks l ON l.name = r.value ->> 'name'
@@ -133,7 +136,7 @@ func (*sqlite) statements() statements {
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1`,
 			mine: `SELECT p.name, p.owner, p.seq, p.seq <= coalesce(l.served, 0), coalesce(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 					coalesce(l.crowd, 0) - {now} FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?1`,
-			extend: `UPDATE {p}locks SET crowd = {now} + ?2, rev = rev + 1 WHERE name = ?1 AND crowd < {now} + ?2 / 2`, // whoever has read the row before reads it again
+			extend: `UPDATE {p}locks SET crowd = {now} + ?2, rev = rev + 1 WHERE name = ?1 AND crowd < {now} + ?2 / 2`, // rev: a caller that has read the row must read it again
 			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
 			bury:   `DELETE FROM {p}places WHERE NOT EXISTS (SELECT 1 FROM {p}beats b WHERE b.proc = {p}places.proc)`,
 		},
@@ -141,7 +144,7 @@ func (*sqlite) statements() statements {
 			idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
 			purge: `DELETE FROM {p}locks AS l WHERE name IN (SELECT value FROM json_each(?1)) AND ` + sqliteIdle,
 		},
-		// data_version counts the commits of other connections, total_changes the own.
+		// data_version counts other connections' commits, total_changes this connection's changes.
 		version: `SELECT data_version, total_changes() FROM pragma_data_version`,
 	}
 	s.asking = askingTexts{
@@ -153,16 +156,17 @@ func (*sqlite) statements() statements {
 	return s
 }
 
-// Where nothing has changed a look costs next to nothing: who is next polls every half
-// millisecond, about what a commit takes, and nobody waits 3 % longer than it has to.
+// traits implements dialect. A look costs next to nothing while nothing has changed. So the next
+// waiter polls every half millisecond, about as long as a commit takes, and polling adds less than
+// 3 % to a wait.
 func (*sqlite) traits() traits {
 	return traits{engine: "sqlite", oneWriter: true, prepares: true, fence: fence.SQLite,
 		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4, far: 500 * time.Millisecond}}
 }
 
-// code returns the primary result code, or 0.
+// code returns SQLite's primary result code, or 0.
 func (*sqlite) code(err error) int {
-	if explained(err) { // which may quote names and paths
+	if explained(err) { // its text may quote names and paths
 		return 0
 	}
 	return sqlerr.Code(err)
@@ -188,7 +192,7 @@ func (s *sqlite) explain(err error) error {
 	return err
 }
 
-// room is what has none when the database is full.
+// room names what has no room left when the database is full.
 func (s *sqlite) room() string {
 	if f := s.file.Load(); f != nil {
 		return fmt.Sprintf("the disk with the folder %q has no space left, or the file has all pages that it may", filepath.Dir(f.path))
@@ -196,8 +200,8 @@ func (s *sqlite) room() string {
 	return "its disk has no space left, or the file has all pages that it may"
 }
 
-// at is the file's path for errors, once it is known. A client that runs pragmas when it connects, because its DSN
-// says so, may find a file that is no database before that.
+// at returns the file's path for errors, once it is known. It is not known if the client runs the
+// pragmas of its DSN on connecting and finds that the file is no database.
 func (s *sqlite) at() string {
 	if f := s.file.Load(); f != nil {
 		return fmt.Sprintf(" file %q", f.path)

@@ -55,14 +55,15 @@ func (s *sqlite) create(ctx context.Context, d *Driver) error {
 		if version == 0 {
 			schema = sqliteSchema + schema
 		}
-		// Whoever else creates them now makes this one busy, and recognized next time.
+		// If another process creates them now, this one gets a busy error and recognizes them next
+		// time.
 		return run(ctx, tx, schema, s.prefix)
 	})
 }
 
-// prepareFile turns a file that is Leasehold's, or may become so, to WAL mode: readers
-// then do not hold up writers, and a commit is one fsync. How durable a commit is
-// (PRAGMA synchronous) stays as the connection was opened; SQLite's default is FULL.
+// prepareFile switches a file to WAL mode, if it is Leasehold's or may become so. Readers then do
+// not delay writers, and a commit is one fsync. It leaves PRAGMA synchronous, and so the durability
+// of a commit, as the connection was opened; SQLite's default is FULL.
 func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (version int64, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -86,9 +87,9 @@ func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (version int64, er
 	return version, nil
 }
 
-// locate finds the file, and refuses places where SQLite cannot keep processes apart.
-// It never opens the file: closing it would drop the locks that SQLite's own
-// descriptors have on it in this process.
+// locate finds the file, and refuses places where SQLite cannot keep processes apart. It never
+// opens the file: closing it would drop the locks that SQLite's own descriptors in this process
+// have on it.
 func (s *sqlite) locate(ctx context.Context, conn *sql.Conn) error {
 	path, err := mainFile(ctx, conn)
 	if err != nil {
@@ -109,8 +110,8 @@ func (s *sqlite) locate(ctx context.Context, conn *sql.Conn) error {
 	return oneName(path)
 }
 
-// mainFile returns the path of the database; "": in memory. The pragma as a statement,
-// unlike its table-valued function, does not read the file, which may be no database.
+// mainFile returns the path of the database, or "" if it is in memory. It uses the pragma as a
+// statement. The table-valued function would read the file, which may be no database.
 func mainFile(ctx context.Context, conn *sql.Conn) (path string, err error) {
 	err = each(ctx, conn, func(rows *sql.Rows) error {
 		var number int
@@ -124,8 +125,8 @@ func mainFile(ctx context.Context, conn *sql.Conn) (path string, err error) {
 	return path, err
 }
 
-// recognize returns the version of the tables, 0 if there are none. It refuses a database whose tables are
-// somebody else's. It only reads.
+// recognize returns the version of the tables, or 0 if there are none. It refuses a database with
+// tables that belong to somebody else. It only reads.
 func (s *sqlite) recognize(ctx context.Context, q querier) (version int64, err error) {
 	var mine, others int
 	err = q.QueryRowContext(ctx, `
@@ -144,7 +145,7 @@ func (s *sqlite) recognize(ctx context.Context, q querier) (version int64, err e
 	return 0, nil
 }
 
-// recognizeVersion refuses tables with our names that are not ours or of another version.
+// recognizeVersion refuses tables with our names that are not ours or have an unknown version.
 func (s *sqlite) recognizeVersion(ctx context.Context, q querier) (int64, error) {
 	var version sql.NullInt64
 	err := q.QueryRowContext(ctx, "SELECT max(version) FROM "+s.prefix+"meta WHERE lost >= 0").Scan(&version)

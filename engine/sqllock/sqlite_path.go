@@ -11,19 +11,19 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A sqliteFile is the file that the connections have open, and what belongs to it.
+// A sqliteFile is the file that the connections have open, with the files beside it.
 type sqliteFile struct {
-	path  string      // as SQLite has resolved it: its log and its shared memory are beside it
+	path  string      // as SQLite has resolved it: its log and its shared memory are beside this path
 	named string      // as the program names it
 	info  os.FileInfo // nil until the check has passed
 
 	log, memory companion
 }
 
-// companions are what SQLite's names of the log and of the shared memory end with.
+// companions are the suffixes of the log and of the shared memory.
 var companions = [2]string{"-wal", "-shm"}
 
-// openFile describes the file at path, which the program calls named, if not "".
+// openFile describes the file at path. The program calls it named, unless that is "".
 func openFile(path, named string) (*sqliteFile, error) {
 	if named == "" {
 		named = path
@@ -39,13 +39,13 @@ func openFile(path, named string) (*sqliteFile, error) {
 	return f, nil
 }
 
-// oneName refuses a file that others may open by another name: what SQLite keeps beside it
-// under its name, the log and the locks, they would not see.
+// oneName refuses a file with several names. SQLite keeps the log and the locks beside the name by
+// which it opened the file, so processes that use another name would not see them.
 func oneName(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it is made with one name
+		return nil // SQLite creates it with one name
 	case err != nil:
 		return err
 	case linkCount(info) > 1:
@@ -58,8 +58,8 @@ func oneName(path string) error {
 	return nil
 }
 
-// intact looks at the names of the files: connections that are open would go on using
-// deleted ones, while other processes make new ones.
+// intact checks the names of the files. Otherwise open connections would go on using deleted files
+// while other processes create new ones.
 func (s *sqlite) intact() error {
 	f := s.file.Load()
 	switch {
@@ -74,28 +74,28 @@ func (s *sqlite) intact() error {
 	return nil
 }
 
-// isNamed reports whether the name is still that of the file.
+// isNamed reports whether the name still leads to the file.
 func (f *sqliteFile) isNamed() bool {
 	info, err := os.Stat(f.named)
 	return err == nil && os.SameFile(info, f.info)
 }
 
-// minPage is the least that SQLite has in one page.
+// minPage is the smallest page size of SQLite.
 const minPage = 512
 
-// cut reports whether the file has lost its first page, which it has from the check on.
+// cut reports whether the file has lost its first page. It has one once check has passed.
 func (f *sqliteFile) cut() bool {
 	info, err := os.Stat(f.path)
 	return err == nil && info.Size() < minPage
 }
 
-// A companion is a file that SQLite keeps beside the database while any connection is open.
-// The last of them to close deletes it, and the next one makes another.
+// A companion is a file that SQLite keeps beside the database while any connection is open. The
+// last connection to close deletes it, and the next one to open creates another.
 type companion struct {
-	last atomic.Pointer[os.FileInfo] // as it was last seen; nil: not there
+	last atomic.Pointer[os.FileInfo] // as last seen; nil: it did not exist
 }
 
-// lost reports whether the file was deleted from under a connection.
+// lost reports whether the file was deleted while a connection uses it.
 func (c *companion) lost(path string) bool {
 	info, err := os.Stat(path)
 	last := c.last.Load()
@@ -112,8 +112,8 @@ func (c *companion) lost(path string) bool {
 	return false
 }
 
-// staysDeleted reports whether this process has a deleted file open, and not only for the
-// moment that SQLite takes to close it.
+// staysDeleted reports whether this process keeps a deleted file open for longer than SQLite takes
+// to close it.
 func staysDeleted(file os.FileInfo) bool {
 	for range 10 {
 		if !heldDeleted(file) {

@@ -22,8 +22,8 @@ import (
 // DefaultPrefix begins the names of the tables: leasehold_locks and so on.
 const DefaultPrefix = "leasehold_"
 
-// minTTL leaves a renewal, sent at a third of it, time to wait behind a few other
-// writers' commits, of tens of milliseconds each on a slow disk.
+// minTTL leaves a renewal, which is sent after a third of it, time to wait for a few other writers.
+// Each commit takes tens of milliseconds on a slow disk.
 const minTTL = 100 * time.Millisecond
 
 // Options configure a Driver. The zero value of each field is its default.
@@ -59,7 +59,7 @@ type Listener interface {
 	Listen(ctx context.Context, channel string, hear func(message string)) error
 }
 
-// longestPrefix leaves room for the rest of a name in each engine.
+// longestPrefix leaves room for the rest of a table's name in each database.
 const longestPrefix = 40
 
 func (o *Options) withDefaults() (Options, error) {
@@ -79,7 +79,7 @@ func (o *Options) withDefaults() (Options, error) {
 	return r, nil
 }
 
-// tables begins the names of the tables, with their schema.
+// tables returns the prefix of the tables, with their schema.
 func (o *Options) tables() string {
 	if o.Schema == "" {
 		return o.Prefix
@@ -97,19 +97,19 @@ type Driver struct {
 	texts   statements
 	traits  traits
 	guard   *fence.SQL
-	watch   *watcher // a pointer: it has owners, which fmt does not find there
-	batches *batches // a pointer, as it has names
+	watch   *watcher // a pointer hides the owners in it from fmt
+	batches *batches // a pointer hides the names in it from fmt
 	rows    *rounds.Rounds[change]
-	roomy   *names // of shared resources that had room for another claim when their rows were last read
+	roomy   *names // shared resources that had room for another claim when their rows were last read
 	closed  atomic.Bool
 	gates
 }
 
-// gates are what calls wait for.
+// gates coordinate the calls of a Driver.
 type gates struct {
-	writing  chan struct{}          // has a token while somebody writes; nil: any number may at once
+	writing  chan struct{}          // has a token while somebody writes; nil: writers need not take turns
 	renewing chan struct{}          // has a token while a batch of leases is renewed
-	opening  chan struct{}          // holds a token while nobody is in open
+	opening  chan struct{}          // has a token while nobody is in open
 	checked  atomic.Pointer[runner] // nil until the database was checked
 }
 
@@ -119,7 +119,7 @@ var (
 	_ driver.Checker      = (*Driver)(nil)
 )
 
-// newDriver does no I/O.
+// newDriver builds a Driver. It does no I/O.
 func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("sqllock: no database")
@@ -131,7 +131,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	if calls := d.doubt.calls(); calls != nil {
 		answers = &calls.Answers
 	}
-	d.lanes = lanes.New(answers, unanswered, db.PingContext) // a row that somebody has locked says nothing
+	d.lanes = lanes.New(answers, unanswered, db.PingContext) // a locked row is no sign of a dead server
 	if d.traits.oneWriter {
 		d.writing = make(chan struct{}, 1)
 	}
@@ -148,7 +148,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 // does.
 func (d *Driver) Ping(ctx context.Context) error { return d.dialect.explain(d.db.PingContext(ctx)) }
 
-// purgeShare is how many calls of Migrate there are to one that removes what is old: it
+// purgeShare is how many calls of Migrate there are for each that also purges, because a purge
 // reads all rows.
 const purgeShare = 32
 
@@ -162,7 +162,7 @@ func (d *Driver) Migrate(ctx context.Context) error {
 	}
 	err := d.dialect.create(ctx, d)
 	if err == nil && rand.N(purgeShare) == 0 {
-		// A failure, for lack of a right, does no harm: the rows have expired.
+		// A failure, such as a missing right, does no harm: the rows have expired.
 		_ = d.Purge(ctx)
 	}
 	return err
@@ -188,13 +188,13 @@ func (d *Driver) Purge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Not prepared with the others: a user who only locks lacks the right to it, and is told
-		// so also where nothing is to be removed.
+		// Not prepared with the others. A user who only acquires locks lacks the right to delete
+		// rows, and gets the error even if there is nothing to remove.
 		err = d.write(ctx, d.db, func(on runner) error {
 			_, err := on.ExecContext(ctx, d.texts.purge, list(names...))
 			return err
 		})
-		if errors.Is(err, ErrContended) { // rows that others have locked wait for the next time
+		if errors.Is(err, ErrContended) { // the next purge removes rows that are locked now
 			err = nil
 		}
 		if err != nil || len(names) == 0 {
@@ -232,7 +232,7 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.watch.close()
-	<-d.opening // whoever prepares is done, and the next one sees closed
+	<-d.opening // no call prepares any more, and the next one sees closed
 	defer func() { d.opening <- struct{}{} }()
 	if on := d.checked.Load(); on != nil {
 		if stmts, ok := (*on).(prepared); ok {
@@ -242,7 +242,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// printable returns text without the bytes that some databases refuse: invalid UTF-8, and NUL.
+// printable returns text without bytes that some databases refuse: invalid UTF-8 and NUL.
 func printable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }

@@ -11,25 +11,24 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// How a statement waits for the database that another process writes to: it asks again
-// every minPause, about as long as a commit takes on an SSD, because SQLite keeps no
-// queue and whoever sleeps longer hardly ever finds it free. (Measured with 8 processes
-// that do nothing but write: sleeps that grow to 4 ms wait 4 times as long at the worst,
-// and asking without a sleep takes the processor from the writer.) Only where a writer
-// keeps it for long, the pause grows, to a pauseShare of the time waited.
+// While another process writes, a statement is repeated every minPause, about as long as a commit
+// takes on an SSD. SQLite keeps no queue, so a process that sleeps longer hardly ever finds the
+// database free. With 8 processes that only write, pauses that grow to 4 ms quadrupled the longest
+// wait, and retries without a pause took the processor from the writer. The pause grows only if a
+// writer stays long: to a pauseShare of the time waited.
 const (
 	minPause   = 250 * time.Microsecond
 	maxPause   = 4 * time.Millisecond
 	pauseShare = 256
 )
 
-// A runner runs statements on any connection.
+// A runner runs statements on some connection.
 type runner interface {
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 }
 
-// prepared runs statements by their texts.
+// prepared runs prepared statements, by their texts.
 type prepared map[string]*sql.Stmt
 
 func (p prepared) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
@@ -48,8 +47,8 @@ func (p prepared) close() error {
 	return errors.Join(errs...)
 }
 
-// ready returns what runs the statements. The first call checks the database; a failed
-// check is repeated by the next call.
+// ready returns the runner of the statements. The first call checks the database. If the check
+// fails, the next call repeats it.
 func (d *Driver) ready(ctx context.Context) (runner, error) {
 	if d.closed.Load() {
 		return nil, driver.ErrClosed
@@ -85,8 +84,10 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 		return d.prepare(ctx, stmts)
 	})
 	if err != nil {
-		_ = stmts.close() // the first error tells more
-		if astray(err) {  // MariaDB says so of what writes when it is prepared; what reads can be run, and the next call looks again
+		_ = stmts.close() // the first error is the useful one
+		// MariaDB returns this error when it prepares a write. Reads can run, and the next call
+		// checks again.
+		if astray(err) {
 			return d.db, nil
 		}
 		return nil, err
@@ -115,9 +116,9 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 	return err
 }
 
-// retry calls fn until the database is not busy with another writer or ctx ends. Where
-// every transaction is serializable, statements that share no row are in each other's way,
-// and long ones come too late again and again: fn is then repeated READ COMMITTED.
+// retry calls fn until the database is not busy with another writer, or ctx ends. Under
+// SERIALIZABLE, statements conflict even if they share no row, and long ones may fail again and
+// again. So fn is then repeated under READ COMMITTED.
 func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error) error {
 	for start, try := time.Now(), 1; ; try++ {
 		began := time.Now()
@@ -144,8 +145,8 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 	}
 }
 
-// write is retry for what writes. Where the database has one writer at a time, those of
-// this Driver come in order, and only the first of them asks.
+// write is retry for statements that write. Where the database has one writer at a time, the writes
+// of this Driver queue here, and only the first of them competes for the database.
 func (d *Driver) write(ctx context.Context, on runner, fn func(on runner) error) error {
 	if d.writing == nil {
 		return d.retry(ctx, on, fn)
@@ -159,7 +160,7 @@ func (d *Driver) write(ctx context.Context, on runner, fn func(on runner) error)
 	}
 }
 
-// writeReady is write once the database is ready.
+// writeReady is write, once the database is ready.
 func (d *Driver) writeReady(ctx context.Context, fn func(on runner) error) error {
 	on, err := d.ready(ctx)
 	if err != nil {
@@ -168,7 +169,7 @@ func (d *Driver) writeReady(ctx context.Context, fn func(on runner) error) error
 	return d.write(ctx, on, fn)
 }
 
-// exec runs a statement.
+// exec runs a statement that writes.
 func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
 	return d.writeReady(ctx, func(on runner) error {
 		_, err := on.ExecContext(ctx, text, args...)
@@ -176,7 +177,7 @@ func (d *Driver) exec(ctx context.Context, text string, args ...any) error {
 	})
 }
 
-// number runs a statement; see dialect.number.
+// number runs a statement by dialect.number.
 func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64, found bool, err error) {
 	err = d.writeReady(ctx, func(on runner) (err error) {
 		n, found, err = d.dialect.number(ctx, on, text, args...)
@@ -185,7 +186,7 @@ func (d *Driver) number(ctx context.Context, text string, args ...any) (n int64,
 	return n, found, err
 }
 
-// changed runs a statement; see dialect.changed.
+// changed runs a statement by dialect.changed.
 func (d *Driver) changed(ctx context.Context, text string, args ...any) (changed bool, err error) {
 	err = d.writeReady(ctx, func(on runner) (err error) {
 		changed, err = d.dialect.changed(ctx, on, text, args...)
@@ -194,11 +195,11 @@ func (d *Driver) changed(ctx context.Context, text string, args ...any) (changed
 	return changed, err
 }
 
-// endIfSilent has the database end the transaction that it is run in, should this process be
-// stopped inside: whoever waits for a row waits no longer.
+// endIfSilent makes the database end the surrounding transaction if this process stops inside it,
+// so that others do not wait for its rows.
 const endIfSilent = `SELECT set_config('idle_in_transaction_session_timeout', '1000', true)`
 
-// committed runs fn, a statement of PostgreSQL, in a transaction that is READ COMMITTED.
+// committed runs fn, a statement of PostgreSQL, in a READ COMMITTED transaction.
 func (d *Driver) committed(ctx context.Context, fn func(on runner) error) error {
 	return d.attempt(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, endIfSilent); err != nil {
@@ -213,7 +214,7 @@ func (d *Driver) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return d.write(ctx, nil, func(runner) error { return d.attempt(ctx, nil, fn) })
 }
 
-// attempt runs one transaction.
+// attempt runs one transaction on a connection of the pool.
 func (d *Driver) attempt(ctx context.Context, opts *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
@@ -227,7 +228,7 @@ func (d *Driver) attempt(ctx context.Context, opts *sql.TxOptions, fn func(tx *s
 	return err
 }
 
-// attempt runs one transaction; ended says that it is certainly over.
+// attempt runs one transaction. ended means that the transaction is certainly over.
 func attempt(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(tx *sql.Tx) error) (ended bool, err error) {
 	tx, err := conn.BeginTx(ctx, opts)
 	if err != nil {
@@ -240,7 +241,7 @@ func attempt(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(t
 	return err == nil, err
 }
 
-// run runs the statements of a schema file, which end at a semicolon at a line's end.
+// run runs the statements of a schema file. Each ends with a semicolon at the end of a line.
 func run(ctx context.Context, on runner, schema, prefix string) error {
 	for statement := range strings.SplitSeq(strings.ReplaceAll(schema, "{p}", prefix), ";\n") {
 		if strings.TrimSpace(statement) == "" {

@@ -11,23 +11,25 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// querier is a database, a connection or a transaction.
+// A querier is a database, a connection or a transaction.
 type querier interface {
 	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
 }
 
-// server is what the dialects of database servers share: how the tables are recognized.
+// server is the part that the dialects of database servers share: it recognizes the tables and
+// classifies errors.
 type server struct {
 	engine     string
 	version    int64  // of the tables
 	prefix     string // of the tables, with their schema
 	codeOf     func(err error) string
-	codes      map[string]error // what errors of the database mean
-	busyCode   map[string]bool  // nothing was changed: try again
-	serialCode string           // see dialect.serial; "": there is none
-	// caused is the meaning of an error that a statement of ours causes on purpose; nil of any other.
+	codes      map[string]error // by code: the meaning of the database's errors
+	busyCode   map[string]bool  // by code: nothing was changed, try again
+	serialCode string           // the code that dialect.serial reports; "": there is none
+	// caused returns the meaning of an error that a statement of ours causes on purpose, and nil
+	// for any other.
 	caused func(code string, err error) error
-	// alien returns how the table of locks is not as the schema file makes it; "": it is.
+	// alien returns how the table of locks differs from the schema file; "": it does not.
 	alien func(ctx context.Context, q querier) (string, error)
 }
 
@@ -60,8 +62,8 @@ func (s *server) check(ctx context.Context, db *sql.DB) error {
 	return cmp.Or(err, former(version, s.version))
 }
 
-// recognize returns the version of the tables, 0 if there are none. It refuses those that are somebody
-// else's, or of a version that is not known. It only reads.
+// recognize returns the version of the tables, or 0 if there are none. It refuses tables that
+// belong to somebody else or have an unknown version. It only reads.
 func (s *server) recognize(ctx context.Context, q querier) (version int64, err error) {
 	var found sql.NullInt64
 	err = s.explain(q.QueryRowContext(ctx, strings.ReplaceAll("SELECT max(version) FROM {p}meta", "{p}", s.prefix)).Scan(&found))
@@ -94,7 +96,8 @@ func (s *server) refuse(why string) error {
 	return fmt.Errorf("%w: %s: %s", driver.ErrCorrupt, s.engine, why)
 }
 
-// strange says what is wrong with the tables' version; "": it is one of ours, the newest of which is known.
+// strange returns what is wrong with the version of the tables. It returns "" for a version of ours
+// up to known.
 func strange(version, known int64) string {
 	switch {
 	case version > known:
@@ -105,7 +108,7 @@ func strange(version, known int64) string {
 	return ""
 }
 
-// former refuses tables that Migrate has yet to bring up to date.
+// former refuses tables that Migrate has yet to upgrade.
 func former(version, known int64) error {
 	if version >= known {
 		return nil
@@ -113,7 +116,7 @@ func former(version, known int64) error {
 	return fmt.Errorf("%w: they are of version %d, from an older Leasehold", ErrFormer, version)
 }
 
-// probes fail if a table of that version or a column of it is missing.
+// probes returns queries that fail if a table or column of that version is missing.
 func probes(version int64) []string {
 	return []string{probe, probePlaces, probeRecall}[:version-oldestVersion+1]
 }

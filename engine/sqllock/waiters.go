@@ -50,9 +50,9 @@ type brought struct {
 // trying is greater than all numbers.
 const trying = math.MaxInt64
 
-// givenMessage begins the message that a release has granted the lock to a waiter. A hash of
-// name and owner, the number of the grant, and the number of the heartbeat that its end counts
-// from follow, and othersWait if the waiter asked for that and others do.
+// givenMessage begins the message that a release has granted the lock to a waiter. A hash of name
+// and owner follows, then the number of the grant, and the number of the heartbeat from which its
+// end counts. othersWait follows if the waiter wants to know that others wait, and some do.
 const givenMessage, othersWait = "given ", "wanted"
 
 // lookMessage says that the turn of a waiter may have come.
@@ -178,7 +178,7 @@ func (w *watcher) remembered(me *waiter) *driver.Busy {
 func (w *watcher) give(me *waiter, b brought) {
 	switch {
 	case me.leaves:
-		return // whatever there is to give up is found by the Release
+		return // the Release finds whatever there is to give up
 	case me.after == trying:
 		if b.number > me.during.number {
 			me.during = b

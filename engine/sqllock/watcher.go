@@ -302,10 +302,10 @@ func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
 			w.wakeUp(one)
 		}
 	}
-	if lined && len(r.places) < inView { // all are seen
+	if lined && len(r.places) < inView { // all places were read
 		for owner, one := range of.waiters {
 			if one.after != trying && one.seen < sent && r.placeOf(owner) == nil {
-				one.isIn = false // it is to take a place anew, or the resource
+				one.isIn = false // it must acquire or take a place again
 				w.wakeUp(one)
 			}
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// configNode lists the servers of the ensemble, from 3.5 on; that of a server alone is empty.
+// configNode lists the servers of the ensemble since 3.5. It is empty for a server without an
+// ensemble.
 const configNode = "/" + reserved + "/config"
 
 // askEach bounds the question to one server.
@@ -38,7 +39,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	return findings, nil
 }
 
-// members is how many servers vote; -1: they do not tell.
+// members returns how many servers vote; -1: they do not say.
 func (d *Driver) members(ctx context.Context) (int, error) {
 	data, err := ask(ctx, d, func(_ *session, client *zk.Conn) ([]byte, error) {
 		data, _, err := client.Get(configNode)
@@ -72,7 +73,7 @@ func (d *Driver) checkServer(ctx context.Context, server string) []driver.Findin
 			return []driver.Finding{{About: driver.AboutServer, Where: server, Level: driver.Weak,
 				Text: "it serves nobody, because it has no quorum", Advice: "let it reach the others"}}
 		}
-		return nil // srvr is not on its list of words
+		return nil // srvr is not on its list of allowed words
 	}
 	version, _, _ = strings.Cut(version, "-")
 	_, mode, _ := strings.Cut(text, "Mode: ")
@@ -122,7 +123,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 	err = rehearsal.Run(ctx, name, s.ttl, d.Claim)
 	ending, cancel := rehearsal.Ending(ctx)
 	defer cancel()
-	_, _ = ask(ending, d, func(_ *session, client *zk.Conn) (struct{}, error) { // what is in use stays
+	_, _ = ask(ending, d, func(_ *session, client *zk.Conn) (struct{}, error) { // nodes in use stay
 		_ = client.Delete(d.path(name), -1)
 		for top := d.root; !there && len(top) > len(d.opts.Chroot); top = top[:strings.LastIndexByte(top, '/')] {
 			if client.Delete(top, -1) != nil {

@@ -22,28 +22,28 @@ type claim struct {
 	req    driver.Request
 	parent string
 	guid   string
-	calls  onecall.Gate // whoever has begun one has the claim to itself
+	calls  onecall.Gate // a call must begin here to use the claim
 	silent bool         // guarded by recalls.mu; Release has begun: a grant that comes now notifies nobody
 
-	node      *own // guarded by calls; nil: none that we know of
-	uncertain bool // guarded by calls; a creation was sent and not answered: its node may be there, or come
+	node      *own // guarded by calls; nil: no known node
+	uncertain bool // guarded by calls; a creation had no answer: its node may exist, or still come
 
 	mu     sync.Mutex
 	phase  phase            // guarded by mu
 	trying int              // guarded by mu; calls of Try whose callers wait for the answer
 	tried  boottime.Instant // guarded by mu; when the last Try returned
-	timer  *time.Timer      // guarded by mu; nil until something is to be done
+	timer  *time.Timer      // guarded by mu; nil until the timer is needed
 }
 
 // own is the claim's node.
 type own struct {
 	name    string
-	session int64  // that it hangs on, 0: not known yet
-	fence   uint64 // of its czxid, 0: not known yet
-	lingers bool   // it may leave another behind
+	session int64  // the session of the node; 0: not known yet
+	fence   uint64 // the node's czxid; 0: not known yet
+	lingers bool   // it may leave another node in its place
 
-	watchedOn int    // greeting of the connection that the alarm was asked on
-	alarm     *alarm // guarded by the claim's mu; nil: nothing tells what happens to it
+	watchedOn int    // greeting of the connection that has the watch
+	alarm     *alarm // guarded by the claim's mu; nil: nothing reports the node's events
 }
 
 func newClaim(s *session, req driver.Request) *claim {
@@ -65,17 +65,17 @@ func exclusively[T any](ctx context.Context, c *claim, call func() (T, error)) (
 	})
 }
 
-// path is that of the claim's node.
+// path returns the path of the claim's node.
 func (c *claim) path() string { return c.parent + "/" + c.node.name }
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	asked := c.s.d.clock.Now() // the ensemble hears of us after this
+	asked := c.s.d.clock.Now() // the ensemble's contacts with this call are later
 	c.s.recalls.silence(c, false)
 	defer c.attend()()
 	return exclusively(ctx, c, func() (driver.Grant, error) {
 		g, err := c.try(ctx, asked)
-		for hasEnded(err) && ctx.Err() == nil { // another carries the session on; what was sent is looked for
+		for hasEnded(err) && ctx.Err() == nil { // another connection carries the session on; attempt looks for a node that was requested
 			g, err = c.try(ctx, asked)
 		}
 		return g, err
@@ -164,13 +164,13 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
 		ended := c.holds(now)
 		err := c.leave(ctx)
-		if hasEnded(err) && ctx.Err() == nil && c.leave(ctx) == nil { // else it may be the first that has removed the node
+		if hasEnded(err) && ctx.Err() == nil && c.leave(ctx) == nil { // the first attempt may have removed the node
 			err = nil
 		}
-		if errors.Is(ended, errNotHeld) { // it waited
+		if errors.Is(ended, errNotHeld) { // it was queued
 			ended = nil
 		}
-		if err == nil || ended != nil && errors.Is(err, driver.ErrLost) { // which says that the node is gone, and not why
+		if err == nil || ended != nil && errors.Is(err, driver.ErrLost) { // err says that the node is gone, but not why
 			err = ended
 		}
 		return struct{}{}, err
@@ -203,7 +203,7 @@ func (c *claim) giveUp() {
 
 // left applies the outcome of an attempt to remove the node.
 func (c *claim) left(err error) error {
-	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) { // with the session
+	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) { // the node is gone with the session
 		c.forget()
 	}
 	return err
@@ -249,7 +249,7 @@ func (c *claim) watch(ctx context.Context) error {
 		return c.gone(client)
 	case err != nil:
 		c.unwatch()
-	case !c.s.carries(c.node.session): // and this server may not know it yet
+	case !c.s.carries(c.node.session): // and this server may not know that yet
 		go c.lose(errExpired)()
 		return errExpired
 	}
@@ -278,7 +278,7 @@ func (c *claim) listen(client *zk.Conn) error {
 	return err
 }
 
-// unwatch stops the reports about its node to the claim.
+// unwatch stops the reports of its node's events to the claim.
 func (c *claim) unwatch() {
 	if c.node == nil {
 		return
@@ -292,8 +292,8 @@ func (c *claim) unwatch() {
 	}
 }
 
-// disturbed is called when the claim's node was deleted or somebody has written to it. The client's
-// own goroutine must not wait for the answer.
+// disturbed is called when the claim's node was deleted or written by another. It runs in the
+// client's own goroutine, which must not wait for an answer, so it leaves the look to the timer.
 func (c *claim) disturbed(node *own, a *alarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,7 +307,8 @@ func (c *claim) disturbed(node *own, a *alarm) {
 	}
 }
 
-// gone ends the lease because somebody has deleted its node. It gives the reason if they did.
+// gone ends the lease because its node was deleted by another. It returns the reason, if there is
+// one.
 func (c *claim) gone(client *zk.Conn) error {
 	cause := lostFor("its node was deleted")
 	if data, _, err := client.Get(c.parent); err == nil {

@@ -9,21 +9,21 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// create makes the node of a claim, whose path begins with prefix, and returns its path.
-// Whatever is missing above it is made on the way: the ensemble removes a container some time
-// after its last child.
+// create makes the node of a claim, whose path begins with prefix, and returns its path. It also
+// makes missing nodes above it, because the ensemble removes a container some time after its last
+// child.
 //
-// The claims are listed right behind the creation, without waiting for its answer: a session's
-// requests are served in the order in which they are sent. A list with the new node in it is as
-// good as one that is asked for later, because all that stand before it are there, and whoever
-// holds goes on holding when they leave. If it was served too early the node is missing.
+// The claims are listed right behind the creation, without waiting for its answer. A session's
+// requests are served in the order in which they are sent. If the list has the new node, it is as
+// good as a later one: all nodes ahead of it are in the list, and a claim that holds goes on
+// holding when they leave. If the list was served too early, the node is missing from it.
 func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix string, data []byte) (path string, names []string, err error) {
 	for {
 		creation := func() (err error) {
 			path, err = client.Create(prefix, data, zk.FlagEphemeral|zk.FlagSequence, s.d.acl())
 			return err
 		}
-		// As a rule the list is asked for when the creation waits for its answer.
+		// The list is usually requested while the creation waits for its answer.
 		err = both(creation, func() error { names, _, _ = client.Children(parent); return nil })
 		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
 			return path, names, explain(err)
@@ -53,7 +53,7 @@ func (d *Driver) createBelow(client *zk.Conn, path string, create func() error) 
 	return explain(unlessThere(err))
 }
 
-// createLimits makes the node above all operators' limits.
+// createLimits makes the node above all limits of operators.
 func (d *Driver) createLimits(client *zk.Conn) error {
 	return d.createBelow(client, d.limits(), func() error {
 		_, err := client.Create(d.limits(), nil, zk.FlagPersistent, d.acl())
@@ -92,8 +92,8 @@ func (s *session) createContainer(client *zk.Conn, path string) error {
 	return err
 }
 
-// unimplemented is how go-zookeeper's text for ZooKeeper's code UNIMPLEMENTED ends; it has
-// no error of its own for it.
+// unimplemented is the end of go-zookeeper's text for the code UNIMPLEMENTED, for which it has no
+// error.
 const unimplemented = "unknown error: -6"
 
 // unlessThere returns err, or nil if it says that the node exists already.

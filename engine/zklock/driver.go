@@ -16,21 +16,21 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// maxSessions bounds the sessions of a Driver: each has a connection, and the ensemble writes
-// each to its log. Few programs have more than two or three TTLs.
+// maxSessions bounds the sessions of a Driver. Each session has a connection, and the ensemble
+// writes each to its log. Few programs have more than two or three TTLs.
 const maxSessions = 8
 
 // A Driver serves claims on ZooKeeper. It is safe for concurrent use.
 type Driver struct {
 	servers   []string
-	opts      *Options // with the defaults; a pointer: it has a password, which fmt does not find there
+	opts      *Options // with defaults; a pointer, so that fmt does not reach the password
 	root      string   // chroot and prefix
-	exclusive string   // what marks exclusive claims
+	exclusive string   // the mark of exclusive claims
 
-	password func() string   // of the moment
-	acl      func() []zk.ACL // of nodes that are made now
+	password func() string   // returns the current password
+	acl      func() []zk.ACL // returns the ACL for new nodes
 
-	clock *boottime.Clock // another than the machine's in tests
+	clock *boottime.Clock // counts the machine's sleep, as the ensemble does; tests replace it
 	plain atomic.Bool     // the ensemble has no containers
 
 	mu       sync.Mutex
@@ -104,7 +104,7 @@ func (d *Driver) with(ttl time.Duration) (*session, error) {
 	return d.add(sessionFor(ttl), ttl), nil
 }
 
-// add requires d.mu.
+// add makes a session. Requires d.mu.
 func (d *Driver) add(timeout, ttl time.Duration) *session {
 	s := newSession(d, timeout, ttl)
 	d.sessions[ttl] = s
@@ -140,7 +140,7 @@ func (d *Driver) any() (*session, error) {
 // them all leases.
 func (d *Driver) Close() error {
 	d.mu.Lock()
-	d.closed = true // none is added from now on
+	d.closed = true // no session is added afterwards
 	d.mu.Unlock()
 	var all sync.WaitGroup
 	for _, s := range d.sessions {
@@ -164,8 +164,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	all.Wait()
 }
 
-// renew renews leases that hang on the session: one round trip proves that it lives. Claims
-// that have a call in flight are renewed by themselves after that, as those whose nodes have changed.
+// renew renews leases of the session. One round trip proves that the session lives. Claims with a
+// call in flight, and claims whose nodes have changed, are renewed one by one after that.
 func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	asked := s.d.clock.Now()
 	var together, singly []*driver.Renewal
@@ -178,7 +178,7 @@ func (s *session) renew(ctx context.Context, renewals []*driver.Renewal) {
 	}
 	shared := func() (struct{}, error) { return struct{}{}, s.alive(ctx) }
 	_, synced := abandon.Call(ctx, shared)
-	if errors.Is(synced, errDisturbed) { // rather than each lease by itself
+	if errors.Is(synced, errDisturbed) { // one more round trip for all, rather than for each lease
 		_, synced = abandon.Call(ctx, shared)
 	}
 	proof := s.proof()
@@ -218,10 +218,10 @@ func both(a, b func() error) error {
 	return err
 }
 
-// path is the node of a resource; its children are the claims.
+// path returns the path of a resource's node. Its children are the claims.
 func (d *Driver) path(name string) string { return d.root + "/" + escape(name, d.root == "") }
 
-// top is the node whose children are the resources.
+// top returns the path of the node whose children are the resources.
 func (d *Driver) top() string {
 	if d.root == "" {
 		return "/"

@@ -33,7 +33,7 @@ var (
 	ErrAlien = fmt.Errorf("zklock: a resource's node has children that are no claims, choose another Options.Prefix: %w", driver.ErrCorrupt)
 )
 
-// explain wraps an error of the client with the advice there is. It hides no cause.
+// explain wraps an error of the client with advice, if there is any. The cause stays in the chain.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
@@ -51,18 +51,18 @@ func explain(err error) error {
 // Codes of the protocol that the client does not know by name.
 const quotaExceeded, notReadOnly = "-125", "-119"
 
-// isCode reports whether err is such an answer.
+// isCode reports whether err is an answer with that code.
 func isCode(err error, code string) bool {
 	return err != nil && strings.HasSuffix(err.Error(), "unknown error: "+code)
 }
 
-// answered reports whether err is the answer of the ensemble, so that nothing was applied. After
-// any other error the outcome is unknown.
+// answered reports whether err is an answer of the ensemble, so that nothing was applied. After any
+// other error, the outcome is unknown.
 func answered(err error) bool {
 	for _, e := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadVersion,
 		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrSessionExpired, zk.ErrAPIError, zk.ErrInvalidPath,
-		zk.ErrNoServer, // it was never sent
+		zk.ErrNoServer, // the request was never sent
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -14,14 +14,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// evictedMark begins the data of a resource's node after an eviction; the name of the
-// claim's node and the reason follow.
+// evictedMark begins the data of a resource's node after an eviction. The name of the claim's node
+// and the reason follow.
 const evictedMark = "evicted "
 
 // asksAtOnce bounds the concurrent questions about nodes.
 const asksAtOnce = 32
 
-// holderOf reads what is behind a claim's node. Without the node it is nobody.
+// holderOf returns the holder with node n. If the node is gone, the holder is empty.
 func holderOf(client *zk.Conn, parent string, n node) (driver.Holder, error) {
 	data, stat, err := client.Get(parent + "/" + n.name)
 	switch {
@@ -33,7 +33,7 @@ func holderOf(client *zk.Conn, parent string, n node) (driver.Holder, error) {
 	return content{data, stat}.holder(n), nil
 }
 
-// content is what a node contains, and what the ensemble says about it.
+// content is the data of a node and its stat.
 type content struct {
 	data []byte
 	stat *zk.Stat
@@ -83,7 +83,7 @@ func (s *session) inspect(ctx context.Context, client *zk.Conn, name string) (dr
 	holders := op.holding(q)
 	for i, h := range found {
 		switch {
-		case h.Fence == 0: // gone meanwhile
+		case h.Fence == 0: // its node is gone by now
 		case i < holders:
 			st.Holders = append(st.Holders, h)
 			st.Fence = max(st.Fence, h.Fence)
@@ -95,8 +95,8 @@ func (s *session) inspect(ctx context.Context, client *zk.Conn, name string) (dr
 	return st, unlimited
 }
 
-// lineOf returns the claims of a resource and its operator's limit, which are those of the leader or later. If only the
-// limit is damaged, the claims are valid.
+// lineOf returns the claims of a resource and its operator's limit. They are as recent as the
+// leader's when it was called. If only the limit is damaged, the claims are valid.
 func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q line, op operatorLimit, err error) {
 	path := s.d.path(name)
 	if err := caughtUp(client, path); err != nil {
@@ -109,8 +109,8 @@ func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q l
 	return q, op, err
 }
 
-// caughtUp waits until the server has caught up with its leader: it may lag behind the server that
-// just granted a lease.
+// caughtUp waits until the server has caught up with its leader. It may lag behind the server that
+// has just granted a lease.
 func caughtUp(client *zk.Conn, path string) error {
 	_, err := client.Sync(path)
 	return explain(err)
@@ -190,7 +190,7 @@ func (s *session) inspectAll(ctx context.Context, client *zk.Conn, names []strin
 		if isForbidden {
 			forbidden = err
 		}
-		return isForbidden || errors.Is(err, ErrAlien) // somebody else's tree
+		return isForbidden || errors.Is(err, ErrAlien) // it belongs to another program
 	})
 	if err = cmp.Or(errs...); err == nil && len(errs) == 0 && all {
 		err = forbidden
@@ -217,19 +217,19 @@ func (s *session) evict(ctx context.Context, client *zk.Conn, name, owner, reaso
 	i := slices.IndexFunc(nodes[:op.holding(q)], func(n node) bool {
 		if owner == "" {
 			data, _, err := client.Get(path + "/" + n.name)
-			return err == nil && detailsOf(n, data).Left // one that is gone, or not ours to read, lingers no longer for us
+			return err == nil && detailsOf(n, data).Left // a node that is gone, or not readable, does not linger for us
 		}
 		return n.guid == guid || n.name == owner
 	})
 	if i < 0 {
 		return errNotHeld
 	}
-	// In one transaction: whoever finds its node deleted finds the reason.
+	// In one transaction, so that a holder whose node is deleted can find the reason.
 	_, err = client.Multi(
 		&zk.SetDataRequest{Path: path, Data: []byte(evictedMark + nodes[i].name + " " + reason), Version: -1},
 		&zk.DeleteRequest{Path: path + "/" + nodes[i].name, Version: -1},
 	)
-	if errors.Is(err, zk.ErrNoAuth) { // the node above may be another client's
+	if errors.Is(err, zk.ErrNoAuth) { // the node above may belong to another client
 		err = client.Delete(path+"/"+nodes[i].name, -1)
 	}
 	if errors.Is(err, zk.ErrNoNode) {

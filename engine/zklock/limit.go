@@ -14,24 +14,27 @@ import (
 	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
-// limitsElement is the node, beside those of the resources, whose children are operators' limits, one for each resource.
-// They are no containers, so that the ensemble keeps them. They are no children of a resource's node, where clients take
-// each child for a claim. And escape writes no such element, so that no resource has that node.
+// limitsElement is the node whose children are operators' limits, one for each resource. It is
+// beside the nodes of the resources. No resource has that node, because escape never writes such an
+// element. The limits are not children of a resource's node, where clients take each child for a
+// claim. They are not containers, so the ensemble keeps them.
 //
-// A limit that changes is deleted and made anew, in one transaction. So a watch on the children of limitsElement tells of
-// each change.
+// A limit is changed by deleting and creating its node in one transaction. So a watch on the
+// children of limitsElement reports each change.
 const limitsElement = "%limits"
 
 func (d *Driver) limits() string { return d.root + "/" + limitsElement }
 
-// An operatorLimit is what the node of a limit contains. The zero value is no limit.
+// An operatorLimit is the content of a limit's node. The zero value is no limit.
 //
-// Who holds follows from the order of the claims and the limits. A lower limit ends no lease, so it says who held when
-// it was set, for those who look on: who decides whether a claim holds needs no more than the weights of all ahead.
+// Who holds follows from the order of the claims and the limits. A lowered limit ends no lease, so
+// it records who held when it was set. Only observers need that: whether a claim holds is decided
+// by the weights of all claims ahead of it.
 type operatorLimit struct {
 	Limit int `json:"limit"`
-	// All claims with sequence numbers up to Last held, below the resource's node that transaction Parent has created.
-	Parent int64 `json:"parent,omitempty"` // 0: the limit admits all who held
+	// All claims with sequence numbers up to Last held, below the resource's node that was created
+	// by transaction Parent.
+	Parent int64 `json:"parent,omitempty"` // 0: every claim that held fits the limit
 	Last   int32 `json:"last,omitempty"`
 }
 
@@ -42,7 +45,8 @@ func readLimit(data []byte) (l operatorLimit, err error) {
 	return l, nil
 }
 
-// under returns the rule's part of a claim where an operator has set limit.
+// under returns a function that returns a claim for the rule of the queue, with an operator's
+// limit.
 func under(limit int) func(node) queue.Claim {
 	return func(n node) queue.Claim {
 		c := n.claim()
@@ -54,26 +58,26 @@ func under(limit int) func(node) queue.Claim {
 // A line is the claims of a resource.
 type line struct {
 	nodes  []node // in order
-	parent int64  // the transaction that has created the node above
+	parent int64  // the transaction that created the node above them
 }
 
-// holding returns how many hold, with those who held when the limit was lowered.
+// holding returns how many claims hold, including those that held when the limit was lowered.
 func (l operatorLimit) holding(q line) int {
 	n := holding(q.nodes, l.Limit)
 	if l.Parent != 0 && l.Parent == q.parent {
-		for n < len(q.nodes) && q.nodes[n].seq-l.Last <= 0 { // the sequence wraps around
+		for n < len(q.nodes) && q.nodes[n].seq-l.Last <= 0 { // sequence numbers wrap around
 			n++
 		}
 	}
 	return n
 }
 
-// limits are operators' limits as far as a session knows them. It watches the node above them all: no claim asks for
-// limits that have not changed, and no resource costs a watch of its own.
+// limits are the operators' limits that a session knows. It watches the node above them all, so
+// claims need not ask for limits that have not changed, and resources need no watches of their own.
 //
-// Events come before answers that reflect later changes. So while known is not out of date when a list of claims has
-// arrived, it was not when that list was made either. What is known later than the list is as good: those ahead can only
-// have become fewer.
+// Events come before answers that reflect later changes. So if known is not out of date when a list
+// of claims has arrived, it was not out of date when the list was made. Limits that were read after
+// the list are valid for it too, because the claims ahead can only have become fewer.
 type limits struct {
 	s *session
 
@@ -81,18 +85,18 @@ type limits struct {
 	known *knownLimits // guarded by mu; nil: never asked
 }
 
-// knownLimits are the limits until alarm rings.
+// knownLimits are limits that are valid until alarm rings.
 type knownLimits struct {
 	alarm     alarm
-	key       string // of the watch
+	key       string // the key of the watch
 	outOfDate atomic.Bool
-	there     map[string]bool          // by element
-	of        map[string]operatorLimit // guarded by the mu of limits; those that were read
+	there     map[string]bool          // which limits exist, by element
+	of        map[string]operatorLimit // guarded by the mu of limits; the limits that were read
 }
 
 func (k *knownLimits) isOutOfDate() bool { return k != nil && k.outOfDate.Load() }
 
-// at returns the limit of a resource if it is known.
+// at returns the limit of a resource. ok is false if it is not known.
 func (l *limits) at(resource string) (limit operatorLimit, k *knownLimits, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +109,7 @@ func (l *limits) at(resource string) (limit operatorLimit, k *knownLimits, ok bo
 	return limit, k, ok || !k.there[element]
 }
 
-// find returns the limit of a resource, and asks for what is not known.
+// find returns the limit of a resource, and reads it if it is not known.
 func (l *limits) find(ctx context.Context, client *zk.Conn, resource string) (operatorLimit, *knownLimits, error) {
 	for ctx.Err() == nil {
 		if limit, k, ok := l.at(resource); ok {
@@ -118,7 +122,7 @@ func (l *limits) find(ctx context.Context, client *zk.Conn, resource string) (op
 	return operatorLimit{}, nil, ctx.Err()
 }
 
-// learn makes more known: which limits there are, or what the one of that element is.
+// learn reads which limits exist, or if that is known, the limit of one element.
 func (l *limits) learn(client *zk.Conn, element string) error {
 	l.mu.Lock()
 	k := l.known
@@ -149,7 +153,8 @@ func (l *limits) learn(client *zk.Conn, element string) error {
 	return nil
 }
 
-// watch asks which limits there are, and to be told of each change; nil without an error: it has changed meanwhile.
+// watch reads which limits exist and begins to watch them. It returns nil without an error if they
+// have changed meanwhile.
 func (l *limits) watch(client *zk.Conn) (*knownLimits, error) {
 	path, w := l.s.d.limits(), &l.s.watches
 	k := &knownLimits{of: make(map[string]operatorLimit)}
@@ -181,7 +186,7 @@ func (l *limits) watch(client *zk.Conn) (*knownLimits, error) {
 	return k, nil
 }
 
-// heed has a ring, too, when a limit changes. It reports false if one has changed already.
+// heed makes a ring when a limit changes. It returns false if one has changed already.
 func (l *limits) heed(k *knownLimits, a *alarm) bool {
 	armed := l.s.watches.add(k.key, a)
 	if armed && !k.isOutOfDate() {
@@ -202,8 +207,8 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 	return err
 }
 
-// setLimit sets the limit with those who held when it looked. Claims may have been granted between the look and the
-// change, under the former limit. It looks again for those.
+// setLimit sets the limit and records who holds. Claims may be granted under the former limit
+// between the look at them and the change. So it looks again afterwards and adds those.
 func (d *Driver) setLimit(ctx context.Context, client *zk.Conn, name string, limit int) error {
 	var former operatorLimit
 	changed, err := d.replaceLimit(ctx, client, name, func(now operatorLimit, q line) (operatorLimit, error) {
@@ -229,7 +234,8 @@ func (d *Driver) setLimit(ctx context.Context, client *zk.Conn, name string, lim
 	return err
 }
 
-// withHolders returns l, which says that the first so many of q held, if that does not follow from it.
+// withHolders returns l with the record that the first held claims of q held, if l does not imply
+// that.
 func (l operatorLimit) withHolders(q line, held int) operatorLimit {
 	if l.Limit > 0 && held > l.holding(q) {
 		l.Parent, l.Last = q.parent, q.nodes[held-1].seq
@@ -237,8 +243,9 @@ func (l operatorLimit) withHolders(q line, held int) operatorLimit {
 	return l
 }
 
-// replaceLimit changes the limit of a resource to what next returns, and returns the transaction that did so. next gets the
-// limit, and then the claims, as they were a moment ago. No other limit has changed meanwhile.
+// replaceLimit changes the limit of a resource to what next returns, and returns the transaction
+// that changed it. next is called with the current limit and claims. No limit has changed between
+// the call and the transaction.
 func (d *Driver) replaceLimit(ctx context.Context, client *zk.Conn, name string, next func(now operatorLimit, q line) (operatorLimit, error)) (changed int64, err error) {
 	path := d.limits() + "/" + escape(name, false)
 	for ctx.Err() == nil {
@@ -254,7 +261,7 @@ func (d *Driver) replaceLimit(ctx context.Context, client *zk.Conn, name string,
 		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return 0, explain(err)
 		}
-		now, _ := readLimit(data) // what is damaged is replaced
+		now, _ := readLimit(data) // a damaged limit is replaced
 		q, err := lineAt(client, d.path(name))
 		if err != nil {
 			return 0, err
@@ -276,7 +283,7 @@ func (d *Driver) replaceLimit(ctx context.Context, client *zk.Conn, name string,
 			ops = append(ops, &zk.DeleteRequest{Path: path, Version: -1})
 		}
 		if then.Limit > 0 {
-			data, _ := json.Marshal(then) // numbers cannot fail
+			data, _ := json.Marshal(then) // numbers always encode
 			ops = append(ops, &zk.CreateRequest{Path: path, Data: data, Acl: d.acl(), Flags: zk.FlagPersistent})
 		}
 		done, err := client.Multi(ops...)

@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// linger ends the lease, and leaves the resource to nobody for d. The ensemble looks once a minute,
-// unless it is told otherwise, which TTL nodes are over.
+// linger ends the lease, and keeps the resource taken without an owner for d. By default the
+// ensemble looks once a minute which TTL nodes have expired.
 func (c *claim) linger(ctx context.Context, d time.Duration) error {
 	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
@@ -28,17 +28,18 @@ func (c *claim) linger(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// leaveBehind makes a node that stands where the claim's does in the order, and that no
-// session and no owner keeps. It may be there already, if an answer was lost.
+// leaveBehind makes a node at the place of the claim's node in the order. It belongs to no session
+// and no owner. It may exist already, if an answer was lost.
 //
-// A waiter that listed the claims before waits for the end of our node alone, and would hold
-// then. So our node tells first: that wakes all that wait for it, and whoever asks later reads it.
+// A waiter that listed the claims before waits only for the end of our node, and would then hold.
+// So our node is marked first. That wakes all that wait for it, and all that read it later see the
+// mark.
 func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	client, err := c.s.ready(ctx)
 	if err != nil {
 		return err
 	}
-	c.node.lingers = true // also if nobody knows whether that was written
+	c.node.lingers = true // even if it is unknown whether that was written
 	if err := c.write(client, c.req.Note); err != nil {
 		return err
 	}

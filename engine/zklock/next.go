@@ -12,19 +12,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// The next of the queue, queue.IsNext, holds when it hears that the node ahead was deleted,
-// and asks nobody:
+// The next in the queue (queue.IsNext) holds as soon as it is notified that the node ahead was
+// deleted. It need not ask, because:
 //
-//   - Its own node is still there, or it would have heard of that deletion first: events come
-//     in the order of the changes. It has to listen to both nodes over one connection, since
-//     what another tells of the time before is in no order; and the node ahead must be another
-//     session's, since those of one session end in any order.
-//   - Operators' limits are what they were: the event of a change has the same alarm ring, which
-//     rings but once, and comes before that of a later deletion.
-//   - Nobody has come before it: new claims come behind, and a claim that lingers, and so leaves
-//     another in its place, says so in its node first, which is a change and no deletion.
-//   - How long it holds rests on what the leader has said before the event, which may be late,
-//     and counts from its last Try: if less than half of the TTL is left it asks.
+//   - Its own node still exists. Events come in the order of the changes, so it would have been
+//     notified of its own deletion first. For this it must listen to both nodes over one
+//     connection, because a new connection reports earlier changes in no order. The node ahead
+//     must be another session's, because the nodes of one session end in any order.
+//   - The operators' limits have not changed. A change rings the same alarm, which rings only
+//     once, and its event comes before that of a later deletion.
+//   - Nobody has come before it. New claims come behind. A claim that lingers, and so leaves
+//     another node in its place, first marks its node, which is a change and not a deletion.
+//   - Its lease ends as late as what the leader said before the event allows, and counts from its
+//     last Try. If less than half of the TTL is left, it asks.
 
 // The rule of the queue, for nodes in order.
 
@@ -45,23 +45,23 @@ func blockers(nodes []node, i, limit int) []node {
 	return in
 }
 
-// A wake is what a waiting claim listens to.
+// A wake is what a waiting claim listens to, and how it is woken.
 type wake struct {
-	names []string // the nodes of which one must go before it can be granted
+	names []string // one of these nodes must go before the claim can be granted
 	paths []string // of names
-	heeds string   // the watch on operators' limits, "": an exclusive claim heeds none
-	limit int      // of an operator
+	heeds string   // the watch on operators' limits; "": exclusive claims need none
+	limit int      // an operator's
 	alarm alarm
 	rung  chan struct{}
 
 	asked    boottime.Instant  // guarded by the claim's calls; when the last Try began
-	greeting int               // of the connection it asks on
-	granted  chan driver.Grant // guarded by the claim's calls; nil: whoever is woken must look
+	greeting int               // of the connection on which it listens
+	granted  chan driver.Grant // guarded by the claim's calls; nil: the claim must look when it is woken
 }
 
-// await has the claim woken when one of ahead goes, or an operator's limit changes; next says that
-// it holds once the one ahead has gone. errGone: that has happened already. It also returns the
-// content of the first of them, if it has asked for it.
+// await wakes the claim when one of ahead goes or an operator's limit changes. next says that the
+// claim holds once the one ahead has gone. await also returns the content of the first of ahead, if
+// it has read it. errGone means that one of these events has happened already.
 func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, asked boottime.Instant) (*wake, content, error) {
 	names, paths := make([]string, len(ahead)), make([]string, len(ahead))
 	for i, n := range ahead {
@@ -73,7 +73,7 @@ func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, as
 		if !next {
 			w.granted = nil
 		}
-		return w, content{}, nil // armed before, and they are all there
+		return w, content{}, nil // it is armed, and they all existed then
 	}
 	c.stopWaiting()
 	session, greeting, isUp := c.s.current()
@@ -98,8 +98,8 @@ func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, as
 	return w, seen, nil
 }
 
-// listenTo listens to the nodes of w, and to the claim's own if it is the next. It returns the
-// content of the first, if it has asked for it.
+// listenTo listens to the nodes of w, and if next, also to the claim's own. It returns the content
+// of the first node, if it has read it.
 func (c *claim) listenTo(client *zk.Conn, w *wake, next bool) (content, error) {
 	n := len(w.paths)
 	if next {
@@ -117,8 +117,9 @@ func (c *claim) listenTo(client *zk.Conn, w *wake, next bool) (content, error) {
 	return seen[0], cmp.Or(errs...)
 }
 
-// endsAlone reports whether the node with that content, which is not known if somebody else
-// listens to it, leaves its place empty when it is deleted, and our own node where it is.
+// endsAlone reports whether the deletion of the node with that content leaves no other node in its
+// place and does not end our own node. The content is unknown, and the result false, if another
+// claim listened to the node before.
 func (c *claim) endsAlone(seen content) bool {
 	return seen.stat != nil && seen.stat.EphemeralOwner != c.node.session && !lingers(seen.data)
 }
@@ -140,14 +141,14 @@ func (c *claim) woken(w *wake, deleted bool) {
 	}
 }
 
-// isFirst reports whether the claim holds, now that the node that w listens to is deleted.
+// isFirst reports whether the claim holds now that the node of w is deleted.
 func (c *claim) isFirst(w *wake) bool {
 	_, greeting, _ := c.s.current()
 	q, ok := c.current().(*queued)
 	return ok && q.wake == w && w.granted != nil && c.isWatched() && c.node.watchedOn == greeting && w.greeting == greeting
 }
 
-// offer hands over a grant that no call has just asked for, and that nobody may be there to take.
+// offer passes on a grant that came without a call. There may be nobody to take it.
 func (c *claim) offer(w *wake, g driver.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +168,7 @@ func (w *wake) hasRung() bool {
 	}
 }
 
-// stopWaiting disarms the wake of the queue.
+// stopWaiting disarms the wake.
 func (c *claim) stopWaiting() {
 	q, ok := c.current().(*queued)
 	if !ok || q.wake == nil {

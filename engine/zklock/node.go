@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// What stands before the sequence number in the name of a claim's node.
+// What precedes the sequence number in the name of a claim's node.
 const (
 	markLock  = "-lock-"    // Curator's InterProcessMutex, go-zookeeper's Lock
 	markRead  = "-__READ__" // Curator's InterProcessReadWriteLock
@@ -22,22 +22,22 @@ const (
 	// markWeight is ours, for weights above 1: followed by the weight and what marks exclusive claims. Clients that
 	// know no weights, other programs among them, queue behind the claim as behind an exclusive one.
 	markWeight = "-weight-"
-	markTry    = "-try"      // ours: behind the guid of a claim that does not wait
+	markTry    = "-try"      // ours: follows the guid of a claim that does not wait
 	protected  = "_c_"       // before the guid
 	guidLen    = 2 * 128 / 8 // in hexadecimal digits
 	seqDigits  = 10          // of a sequence number, with its sign
 )
 
-// A node is a claim on a resource, as its name tells.
+// A node is a claim on a resource, as parsed from the name of its node.
 type node struct {
 	name   string
-	guid   string // "" unless it is named as ours
+	guid   string // "" for other clients' nodes
 	mode   driver.Mode
 	limit  int // 0: none
 	weight int // of a shared claim
 	seq    int32
 
-	passing bool // it goes unless it is granted at once
+	passing bool // it leaves unless it is granted at once
 }
 
 // guidOf returns the guid of owner's claims. It does not reveal the owner, because everybody can
@@ -65,8 +65,8 @@ func namePrefix(req *driver.Request, exclusive string) string {
 	return name + markRead
 }
 
-// parseNode reads the name of a node below a resource. Whatever has a sequence number and is
-// not shared counts as exclusive, so that other clients' kinds of locks exclude ours.
+// parseNode parses the name of a node below a resource. A node with a sequence number that is not
+// shared counts as exclusive, so that other clients' kinds of locks exclude ours.
 func parseNode(name string) (node, error) {
 	n := node{name: name}
 	kind, seq, ok := splitSeq(name)
@@ -80,7 +80,7 @@ func parseNode(name string) (node, error) {
 	if before, ok := strings.CutSuffix(kind, markRead); ok {
 		n.mode, n.weight = driver.Shared, 1
 		if i := strings.LastIndex(before, markLimit); i >= 0 {
-			n.limit, _ = strconv.Atoi(before[i+len(markLimit):]) // no number, no limit of ours
+			n.limit, _ = strconv.Atoi(before[i+len(markLimit):]) // without a number it is not our limit
 		}
 		return n, nil
 	}
@@ -90,8 +90,8 @@ func parseNode(name string) (node, error) {
 	return n, nil
 }
 
-// splitWeight reads the limit and the weight in the name of a claim that weighs more than 1. Any other name is not ok:
-// what is read wrongly must be exclusive.
+// splitWeight parses the limit and the weight in the name of a claim with a weight above 1. For any
+// other name, ok is false. A name that is misread must count as exclusive.
 func splitWeight(kind string) (limit, weight int, ok bool) {
 	rest, ok := strings.CutPrefix(kind, protected)
 	if !ok || len(rest) < guidLen {
@@ -122,8 +122,8 @@ func decimal(text string) (int, bool) {
 	return int(n), err == nil && strconv.FormatInt(n, 10) == text
 }
 
-// splitSeq takes the sequence number from the end of a name. It is ten characters wide with
-// its sign, or eleven; and what stands before it may end in a dash of its own.
+// splitSeq splits the sequence number off the end of a name. With its sign it is ten characters
+// wide, or eleven. What precedes it may end in a dash too.
 func splitSeq(name string) (kind string, seq int32, ok bool) {
 	at := len(name) - seqDigits
 	if at < 0 {
@@ -136,8 +136,8 @@ func splitSeq(name string) (kind string, seq int32, ok bool) {
 	return name[:at], int32(n), err == nil
 }
 
-// parseNodes returns the claims of a resource in the order of their creation. The sequence
-// is a signed number that wraps around: what counts is the distance.
+// parseNodes returns the claims of a resource in the order of their creation. Sequence numbers are
+// signed and wrap around, so their distance decides.
 func parseNodes(names []string) ([]node, error) {
 	nodes := make([]node, len(names))
 	for i, name := range names {
@@ -156,18 +156,18 @@ func parseNodes(names []string) ([]node, error) {
 	return nodes, nil
 }
 
-// details is what a claim's node contains, for people and for Inspect.
+// details is the content of a claim's node, for people and for Inspect.
 type details struct {
-	Owner string `json:"owner,omitempty"` // "": it lingers
+	Owner string `json:"owner,omitempty"` // "": the hold lingers
 	Note  string `json:"note,omitempty"`
-	// Lingers says that another node may stand in this one's place when it is deleted.
+	// Lingers means that another node may take this node's place when it is deleted.
 	Lingers bool `json:"lingers,omitempty"`
-	// Left says that this node is what was left behind, by an owner who is done.
+	// Left means that this node was left behind by an owner that is done.
 	Left bool `json:"left,omitempty"`
 }
 
 func (d details) encode() []byte {
-	b, _ := json.Marshal(d) // two strings cannot fail
+	b, _ := json.Marshal(d) // strings always encode
 	return b
 }
 
@@ -177,8 +177,8 @@ func lingers(data []byte) bool {
 	return json.Unmarshal(data, &d) == nil && d.Lingers
 }
 
-// detailsOf reads what n contains. The owner of a foreign node is its name; what lingers has
-// none.
+// detailsOf returns the content of n. The owner of a foreign node is the node's name. A hold that
+// lingers has no owner.
 func detailsOf(n node, data []byte) details {
 	var d details
 	switch {

@@ -91,9 +91,9 @@ func addresses(servers []string) []string {
 	return all
 }
 
-// ttlOf returns the TTL of leases under a session with that timeout. Normally the leader last heard
-// of us at most a third of the session ago. So grants have their full TTL, and end before the
-// session in any case.
+// ttlOf returns the TTL of leases under a session with that timeout. Normally the leader's last
+// contact with the session is at most a third of the timeout ago. So grants have their full TTL,
+// and end before the session in any case.
 func ttlOf(timeout time.Duration) time.Duration {
 	return (timeout * 2 / 3).Truncate(time.Millisecond)
 }

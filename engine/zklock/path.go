@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// reserved is ZooKeeper's own folder in the root.
+// reserved is ZooKeeper's own node below the root.
 const reserved = "zookeeper"
 
-// escape turns a name into one element of a path. Bytes of what a path must not have are
-// written as in a URL; all else stays as it is, so that other clients' paths can be met.
+// escape turns a name into one element of a path. Characters that a path must not have are escaped
+// byte by byte, as in a URL. All others stay, so that names can match other clients' paths.
 func escape(name string, inRoot bool) string {
 	var b strings.Builder
 	whole := name == "." || name == ".." || inRoot && name == reserved

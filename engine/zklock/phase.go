@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// placeTTL is how long a place in the queue outlives its owner's last Try: a waiter that
-	// died in a program that lives delays the others by no more. keepPlace leaves time for a
-	// Try that comes late.
+	// placeTTL is how long a place in the queue outlives its owner's last Try, which bounds how
+	// long a waiter that died in a live program delays the others. keepPlace leaves time for a late
+	// Try.
 	placeTTL  = 4 * time.Second
 	keepPlace = 1500 * time.Millisecond
-	// watchAfter is how long a lease is held before its node is watched: shorter sections,
-	// which end before anybody could delete it by hand, do without.
+	// watchAfter is how long a lease is held before its node is watched. Shorter leases end before
+	// anybody could delete the node by hand.
 	watchAfter = 20 * time.Millisecond
-	// timersPerTTL is into how many instants the timers of claims fall: the node of one that
-	// nobody renews, or tries again, stays for up to a fiftieth of the TTL longer than it must.
+	// timersPerTTL is how many common instants per TTL the timers of claims fire at. So a node that
+	// nobody renews stays up to a fiftieth of the TTL too long.
 	timersPerTTL = 50
 	// againAfter is when to retry the removal of a node.
 	againAfter = time.Second
 )
 
-// A phase is what a claim is at, with what only that phase needs. What each event makes of a claim; "?" stands for a
-// creation without an answer:
+// A phase is the state of a claim, with the data that only this phase needs. The table has the
+// phase after each event. "?" means that a creation has no answer:
 //
 //	                        idle     queued?   queued   held     leaving?  leaving
 //	creation sent           queued?  -         -        -        -         -
@@ -51,34 +51,35 @@ type phase interface {
 	due(c *claim) boottime.Instant
 }
 
-// idle: nothing of the claim is at the ensemble.
+// idle is the phase of a claim with nothing at the ensemble.
 type idle struct {
-	lost error // why the lease before has ended; nil: it was given up, or there was none
+	lost error // why the last lease has ended; nil: it was given up, or there was none
 }
 
-// queued: the claim has a node, or may have one, and was not granted yet.
+// queued is the phase of a claim that has a node, or may have one, and was not granted yet.
 type queued struct {
-	wake *wake // whoever makes a call has it to itself; nil: not waiting
+	wake *wake // used only during calls of the claim; nil: not waiting
 }
 
-// held: the claim was granted.
+// held is the phase of a claim that was granted.
 type held struct {
 	expires boottime.Instant
-	watchAt boottime.Instant  // when to watch the node; zero: it is done, or left to the next renewal
-	offered chan driver.Grant // has what came without a Try until it is taken; nil: nothing did
+	watchAt boottime.Instant  // when to watch the node; zero: it is watched, or the next renewal does it
+	offered chan driver.Grant // has a grant that came without a Try, until it is taken; nil: there was none
 }
 
-// leaving: the node has to go, and may be gone.
+// leaving is the phase of a claim whose node must go, and may be gone.
 type leaving struct {
 	lost error            // why the lease has ended; nil: it was given up, or there was none
-	at   boottime.Instant // when the timer removes the node, unless a call has done it
+	at   boottime.Instant // when the timer tries to remove the node, unless a call has removed it
 }
 
 func (idle) due(*claim) boottime.Instant       { return 0 }
 func (*queued) due(c *claim) boottime.Instant  { return c.placeEnds() }
 func (l *leaving) due(*claim) boottime.Instant { return l.at }
 
-// A grant that nobody takes lasts no longer than the place in the queue would have.
+// due implements phase. A grant that nobody takes lasts no longer than the place in the queue would
+// have.
 func (h *held) due(c *claim) boottime.Instant {
 	due := h.expires
 	if end := c.placeEnds(); len(h.offered) > 0 && end < due {
@@ -90,8 +91,7 @@ func (h *held) due(c *claim) boottime.Instant {
 	return due
 }
 
-// untaken takes back a grant that came without a Try, unless somebody has taken it. Requires
-// the claim's mu.
+// untaken takes back a grant that came without a Try, unless it was taken. Requires the claim's mu.
 func (h *held) untaken() bool {
 	select {
 	case <-h.offered:
@@ -101,7 +101,7 @@ func (h *held) untaken() bool {
 	}
 }
 
-// become changes the phase; nothing else does. Requires c.mu.
+// become changes the phase. Nothing else does. Requires c.mu.
 func (c *claim) become(next phase) {
 	if _, ok := c.phase.(*held); ok {
 		c.s.drop(c)
@@ -111,15 +111,14 @@ func (c *claim) become(next phase) {
 	c.arm()
 }
 
-// current returns the phase. A caller that makes a call can rely on it, except that a held lease
-// may be lost.
+// current returns the phase. During a call, only the end of a held lease changes it.
 func (c *claim) current() phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.phase
 }
 
-// holds returns nil if the lease has not ended by now, else the cause of its end.
+// holds returns nil if the lease has not ended by now, and otherwise the cause of its end.
 func (c *claim) holds(now boottime.Instant) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,11 +157,11 @@ func lostFor(reason string) error { return fmt.Errorf("%w: %s", driver.ErrLost, 
 
 var errNotHeld = lostFor("it is not held")
 
-// lose ends the lease for cause, if it is held, and returns what tells its holder. One who
-// has not taken it yet finds that out by the next Try.
+// lose ends the lease for cause, if it is held. It returns a function that notifies the holder. A
+// caller that has not taken the grant yet learns of the end by its next Try.
 //
-// The node stays until the lease would have ended, or its owner is done with it: nobody else
-// holds before the holder was told.
+// The node stays until the lease would have ended, or its owner gives it up. So nobody else holds
+// before the holder was notified.
 func (c *claim) lose(cause error) (tell func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,14 +241,14 @@ func (c *claim) isDue() bool {
 	return false
 }
 
-// tick is the claim's timer: it watches the node of a lease that lasts, and removes that of
-// one that nobody has renewed, or of a waiter who never came back. The session would keep
-// both for as long as the program runs.
+// tick is called by the claim's timer. It watches the node of a lease that lasts. It removes the
+// node of a lease that nobody has renewed, or of a waiter that never came back, which the session
+// would keep as long as the program runs.
 func (c *claim) tick() {
 	if !c.isDue() {
 		return
 	}
-	_ = c.calls.Begin(context.Background()) // which does not end
+	_ = c.calls.Begin(context.Background()) // the context does not end
 	defer c.calls.End()
 	over, due := c.overdue()
 	if !due {
@@ -260,7 +259,7 @@ func (c *claim) tick() {
 	if over {
 		_ = c.leave(ctx) // it sets the timer for the next attempt itself
 	} else {
-		_ = c.watch(ctx) // else the next renewal does it
+		_ = c.watch(ctx) // if it fails, the next renewal watches
 	}
 }
 

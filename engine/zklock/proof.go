@@ -10,34 +10,34 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A life is what is known of a session's life. The ensemble counts on while this machine sleeps, and so do its instants.
+// A life is what is known about how long a session lives. Its instants count the machine's sleep,
+// as the ensemble does.
 type life struct {
-	id       int64 // 0: there is none
+	id       int64 // 0: there is no session
 	timeout  time.Duration
-	proven   boottime.Instant // when we last asked what the leader answered
-	lasts    boottime.Instant // the leader does not end the session before
+	proven   boottime.Instant // when the last question was asked that the leader has answered
+	lasts    boottime.Instant // the leader does not end the session before this
 	contacts []contact        // of this connection, oldest first
 }
 
-// A contact is something that a server has answered, by which it knew that the session
-// lives.
+// A contact is a request that a server has answered. By it the server knew that the session lives.
 type contact struct {
 	sent  boottime.Instant
-	known boottime.Instant // by when the leader knows it too, if it has been heard of since
+	known boottime.Instant // by when the leader knows of it too, if that server has told it
 }
 
 const (
-	// carriedAfter is the part of the session after which the leader has been told of a
-	// contact: servers report theirs when the leader pings them, every half tick, and a
-	// session has at least 2 ticks unless minSessionTimeout is below ZooKeeper's default.
+	// carriedAfter is the part of the session's timeout within which the leader learns of a
+	// contact. Servers report contacts when the leader pings them, every half tick. A session has
+	// at least 2 ticks, unless minSessionTimeout is below ZooKeeper's default.
 	carriedAfter = 4
-	// contactsPerSession bounds how many are kept: those that come sooner after another are
-	// not worth a place.
+	// contactsPerSession bounds how many contacts are kept. A contact that follows another more
+	// closely is dropped.
 	contactsPerSession = 64
 )
 
-// greeted begins with a new connection. The leader itself lets a session go on: it knows of
-// this contact, and none of another connection is newer.
+// greeted begins a new connection. The leader itself has let the session continue, so it knows of
+// this contact. No contact of an earlier connection is newer.
 func (l *life) greeted(id int64, asked boottime.Instant, shorter bool) {
 	if id != l.id || shorter {
 		l.proven, l.lasts = 0, 0
@@ -45,7 +45,7 @@ func (l *life) greeted(id int64, asked boottime.Instant, shorter bool) {
 	l.id, l.contacts = id, []contact{{sent: asked}}
 }
 
-// heard notes a contact, of that session, that was sent at sent and is answered now.
+// heard records a contact of session id: it was sent at sent and is answered now.
 func (s *session) heard(id int64, sent boottime.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,9 +60,9 @@ func (s *session) heard(id int64, sent boottime.Instant) {
 	l.contacts = append(l.contacts, contact{sent: sent, known: now.Add(l.timeout / carriedAfter)})
 }
 
-// prove notes that the leader has answered, in that session, what was asked at asked. It
-// keeps the session for its whole timeout after the last contact that it knew of then. Later
-// ones it may never hear of, if our server is cut off with us.
+// prove records that the leader has answered, in session id, a question asked at asked. The leader
+// keeps the session for its whole timeout after the last contact that it knew of then. It may never
+// learn of later contacts, if our server is cut off together with us.
 func (s *session) prove(id int64, asked boottime.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,9 +79,10 @@ func (s *session) prove(id int64, asked boottime.Instant) {
 	}
 }
 
-// mustHaveExpired reports whether the ensemble was not heard of for longer than the session of that id lasts. All
-// leases that hang on it are over. If it is there all the same, all servers were away, maybe to be given the
-// data of before: then it has what was released since, which nobody would give up.
+// mustHaveExpired reports whether there was no contact with the ensemble for longer than the
+// timeout of session id. All leases of the session are over. If the session still exists, all
+// servers were away, perhaps to be restored from a backup. It then has nodes again that were
+// released since, which nobody would give up.
 func (s *session) mustHaveExpired(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,11 +91,11 @@ func (s *session) mustHaveExpired(id int64) bool {
 	return id != 0 && id == l.id && last >= 0 && s.d.clock.Now().Sub(l.contacts[last].sent) > l.timeout
 }
 
-// A proof is what leases may rely on.
+// A proof is how long a session is known to live. Leases rely on it.
 type proof struct {
 	session int64
-	at      boottime.Instant // the last time that is known to be part of it
-	lasts   boottime.Instant // it does not end before
+	at      boottime.Instant // the session was alive at this time
+	lasts   boottime.Instant // the session does not end before this
 }
 
 func (s *session) proof() proof {
@@ -103,15 +104,17 @@ func (s *session) proof() proof {
 	return proof{s.life.id, s.life.proven, s.life.lasts}
 }
 
-// errDisturbed: something has changed that the caller must look at before it asks again.
+// errDisturbed means that something has changed, and that the caller must look at it before it asks
+// again.
 var errDisturbed = errors.New("zklock: the node or the connection has changed meanwhile")
 
-// sync asks the leader, through whichever server we are connected to. Its answer proves
-// that the session had not ended when it was asked: other servers may not have heard yet. A read
-// proves nothing: a server that has lost its leader answers reads for syncLimit ticks, in which
-// the leader may end the session and grant to another.
-// errDisturbed: it was asked before the watches were there again, so that events from before
-// may not have been heard.
+// sync asks the leader, through the connected server. Its answer proves that the session had not
+// ended when it was asked, even if other servers lag behind. A read proves nothing. A server that
+// has lost its leader answers reads for syncLimit ticks, and meanwhile the leader may end the
+// session and grant the lock to another.
+//
+// errDisturbed means that the watches were not yet set again when it was asked, so that earlier
+// events may have been missed.
 func (s *session) sync(client *zk.Conn, path string) error {
 	asked := s.d.clock.Now()
 	id, greeting, isUp := s.current()

@@ -8,9 +8,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// recalls notifies holders with a Request.Wanted that others wait. A session watches the children of a resource's node once
-// for all these holders, and lists them after each change. The ensemble reads the list and arms the watch in one step, so no
-// change falls between. While the watch is armed the list is up to date: a renewal needs no other.
+// recalls notifies holders with a Request.Wanted that others wait. A session watches the children
+// of a resource's node once for all these holders, and lists them after each change. The ensemble
+// reads the list and arms the watch in one step, so no change is missed. While the watch is armed
+// the list is up to date, and renewals need no other.
 type recalls struct {
 	s *session
 
@@ -24,21 +25,21 @@ type lookout struct {
 	resource string
 	holders  map[*claim]*node // with the last waiter that each was notified of; nil: none
 	latest   []node           // see latest
-	alarm    *alarm           // rings when the children change; nil: the list is out of date
+	alarm    *alarm           // rings when the children change; nil: latest is out of date
 	looking  bool             // a look is under way or due
-	due      *time.Timer      // begins the look; nil: it has begun
-	next     boottime.Instant // no look before
+	due      *time.Timer      // begins the look that is due; nil: it has begun
+	next     boottime.Instant // the next look is not before this
 }
 
-// pace is the least time from one look at a queue of that length to the next. A crowd may arrive one by one, and each look
-// lists all who are there.
+// pace is the least time between two looks at a queue of that length. A crowd may arrive one by
+// one, and each look lists all of them.
 func pace(length int) time.Duration {
 	const perMillisecond = 20
 	return min(time.Duration(length/perMillisecond)*time.Millisecond, time.Second)
 }
 
-// latest returns the last waiter among nodes, the first so many of which hold, and the last waiter
-// of another owner than that one.
+// latest returns the last waiter among nodes, and the last waiter of another owner. The first
+// holders of nodes hold.
 func latest(nodes []node, holders int) (found []node) {
 	for i := len(nodes) - 1; i >= holders && len(found) < 2; i-- {
 		if n := nodes[i]; !n.passing && (len(found) == 0 || n.guid != found[0].guid) {
@@ -48,8 +49,9 @@ func latest(nodes []node, holders int) (found []node) {
 	return found
 }
 
-// add notifies c from its grant on. nodes are the queue as it was lately seen, nil if it was not, and the first so many hold. If others wait in it, c is
-// notified at once, and the first look is later: c may well be gone by then.
+// add makes r notify c while it holds. nodes are the queue as it was recently seen, of which the
+// first holders hold; nil: it was not seen. If others wait in it, c is notified at once, and the
+// first look is later, when c may well be gone.
 func (r *recalls) add(c *claim, nodes []node, holders int) {
 	if c.req.Wanted == nil {
 		return
@@ -75,7 +77,7 @@ func (r *recalls) add(c *claim, nodes []node, holders int) {
 	r.look(l)
 }
 
-// silence is called when a Release begins, or a Try whose grant notifies again.
+// silence stops notifying c when its Release begins, or allows it again when a Try begins.
 func (r *recalls) silence(c *claim, silent bool) {
 	if c.req.Wanted == nil {
 		return
@@ -97,7 +99,7 @@ func (r *recalls) drop(c *claim) {
 	r.forget(c)
 }
 
-// forget is drop, and requires r.mu.
+// forget is drop. Requires r.mu.
 func (r *recalls) forget(c *claim) {
 	l := r.of[c.parent]
 	if l == nil {
@@ -110,7 +112,8 @@ func (r *recalls) forget(c *claim) {
 	r.tidy(l)
 }
 
-// renewed notifies c after a renewal, also of waiters that it was notified of before. Call it without c.mu.
+// renewed notifies c after a renewal, even of waiters that it was notified of before. Call it
+// without c.mu.
 func (r *recalls) renewed(c *claim) {
 	if c.req.Wanted != nil && r.wants(c) {
 		c.req.Wanted()
@@ -128,21 +131,22 @@ func (r *recalls) wants(c *claim) bool {
 		return false
 	}
 	l.holders[c] = nil
-	r.look(l) // which notifies c, unless the list is up to date
+	r.look(l) // it notifies c, unless the list is up to date
 	return l.upToDate() && l.wants(c)
 }
 
 // upToDate reports whether nothing has changed since the last list. Requires the mutex.
 func (l *lookout) upToDate() bool { return l.alarm != nil && !l.looking }
 
-// wants reports whether there is a waiter of which c was not notified, and counts it as notified. Requires the mutex.
+// wants reports whether there is a waiter that c was not notified of, and records that it is now
+// notified. Requires the mutex.
 func (l *lookout) wants(c *claim) bool {
 	for i := range l.latest {
 		n, told := &l.latest[i], l.holders[c]
 		switch {
 		case n.guid == c.guid:
 			continue
-		case told != nil && n.seq-told.seq <= 0: // the sequence wraps around
+		case told != nil && n.seq-told.seq <= 0: // sequence numbers wrap around
 			return false
 		}
 		l.holders[c] = n
@@ -163,7 +167,8 @@ func (r *recalls) look(l *lookout) {
 	})
 }
 
-// looks is one look. It reports whether its connection has ended, so that another look must follow.
+// looks makes one look. It reports whether its connection has ended, so that another look must
+// follow.
 func (r *recalls) looks(l *lookout) (again bool) {
 	a := &alarm{}
 	a.ring = func(bool) { r.changed(l, a) }
@@ -172,14 +177,14 @@ func (r *recalls) looks(l *lookout) (again bool) {
 	}
 	nodes, holders, err := r.list(l, a)
 	for _, c := range r.end(l, a, nodes, holders, err) {
-		if c.holds(r.s.d.clock.Now()) == nil { // the process may have stood still
+		if c.holds(r.s.d.clock.Now()) == nil { // the lease may have ended while the process was stopped
 			c.req.Wanted()
 		}
 	}
 	return hasEnded(err)
 }
 
-// begin reports whether there is somebody to look for.
+// begin reports whether a look has holders to notify.
 func (r *recalls) begin(l *lookout, a *alarm) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,8 +198,8 @@ func (r *recalls) begin(l *lookout, a *alarm) bool {
 	return true
 }
 
-// list lists the children and arms a. It returns them and how many hold. It waits for servers that are away for as long as
-// the session can last.
+// list lists the children and arms a. It returns them, and how many of them hold. It waits for
+// servers that are away as long as the session can last.
 func (r *recalls) list(l *lookout, a *alarm) (nodes []node, holders int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.s.timeout)
 	defer cancel()
@@ -209,7 +214,7 @@ func (r *recalls) list(l *lookout, a *alarm) (nodes []node, holders int, err err
 	if nodes, err = parseNodes(names); err != nil {
 		return nil, 0, err
 	}
-	if holders = holding(nodes, 0); holders > 1 { // an exclusive one needs no limit
+	if holders = holding(nodes, 0); holders > 1 { // a single holder needs no limit
 		op, _, err := r.s.limits.find(ctx, client, l.resource)
 		if err != nil {
 			return nil, 0, err
@@ -219,8 +224,8 @@ func (r *recalls) list(l *lookout, a *alarm) (nodes []node, holders int, err err
 	return nodes, holders, nil
 }
 
-// end takes the outcome of a look and returns the claims to notify. After a failure the next renewal starts another look,
-// unless looks goes on.
+// end records the outcome of a look and returns the claims to notify. After a failure the next
+// renewal starts another look, unless looks continues.
 func (r *recalls) end(l *lookout, a *alarm, nodes []node, holders int, err error) (wanted []*claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,12 +241,12 @@ func (r *recalls) end(l *lookout, a *alarm, nodes []node, holders int, err error
 		}
 	}
 	if len(l.holders) > 0 {
-		r.look(l) // if it has changed meanwhile
+		r.look(l) // looks again if something has changed meanwhile
 	}
 	return wanted
 }
 
-// changed is what a rings: the children have changed, or the session has ended.
+// changed is called when a rings: the children have changed, or the session has ended.
 func (r *recalls) changed(l *lookout, a *alarm) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

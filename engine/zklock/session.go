@@ -20,23 +20,23 @@ import (
 type session struct {
 	d       *Driver
 	timeout time.Duration
-	ttl     time.Duration // of its leases
+	ttl     time.Duration // the TTL of its leases
 	began   boottime.Instant
 	watches watches
 	recalls recalls
 	limits  limits
 
-	births   sync.Map     // of birth, by path; of nodes whose creation was answered just now
-	creating sync.RWMutex // containers and TTL nodes, see settle
-	dialed   time.Time    // of the client's own goroutine
+	births   sync.Map     // births of nodes whose creation was just answered, by path
+	creating sync.RWMutex // held while containers and TTL nodes are created; see settle
+	dialed   time.Time    // when it last dialed; used by the client's own goroutine alone
 
 	mu   sync.Mutex
 	conn connection      // guarded by mu
 	life life            // guarded by mu
-	held map[*claim]bool // guarded by mu; they are told when the session ends; nil: it was closed
+	held map[*claim]bool // guarded by mu; the holders, notified when the session ends; nil: it was closed
 
 	views     map[string]*view // guarded by mu; by the node of the resource
-	viewsMost int              // guarded by mu; with so many, old ones are dropped
+	viewsMost int              // guarded by mu; at this number, old ones are dropped
 }
 
 func newSession(d *Driver, timeout, ttl time.Duration) *session {
@@ -50,31 +50,31 @@ func newSession(d *Driver, timeout, ttl time.Duration) *session {
 	return s
 }
 
-// A connection is what carries a session at present.
+// A connection is the connection that carries a session at present.
 type connection struct {
 	client     *zk.Conn // nil until first used
 	state      state
-	cause      error         // of state refused and down
+	cause      error         // why its state is refused or down
 	changed    chan struct{} // closed, and replaced, when state changes
 	failed     int           // attempts to connect since the last that succeeded
 	known      bool          // the ensemble knows the user
-	password   string        // that it was told with
-	greeting   int           // how many there were, of this connection and those before
-	rewatching bool          // the watches of the connection before are not there yet
+	password   string        // the password by which the ensemble knows the user
+	greeting   int           // number of greetings so far, on this and earlier connections
+	rewatching bool          // the watches of the former connection are not set again yet
 }
 
-// A state says what a call has to do.
+// A state says what a call must do.
 type state int
 
 const (
 	connecting state = iota // wait
 	up                      // go ahead
 	down                    // fail: each server was tried
-	refused                 // fail: the ensemble will not change its mind soon
+	refused                 // fail: the ensemble refuses, and another attempt would not help soon
 	closed
 )
 
-// ready returns the connection as soon as it carries a session, or the reason why it does not.
+// ready returns the connection as soon as it carries a session, or else the reason why it does not.
 func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
 	for {
 		client, state, changed, err := s.look()
@@ -92,8 +92,8 @@ func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
 	}
 }
 
-// reach is ready for what only ends something: an ensemble that refuses the session's length lets it do that, and keeps
-// it for as long as the connection lasts.
+// reach is ready for calls that only end something. An ensemble that refuses the session's timeout
+// still serves them, and keeps the session while the connection lasts.
 func (s *session) reach(ctx context.Context) (*zk.Conn, error) {
 	client, err := s.ready(ctx)
 	if errors.Is(err, ErrSessionTimeout) {
@@ -104,8 +104,7 @@ func (s *session) reach(ctx context.Context) (*zk.Conn, error) {
 	return client, err
 }
 
-// outlast is ready for a caller that has time: until ctx ends it also waits for servers to
-// come back.
+// outlast is ready for a caller with time. It also waits for servers to come back, until ctx ends.
 func (s *session) outlast(ctx context.Context) (*zk.Conn, error) {
 	for ctx.Err() == nil {
 		_, state, changed, _ := s.look()
@@ -138,7 +137,7 @@ func (s *session) look() (*zk.Conn, state, <-chan struct{}, error) {
 
 type quiet struct{}
 
-func (quiet) Printf(string, ...any) {} // what goes wrong comes as an error
+func (quiet) Printf(string, ...any) {} // failures are returned as errors
 
 // become changes the state.
 func (c *connection) become(s state, cause error) {
@@ -147,7 +146,7 @@ func (c *connection) become(s state, cause error) {
 	}
 	old := c.state
 	c.state, c.cause = s, cause
-	if s != old { // nobody waits for another cause
+	if s != old { // nobody waits for a new cause
 		close(c.changed)
 		c.changed = make(chan struct{})
 	}
@@ -163,8 +162,8 @@ func (s *session) refusal() error {
 	return nil
 }
 
-// current is the id of the session that is live as far as we know, with the number of the
-// greeting of the connection that carries it, which is up or not.
+// current returns the id of the last known session, and the number of its connection's greeting.
+// isUp reports whether that connection is up.
 func (s *session) current() (id int64, greeting int, isUp bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *session) carries(id int64) bool {
 	return id == now
 }
 
-// greeted notes what the ensemble grants, before anything is sent on the connection, and returns
+// greeted records what the ensemble grants, before anything is sent on the connection. It returns
 // the number of the greeting.
 func (s *session) greeted(timeout time.Duration, id int64, asked boottime.Instant, watching bool) int {
 	s.mu.Lock()
@@ -188,14 +187,14 @@ func (s *session) greeted(timeout time.Duration, id int64, asked boottime.Instan
 	shorter := id == s.life.id && timeout < s.timeout
 	s.life.greeted(id, asked, shorter)
 	switch {
-	case id == 0: // expired: event hears of that
+	case id == 0: // it has expired, which event reports
 	case timeout != s.timeout:
 		cause := fmt.Errorf("%w: asked for %v, it offers %v", ErrSessionTimeout, s.timeout, timeout)
 		s.conn.become(refused, cause)
-		if shorter { // it may end before the leases that hang on it
+		if shorter { // the session may end before its leases
 			go s.lose(fmt.Errorf("%w: %w", driver.ErrLost, cause))
 		}
-	case s.conn.state == refused: // somebody has mended the ensemble
+	case s.conn.state == refused: // the ensemble's settings were corrected
 		s.conn.become(connecting, nil)
 	}
 	return s.conn.greeting
@@ -204,7 +203,7 @@ func (s *session) greeted(timeout time.Duration, id int64, asked boottime.Instan
 // event is called by the client's own goroutines, and must not block.
 func (s *session) event(e zk.Event) {
 	if e.Type != zk.EventSession {
-		if e.Type != zk.EventNotWatching { // of a session that ended, which StateExpired tells
+		if e.Type != zk.EventNotWatching { // it belongs to a session that has ended, which StateExpired reports
 			s.watches.event(e)
 		}
 		return
@@ -230,7 +229,7 @@ func (s *session) event(e zk.Event) {
 
 var errExpired = lostFor("the session has expired")
 
-// begin lets calls through once the ensemble knows the user and the watches.
+// begin lets calls through once the ensemble knows the user and the watches are set.
 func (s *session) begin() {
 	password := s.d.password()
 	s.mu.Lock()
@@ -239,7 +238,7 @@ func (s *session) begin() {
 	case s.conn.state == refused:
 	case s.conn.rewatching:
 		s.conn.become(connecting, nil)
-	case s.d.opts.User == "" || s.conn.known && s.conn.password == password: // go-zookeeper tells it again by itself
+	case s.d.opts.User == "" || s.conn.known && s.conn.password == password: // go-zookeeper sends the password again by itself
 		s.conn.become(up, nil)
 	default:
 		s.conn.become(connecting, nil)
@@ -247,8 +246,8 @@ func (s *session) begin() {
 	}
 }
 
-// denied is called when a node's ACL has refused a call: another password may be in force by now. The ensemble
-// goes on knowing the former one, too, for as long as the connection lasts.
+// denied is called when a node's ACL has refused a call, because the password may have changed. The
+// ensemble also keeps the former password for as long as the connection lasts.
 func (s *session) denied() {
 	if s.d.opts.User == "" {
 		return
@@ -257,7 +256,7 @@ func (s *session) denied() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn.known && s.conn.password != password {
-		s.conn.password = password // others need not tell it
+		s.conn.password = password // others need not send it
 		go s.introduce(s.conn.client, password)
 	}
 }
@@ -304,8 +303,9 @@ func (s *session) failedTo(err error) {
 	}
 }
 
-// greetBound is how long a server may take for the greeting: a third of the session leaves time for another
-// server. Until each was tried they share it, so that one that hangs costs a call that is bounded little.
+// greetBound is how long a server may take for the greeting. A third of the session's timeout
+// leaves time for another server. Until each server was tried they share that time, so that a
+// server that hangs costs a call with a deadline little.
 func (s *session) greetBound() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,7 +320,7 @@ func (s *session) greetBound() time.Duration {
 // go-zookeeper pauses only when nobody accepts.
 const dialEvery = 50 * time.Millisecond
 
-// dial is the client's dialer.
+// dial dials for the client.
 func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	time.Sleep(time.Until(s.dialed.Add(dialEvery)))
 	s.dialed = time.Now()
@@ -350,14 +350,14 @@ func (s *session) drop(c *claim) {
 	delete(s.held, c)
 }
 
-// lose notifies all holders that their leases have ended. It does not wait for them.
+// lose notifies all holders that their leases have ended. It does not wait for the notifications.
 func (s *session) lose(cause error) {
 	for _, c := range s.holders(false) {
 		go c.lose(cause)()
 	}
 }
 
-// holders returns the holders. With last, nobody is added from now on.
+// holders returns the holders. With last, none can be added afterwards.
 func (s *session) holders(last bool) []*claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -386,8 +386,8 @@ func (s *session) close() {
 	}
 }
 
-// creates creates a container or a TTL node, unless the session was closed: go-zookeeper reads
-// the answer to that while it writes it when it is closed meanwhile.
+// creates creates a container or a TTL node, unless the session was closed. If go-zookeeper were
+// closed meanwhile, it would read the answer while it writes it.
 func (s *session) creates(node func() error) error {
 	s.creating.RLock()
 	defer s.creating.RUnlock()
@@ -397,7 +397,7 @@ func (s *session) creates(node func() error) error {
 	return node()
 }
 
-// settle waits briefly until no creation is in progress. Later ones find the session closed.
+// settle waits briefly until no creation is in progress. Later creations find the session closed.
 func (s *session) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -15,7 +15,8 @@ import (
 )
 
 // maxAge is the part of the session's timeout for which an answer of the leader is recent enough
-// for a grant. It saves a waiter a question, which takes servers in between twice the time.
+// for a grant. It saves a waiter a question to the leader, which costs the servers between twice
+// the time.
 const maxAge = 20
 
 // attempt queues, unless that is done, and checks whether the claim holds. It checks again after
@@ -46,17 +47,17 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 		nodes, me, err := c.look(client, names)
 		switch {
 		case errors.Is(err, errGone):
-			c.forget() // by hand, or with the session: queue anew
+			c.forget() // its node was deleted by hand, or with the session, so queue anew
 			continue
 		case err != nil:
 			return driver.Grant{}, err
 		}
 		if _, now, _ := c.s.current(); op.known != nil && (!isUp || now != greeting || op.known.isOutOfDate()) {
-			continue // the limit may not be that of the list
+			continue // the limit may be newer than the list
 		}
 		if proof := c.s.proof(); me < holding(nodes, op.Limit) {
 			if proof.session != c.node.session {
-				continue // it has ended just now
+				continue // one of them has just ended
 			}
 			return c.granted(asked, proof.lasts, nodes, op.Limit)
 		}
@@ -72,18 +73,20 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 	return driver.Grant{}, ctx.Err()
 }
 
-// tooHeavy reports whether the claim weighs more than its own limit or an operator's, so that no end makes room for it.
+// tooHeavy reports whether the claim weighs more than its own limit or the operator's, so that it
+// can never hold.
 func (c *claim) tooHeavy(limit int) bool {
 	return queue.Claim{Mode: c.req.Mode, Limit: queue.Smaller(c.req.Limit, limit), Weight: c.req.Weight}.TooHeavy()
 }
 
-// An effective limit is that of an operator, as a claim has found it.
+// An effective limit is an operator's limit, as a claim has found it.
 type effective struct {
 	operatorLimit
-	known *knownLimits // that it is one of; nil: the claim is exclusive, and needs none
+	known *knownLimits // the limits that it is from; nil: the claim is exclusive, and needs none
 }
 
-// enterUnder is enter, and finds the operator's limit meanwhile. A claim of which it is known to be too heavy does not enter.
+// enterUnder is enter, and also finds the operator's limit. A claim that is known to be too heavy
+// for it does not enter.
 func (c *claim) enterUnder(ctx context.Context, client *zk.Conn) (names []string, op effective, err error) {
 	isKnown := c.req.Mode == driver.Exclusive
 	if !isKnown {
@@ -103,8 +106,9 @@ func (c *claim) enterUnder(ctx context.Context, client *zk.Conn) (names []string
 	return names, op, err
 }
 
-// heavier gives up a claim that weighs more than an operator's limit, and returns ErrTooHeavy. errGone: that is no longer the
-// limit. The leader is asked, because a server that lags behind may not know a higher one yet.
+// heavier gives up a claim that weighs more than an operator's limit, and returns ErrTooHeavy. It
+// asks the leader, because a server that lags behind may not know a higher limit yet. errGone means
+// that the limit has changed.
 func (c *claim) heavier(ctx context.Context, client *zk.Conn, op effective) error {
 	if err := c.s.sync(client, c.parent); err != nil {
 		return err
@@ -115,8 +119,8 @@ func (c *claim) heavier(ctx context.Context, client *zk.Conn, op effective) erro
 	return cmp.Or(unlessLost(c.leave(ctx)), driver.ErrTooHeavy)
 }
 
-// connected returns the connection. A claim that waits in the queue has time while its place is
-// kept, so it need not ask repeatedly whether the ensemble is back.
+// connected returns the connection. A claim in the queue has time while its place is kept, so it
+// waits for servers to come back instead of asking repeatedly.
 func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
 	if q, ok := c.current().(*queued); !ok || q.wake == nil {
 		return c.s.ready(ctx)
@@ -130,14 +134,14 @@ func (c *claim) connected(ctx context.Context) (*zk.Conn, error) {
 	return client, err
 }
 
-// errAway is no context's error: the caller's goes on.
+// errAway is not an error of a context, because the caller's context has not ended.
 var errAway = errors.New("zklock: the servers are away, and the place in the queue is about to end")
 
 // enter ensures that the claim has a node. It returns the claims if they were listed with it, else
 // nil.
 func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
 	if c.node != nil && c.node.session != 0 && !c.s.carries(c.node.session) {
-		c.forget() // the ensemble has removed it
+		c.forget() // the ensemble has removed the node
 	}
 	if c.uncertain {
 		if err := c.find(client); err != nil {
@@ -177,7 +181,7 @@ func (c *claim) entered(asked boottime.Instant, path string, err error) error {
 		return err
 	}
 	c.found(path[strings.LastIndexByte(path, '/')+1:])
-	if v, ok := c.s.births.LoadAndDelete(path); ok { // else identify asks
+	if v, ok := c.s.births.LoadAndDelete(path); ok { // otherwise identify reads it
 		b := v.(birth)
 		c.node.session, c.node.fence = b.session, driver.FenceOf(b.zxid)
 		c.s.prove(b.session, asked)
@@ -186,7 +190,7 @@ func (c *claim) entered(asked boottime.Instant, path string, err error) error {
 }
 
 // find looks for a node that a creation without an answer may have made. The package comment
-// says why it takes a sync.
+// explains why that takes a sync.
 func (c *claim) find(client *zk.Conn) error {
 	if err := c.s.sync(client, c.parent); err != nil {
 		return err
@@ -199,7 +203,7 @@ func (c *claim) find(client *zk.Conn) error {
 	return nil
 }
 
-// looked applies the result of find, which has seen nodes of those names.
+// looked applies the result of find: names are the nodes that it saw.
 func (c *claim) looked(names []string) {
 	for _, name := range names {
 		if n, err := parseNode(name); err == nil && n.guid == c.guid {
@@ -215,11 +219,11 @@ func (c *claim) found(name string) {
 	c.node, c.uncertain = &own{name: name}, false
 }
 
-// look finds the claim's node among all of the resource, which are listed unless names has
-// them. errGone: it is not there.
+// look finds the claim's node among all nodes of the resource. It lists them unless names has them.
+// errGone means that the node does not exist.
 //
-// It also makes sure that the leader has lately confirmed the session: this server may not
-// have heard yet that it has ended.
+// It also ensures that the leader has recently confirmed the session, because this server may not
+// know yet that the session has ended.
 func (c *claim) look(client *zk.Conn, names []string) (nodes []node, me int, err error) {
 	list := func() (err error) {
 		if names == nil {
@@ -265,9 +269,9 @@ func (c *claim) identify(client *zk.Conn) error {
 	return nil
 }
 
-// granted makes the claim held, by the answer to a call that was made at asked, and for no
-// longer than the session lasts in any case. nodes are the queue as it was lately seen, nil if it was not, and limit is an
-// operator's.
+// granted makes the claim held, by the answer to a call that was made at asked, until lasts at
+// most, when the session may end. nodes are the queue as it was recently seen, nil if it was not
+// seen. limit is an operator's.
 func (c *claim) granted(asked, lasts boottime.Instant, nodes []node, limit int) (driver.Grant, error) {
 	ttl := min(c.req.TTL, lasts.Sub(asked))
 	if ttl <= 0 {
@@ -279,7 +283,7 @@ func (c *claim) granted(asked, lasts boottime.Instant, nodes []node, limit int) 
 	if !c.s.keep(c) {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	if err := c.s.refusal(); err != nil { // its holders were told before this was one
+	if err := c.s.refusal(); err != nil { // its holders were notified before this claim was one
 		c.s.drop(c)
 		return driver.Grant{}, err
 	}
@@ -292,10 +296,11 @@ func (c *claim) granted(asked, lasts boottime.Instant, nodes []node, limit int) 
 	return driver.Grant{TTL: ttl, Fence: c.node.fence}, nil
 }
 
-// errStalled: what the leader is known to have heard of us is too long ago for a grant.
+// errStalled means that the last contact that the leader is known to have is too long ago for a
+// grant.
 var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
-// refused keeps the claim's place in the queue that it has seen, if it wants one, or gives it up.
+// refused keeps the claim's place in the queue of v if it wants one, and otherwise gives it up.
 func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, op effective, asked boottime.Instant) (*driver.Busy, error) {
 	first := v.nodes[0]
 	tell := func() (err error) { v.holder, err = holderOf(client, c.parent, first); return err }
@@ -322,7 +327,7 @@ func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, o
 	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: v.holder}, nil
 }
 
-// remove deletes the node. ErrLost: there was none.
+// remove deletes the node. ErrLost means that there was none.
 func (c *claim) remove(ctx context.Context) error {
 	if c.node == nil && !c.uncertain {
 		return errNotHeld

@@ -39,7 +39,7 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 		return nil, err
 	}
 	if u.User == "" {
-		opts.Password = "" // of the environment, which is for a user
+		opts.Password = "" // it is from the environment, and meant for a user
 	}
 	if u.TLS != nil {
 		opts.Dial = dialTLS(u.TLS)
@@ -50,14 +50,14 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	}
 	if u.User != "" && u.Password.Changes() {
 		d.password = u.Password.Now
-		// zk.AuthACL would mean all passwords that the ensemble was told since the connection began.
+		// zk.AuthACL would mean every password that the ensemble was sent on this connection.
 		d.acl = func() []zk.ACL { return zk.DigestACL(zk.PermAll, u.User, u.Password.Now()) }
 	}
 	return d, nil
 }
 
-// dialTLS is a dialer for servers that speak TLS, with the certificates of the moment. Without a server_name
-// each must be who its address says.
+// dialTLS returns a dialer for TLS, which reads the certificates for each connection. Without a
+// server_name, each server must have a certificate for its address.
 func dialTLS(t *storeurl.TLS) zk.Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
 		return t.Dial(context.Background(), &net.Dialer{Timeout: timeout}, network, address)

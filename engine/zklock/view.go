@@ -9,26 +9,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A view is the queue of a resource as a claim of the session has lately seen it. Whoever stands behind others, but for the
-// next, need not look for itself: it is woken when the one ahead goes, and a view that is new says that neither has gone
-// unheard.
+// A view is the queue of a resource as a claim of the session has recently seen it. A claim behind
+// others, except for the next, need not look for itself. It is woken when the one ahead goes, and a
+// recent view shows that no such event was missed.
 type view struct {
 	nodes    []node // in order
 	holder   driver.Holder
 	told     bool             // holder is known
-	greeting int              // of the connection on which it was asked for
-	seen     boottime.Instant // when it was asked for
-	asked    boottime.Instant // when somebody has last asked for another
+	greeting int              // of the connection on which it was read
+	seen     boottime.Instant // when it was requested
+	asked    boottime.Instant // when a claim last set out to read another
 }
 
-// viewsPerSession is how many views a session has one after the other: what a lost event costs is this part of it.
+// viewsPerSession is how many views in turn a session's timeout has. A missed event delays a claim
+// by this part of the timeout.
 const viewsPerSession = 3
 
-// moment is for how long a view says that a queue moves. The next Try, which is later, asks who holds.
+// moment is how long a view shows that a queue moves. The next Try, which comes later, asks who
+// holds.
 const moment = time.Second
 
-// stays is the refusal of a claim that listens to those ahead, and of which a view says that nothing has changed; nil: it is
-// to look.
+// stays returns the refusal of a claim that listens to those ahead, if a view shows that nothing
+// has changed. It returns nil if the claim must look.
 func (c *claim) stays(asked boottime.Instant) *driver.Busy {
 	q, ok := c.current().(*queued)
 	if !ok || q.wake == nil || q.wake.hasRung() || c.node == nil || c.uncertain {
@@ -49,8 +51,8 @@ func (c *claim) stays(asked boottime.Instant) *driver.Busy {
 	return &driver.Busy{Wake: q.wake.rung, Granted: q.wake.granted, Retry: keepPlace, Holder: v.holder.Later(now.Sub(v.seen))}
 }
 
-// moves reports whether another than first has held the resource within the last moment: whoever holds it now will not for
-// long, and need not be asked for.
+// moves reports whether another node than first was at the head within the last moment. The present
+// holder will then not hold for long, so it is not asked for.
 func (s *session) moves(parent string, first node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +60,8 @@ func (s *session) moves(parent string, first node) bool {
 	return v != nil && v.nodes[0].name != first.name && s.d.clock.Now().Sub(v.seen) < moment
 }
 
-// behind returns the queue from c on, as a view shows it, and nil if it is older than a place of somebody who has died.
+// behind returns the queue from c on, as a view shows it. It returns nil if the view may still have
+// places of dead waiters.
 func (s *session) behind(c *claim) []node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,13 +75,14 @@ func (s *session) behind(c *claim) []node {
 	return nil
 }
 
-// index is where a node stands in the queue; -1: it does not. All who wait ask for that under the session's mu.
+// index returns the position of a node in the queue; -1: it is not there. It must be quick, because
+// all waiters call it under the session's mu.
 func (v *view) index(name string) int {
 	n, err := parseNode(name)
 	if err != nil || len(v.nodes) == 0 {
 		return -1
 	}
-	distance := func(n node) uint32 { return uint32(n.seq - v.nodes[0].seq) } // the sequence wraps around
+	distance := func(n node) uint32 { return uint32(n.seq - v.nodes[0].seq) } // sequence numbers wrap around
 	i, ok := slices.BinarySearchFunc(v.nodes, n, func(a, b node) int {
 		return cmp.Or(cmp.Compare(distance(a), distance(b)), cmp.Compare(a.name, b.name))
 	})
@@ -88,12 +92,12 @@ func (v *view) index(name string) int {
 	return i
 }
 
-// has reports whether all of those names are in the queue.
+// has reports whether all names are in the queue.
 func (v *view) has(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return v.index(name) < 0 })
 }
 
-// saw keeps a view for the other claims on the resource, and none that is old.
+// saw keeps a view for other claims on the resource, and drops old views.
 func (s *session) saw(parent string, v *view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,29 +7,28 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// watches are the nodes that a driver wants to hear of. The ensemble is asked once for each,
-// however many claims listen: go-zookeeper cannot take a watch back, so that they would pile
-// up on a node that stays.
+// watches are the nodes whose events a session wants. It sets one watch for each, however many
+// claims listen. go-zookeeper cannot remove a watch, so more would pile up on a node that stays.
 type watches struct {
 	mu sync.Mutex
-	of map[string]*watch // guarded by mu; by path, or by childrenOf it
+	of map[string]*watch // guarded by mu; by path, or childrenOf(path)
 }
 
-// A watch is on one node, or its children, until its first event.
+// A watch is for the first event of one node, or of its children.
 type watch struct {
-	armed  bool            // the ensemble will tell
-	alarms map[*alarm]bool // those who listen
+	armed  bool            // the ensemble will report the event
+	alarms map[*alarm]bool // rung by the event
 }
 
-// An alarm is rung at most once, by the client's own goroutine: it must not block. It is told
+// An alarm is rung at most once, by the client's own goroutine. ring must not block. deleted says
 // whether the node was deleted.
 type alarm struct {
 	once sync.Once
 	ring func(deleted bool)
 }
 
-// listen has a ring at the first event of the node at path. errGone: there is no such node.
-// It returns what the node contains, unless somebody listens to it already.
+// listen rings a at the first event of the node at path. It returns the content of the node, unless
+// another alarm listens to it already. errGone means that the node does not exist.
 func (w *watches) listen(client *zk.Conn, path string, a *alarm) (seen content, err error) {
 	if w.add(path, a) {
 		return content{}, nil
@@ -44,8 +43,8 @@ func (w *watches) listen(client *zk.Conn, path string, a *alarm) (seen content, 
 	return seen, nil
 }
 
-// children has a ring when children of the node at path come or go, and returns their names and what the ensemble says
-// about the node. errGone: there is no such node.
+// children rings a when children of the node at path come or go. It returns their names and the
+// node's stat. errGone means that the node does not exist.
 func (w *watches) children(client *zk.Conn, path string, a *alarm) (names []string, stat *zk.Stat, err error) {
 	key := childrenOf(path)
 	list := func() (err error) { names, stat, _, err = client.ChildrenW(path); return err }
@@ -56,7 +55,7 @@ func (w *watches) children(client *zk.Conn, path string, a *alarm) (names []stri
 	return names, stat, err
 }
 
-// exists has a ring when a node at path comes, goes or changes, and reports whether it is there.
+// exists rings a when a node at path comes, goes or changes. It reports whether it exists.
 func (w *watches) exists(client *zk.Conn, path string, a *alarm) (there bool, err error) {
 	question := func() (err error) { there, _, _, err = client.ExistsW(path); return err }
 	if w.add(path, a) {
@@ -66,7 +65,8 @@ func (w *watches) exists(client *zk.Conn, path string, a *alarm) (there bool, er
 	return there, err
 }
 
-// ask asks the ensemble. The alarm is in place: an event that comes with the answer rings it.
+// ask sends the question. The alarm was added before, so an event that comes with the answer rings
+// it.
 func (w *watches) ask(key string, a *alarm, question func() error) error {
 	err := question()
 	switch {
@@ -79,7 +79,7 @@ func (w *watches) ask(key string, a *alarm, question func() error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at := w.of[key]; at != nil && at.alarms[a] { // else it has rung
+	if at := w.of[key]; at != nil && at.alarms[a] { // otherwise it has rung
 		at.armed = true
 	}
 	return nil
@@ -90,7 +90,7 @@ func childrenOf(path string) string { return path + "/" }
 
 var errGone = errors.New("zklock: no such node")
 
-// add reports whether the ensemble is asked already.
+// add adds an alarm, and reports whether the watch is armed already.
 func (w *watches) add(path string, a *alarm) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +103,7 @@ func (w *watches) add(path string, a *alarm) bool {
 	return at.armed
 }
 
-// forget keeps a from being rung for path.
+// forget removes an alarm.
 func (w *watches) forget(path string, a *alarm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +117,7 @@ func (w *watches) forget(path string, a *alarm) {
 	}
 }
 
-// any reports whether the ensemble was asked to tell of a node.
+// any reports whether any watch is armed.
 func (w *watches) any() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +129,7 @@ func (w *watches) any() bool {
 	return false
 }
 
-// event rings those who listen to a node, or to its children.
+// event rings the alarms on a node, or on its children.
 func (w *watches) event(e zk.Event) {
 	if e.Type != zk.EventNodeChildrenChanged {
 		w.take(e.Path).ring(e.Type == zk.EventNodeDeleted)
@@ -139,7 +139,7 @@ func (w *watches) event(e zk.Event) {
 	}
 }
 
-// take returns the watch of that key, which is over; nil: there is none.
+// take removes and returns the watch of that key; nil: there is none.
 func (w *watches) take(key string) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,7 +148,7 @@ func (w *watches) take(key string) *watch {
 	return at
 }
 
-// end rings everybody: the session is over, and with it all watches.
+// end rings all alarms, because the watches end with the session.
 func (w *watches) end() {
 	w.mu.Lock()
 	all := w.of

@@ -15,31 +15,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A wire is a connection to one server. It reads along, because go-zookeeper does not tell
-// which timeout the ensemble grants, nor the zxid of what it has created, nor when it was
-// heard; and it bounds the greeting, for which go-zookeeper waits for several timeouts of a
-// session.
+// A wire is a connection to one server. It reads along, because go-zookeeper does not say which
+// timeout the ensemble grants, the zxid of a creation, or when the last answer came. It also bounds
+// the greeting, for which go-zookeeper waits for several session timeouts.
 //
-// All are fixed parts of ZooKeeper's protocol: a frame is its length in 4 bytes and a body.
-// The first body that the server sends has the protocol's version and the timeout in 4 bytes
-// each and the session in 8; each later one begins with 4 bytes of a request's number, 8 of
-// the zxid and 4 of an error. A request begins with its number and its kind.
+// It relies only on fixed parts of ZooKeeper's protocol. A frame is its length in 4 bytes and a
+// body. The first body that the server sends begins with the protocol's version and the timeout in
+// 4 bytes each, and the session in 8. Each later body begins with a request's number in 4 bytes,
+// the zxid in 8 and an error in 4. A request begins with its number and its kind.
 type wire struct {
 	net.Conn
 	s  *session
-	in *bufio.Reader // one call to the system for all that has arrived
+	in *bufio.Reader // gets all that has arrived with one system call
 
-	until time.Time        // by when the greeting must be here
-	asked boottime.Instant // when it was asked for
-	body  bool             // what the client reads next is a body
-	hello *hello           // what the greeting said; nil: it is not here
+	until time.Time        // by when the greeting must arrive
+	asked boottime.Instant // when the greeting was requested
+	body  bool             // the client reads a body next
+	hello *hello           // the greeting; nil: not here yet
 
 	closed  chan struct{}
 	closing sync.Once
 
 	mu      sync.Mutex
-	pending []request   // guarded by mu; that have no answer yet, in the order of writing
-	last    *time.Timer // guarded by mu; fires when no more watches are asked for
+	pending []request   // guarded by mu; requests without an answer, in the order of writing
+	last    *time.Timer // guarded by mu; fires if the client asks for no more watches
 }
 
 // A hello is a greeting.
@@ -47,17 +46,17 @@ type hello struct {
 	number  int
 	session int64
 
-	// rewatching is closed when the client has asked for the watches of the connection
-	// before, nil if there were none.
+	// rewatching is closed when the client has asked for the watches of the former connection; nil:
+	// it had none.
 	rewatching chan struct{}
 	rewatched  sync.Once
 }
 
-// A request is what the client has written.
+// A request is a request that the client has written.
 type request struct {
 	number, kind int32
-	at           boottime.Instant // not after it was written
-	size         int              // of the frame
+	at           boottime.Instant // not later than it was written
+	size         int              // the size of the frame
 }
 
 // Kinds of requests.
@@ -65,29 +64,30 @@ const (
 	opCreate     = 1
 	opPing       = 11
 	opAuth       = 100
-	opSetWatches = 101 // brings watches to a new connection
+	opSetWatches = 101 // sets watches again on a new connection
 )
 
-// noAuth is the error of a call that the ACL of a node does not let through.
+// noAuth is the error of a call that a node's ACL refuses.
 const noAuth = -102
 
-// pingsPerSession is how often we ping in the time that a session lasts; the client does so
-// three times. It keeps what is known of the session fresh enough for whole grants: carriedAfter
-// and the time between two contacts are less than the third by which it outlasts the TTL.
+// pingsPerSession is how often we ping per session timeout; the client pings three times. So what
+// is known of the session stays fresh enough for whole grants: the time before the leader knows of
+// a contact (carriedAfter) and the time between two contacts are together less than the third by
+// which the session outlasts the TTL.
 const pingsPerSession = 32
 
-// mostBetweenPings is the most that we wait from one to the next, so that a server's silence is noticed in
-// sessions of any length.
+// mostBetweenPings is the longest time between two pings, so that a server's silence is noticed
+// with long sessions too.
 const mostBetweenPings = 500 * time.Millisecond
 
-// silent is how long a server may answer nothing, pings included, before the next one is asked, or the same over
-// another connection: a caller of a service waits for no more than 4 s then, and a lease of the default TTL is
-// renewed.
+// silent is how long a server may leave all requests, pings included, unanswered. Then the next
+// server is tried, or the same one over another connection. So a caller of a service waits for at
+// most 4 s, and a lease of the default TTL is renewed in time.
 const silent = 2500 * time.Millisecond
 
 func (w *wire) pingEvery() time.Duration { return min(w.s.timeout/pingsPerSession, mostBetweenPings) }
 
-// pingNumber is that of all pings.
+// pingNumber is the number of all pings.
 const pingNumber = -2
 
 // pingFrame is a ping as the client writes it: the length, the number -2 and the kind.
@@ -96,18 +96,18 @@ var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
 // closeFrame ends the session: the length, a number and the kind, which is -11.
 var closeFrame = []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5}
 
-// greetWithin is how long a server may take for the greeting, at least.
+// greetWithin is the least time that a server has for the greeting.
 const greetWithin = 500 * time.Millisecond
 
-// askAgainAfter is when a connection on which the ensemble grants another timeout than was
-// asked for is closed, so that the next one asks again.
+// askAgainAfter is when to close a connection on which the ensemble has granted another timeout
+// than requested. The next connection requests it again.
 const askAgainAfter = 5 * time.Second
 
-// fullWatches is a little less than how many bytes the client puts into one request for
-// watches (128 KiB); after a smaller one none follows.
+// fullWatches is slightly less than the bytes that the client puts into one request for watches
+// (128 KiB). After a smaller request, no other follows.
 const fullWatches = 120 << 10
 
-// nextWatchesWithin is how long after the answer to a full one the next may take.
+// nextWatchesWithin is how soon after the answer to a full request the next one must come.
 const nextWatchesWithin = time.Second
 
 var errNoWatches = errors.New("zklock: the client has not asked for its watches again")
@@ -145,7 +145,7 @@ func (w *wire) greet(b []byte) {
 	if w.s.mustHaveExpired(h.session) {
 		w.end()
 		h.session = 0
-		clear(b[8:16]) // the client is told that it has expired
+		clear(b[8:16]) // a session of 0 tells the client that it has expired
 	}
 	watching := w.s.watches.any()
 	if watching {
@@ -162,16 +162,18 @@ func (w *wire) greet(b []byte) {
 	}
 }
 
-// end ends the session of this connection, as far as the server answers in time; else it ends by itself.
+// end ends the session of this connection. If the server does not answer in time, the session ends
+// by its timeout.
 func (w *wire) end() {
 	if _, err := w.Conn.Write(closeFrame); err == nil {
-		_, _ = io.Copy(io.Discard, w.in) // the server answers, and closes the connection
+		_, _ = io.Copy(io.Discard, w.in) // the server answers and closes the connection
 	}
 }
 
-// ping tells the server that the session lives, again and again until the connection is closed, which it is when
-// no answer comes: the client itself would wait for as long as a lease lasts. It takes the answers for those to
-// its own pings. Silence is counted in pings: a process that stood still has sent none.
+// ping sends pings until the connection is closed. It closes the connection if they are not
+// answered, because the client itself would wait for as long as a lease lasts. The client takes the
+// answers for answers to its own pings. Silence is counted in pings, so the time for which this
+// process was stopped does not count.
 func (w *wire) ping() {
 	if time.Duration(w.unanswered())*w.pingEvery() > silent {
 		w.Close()
@@ -208,20 +210,20 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// asks returns the client's first frame, asking for the timeout that is wanted: the client
-// asks again for what it was granted last. It has a length and the protocol's version in 4
-// bytes each and a zxid in 8 before it.
+// asks returns the client's first frame with the timeout that is wanted, because the client
+// requests what it was last granted. The timeout follows the length and the protocol's version, in
+// 4 bytes each, and a zxid in 8.
 func (w *wire) asks(b []byte) []byte {
 	const at = 16
 	if len(b) < at+4 {
 		return b
 	}
-	b = slices.Clone(b) // which is the client's
+	b = slices.Clone(b) // b belongs to the client
 	binary.BigEndian.PutUint32(b[at:], uint32(w.s.timeout.Milliseconds()))
 	return b
 }
 
-// unanswered counts the pings that have no answer.
+// unanswered returns the number of pings without an answer.
 func (w *wire) unanswered() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +235,8 @@ func (w *wire) unanswered() (n int) {
 	return n
 }
 
-// answered returns the request of that number. Pings share one, and are answered in order.
+// answered removes and returns the request of that number. All pings share a number and are
+// answered in order.
 func (w *wire) answered(number int32) (r request, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,10 +249,10 @@ func (w *wire) answered(number int32) (r request, ok bool) {
 	return r, true
 }
 
-// holdBack waits until the client has asked for its watches again. It asks for what it has
-// missed since the last zxid that it saw, and go-zookeeper reads that while replies
-// change it: one that came first would hide changes, and is a data race. The answers to pings
-// change nothing, and behind them may be what the client waits for before it asks.
+// holdBack waits until the client has asked for its watches again. The client asks for events since
+// the last zxid that it saw, and go-zookeeper reads that zxid while replies change it. So an
+// earlier reply would hide events, and is a data race. Answers to pings change nothing, and the
+// client may wait for a reply behind them before it asks.
 func (w *wire) holdBack() error {
 	if w.hello.rewatching == nil {
 		return nil
@@ -264,8 +267,8 @@ func (w *wire) holdBack() error {
 	}
 }
 
-// reply learns from an answer: that the ensemble has heard of us, that all watches are there
-// again, and when a node was created.
+// reply learns from an answer: that the ensemble knows we live, that all watches are set again, or
+// when a node was created.
 func (w *wire) reply(b []byte) error {
 	const header = 16
 	if len(b) < header {
@@ -278,16 +281,16 @@ func (w *wire) reply(b []byte) error {
 		}
 	}
 	r, ok := w.answered(number)
-	if !ok { // an event
+	if !ok { // it is an event
 		return nil
 	}
-	if r.kind != opAuth { // which is answered without a look at the session
+	if r.kind != opAuth { // answered without looking at the session
 		w.s.heard(w.hello.session, r.at)
 	}
 	switch code := int32(binary.BigEndian.Uint32(b[12:])); {
 	case code == noAuth:
 		w.s.denied()
-	case code != 0: // another error
+	case code != 0: // any other error
 	case r.kind == opCreate:
 		w.created(binary.BigEndian.Uint64(b[4:]), b[header:])
 	case r.kind == opSetWatches:
@@ -299,10 +302,10 @@ func (w *wire) reply(b []byte) error {
 // A birth is the creation of a claim's node.
 type birth struct {
 	zxid    uint64 // the node's czxid
-	session int64  // that the node hangs on
+	session int64  // the session of the node
 }
 
-// created keeps the birth of a claim's node for the one that asked for it.
+// created stores the birth of a claim's node for its claim.
 func (w *wire) created(zxid uint64, body []byte) {
 	if len(body) < 4 || int(binary.BigEndian.Uint32(body)) != len(body)-4 {
 		return
@@ -313,8 +316,8 @@ func (w *wire) created(zxid uint64, body []byte) {
 	}
 }
 
-// watchesAgain is called when the watches of r are there again: the client has been told of
-// what happened to their nodes before. When they are many it asks for the rest now.
+// watchesAgain is called when the watches of request r are set again, and the client has received
+// their earlier events. If there are many, the client requests the rest now.
 func (w *wire) watchesAgain(r request) {
 	if r.size < fullWatches {
 		w.s.rewatched(w.hello.number)

@@ -12,7 +12,7 @@ import (
 
 var errOwn = errors.New("of the call itself")
 
-// after returns a call that ignores every context, and takes that long.
+// after returns a call that takes d and ignores every context.
 func after(d time.Duration) func() (int, error) {
 	return func() (int, error) {
 		time.Sleep(d)
@@ -20,7 +20,7 @@ func after(d time.Duration) func() (int, error) {
 	}
 }
 
-// A call that ends before its context is waited for; one that does not is left at that instant.
+// A call that ends before its context is waited for. Any other is left when the context ends.
 func TestCall(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
@@ -60,7 +60,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// What is returned is the context's error and not its cause, which may be anybody's.
+// The error is the context's and not its cause, which belongs to somebody else.
 func TestCallTellsNoCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -68,16 +68,16 @@ func TestCallTellsNoCause(t *testing.T) {
 		if _, err := abandon.Call(ctx, after(time.Hour)); err != context.Canceled {
 			t.Errorf("returned %v", err)
 		}
-		time.Sleep(time.Hour) // the bubble ends only when nothing of the call is left
+		time.Sleep(time.Hour) // the bubble ends only when the call has ended completely
 	})
 }
 
-// A call is made also when its context has ended before.
+// A call is made even if its context has already ended.
 func TestCallAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	taken := make(chan bool, 1)
 	taken <- true
 	_, _ = abandon.Call(ctx, func() (bool, error) { return <-taken, nil })
-	taken <- true // it was given back
+	taken <- true // the call can give it back
 }

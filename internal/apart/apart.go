@@ -29,7 +29,7 @@ func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
 		test(t)
 		return
 	case "":
-	default: // or each process would begin others
+	default: // otherwise each process would start others
 		t.Skip("this process is for another test")
 	}
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
 		ended <- run(t.Name(), parts, &out)
 		<-places
 	}()
-	t.Parallel() // from here on: the other process does not wait for the tests that run alone
+	t.Parallel() // from here on, so that the other process does not wait for sequential tests
 	err := <-ended
 	if testing.Verbose() {
 		_, _ = os.Stdout.Write(inner(out.Bytes(), t.Name()))
@@ -49,7 +49,7 @@ func RunSome(t *testing.T, parts string, test func(t *testing.T)) {
 	}
 }
 
-// places limit the processes that run at once, because more would take each other's time.
+// places limit the processes that run at once, because more would slow each other down.
 var places = make(chan struct{}, 2)
 
 // run runs a test of this binary in another process until it has ended.
@@ -98,7 +98,7 @@ func patternOf(test, parts, asked string) string {
 		}
 		if len(names) > len(path) {
 			all = append(all, strings.Join(append(exact[:len(path):len(path)], names[len(path):]...), "/"))
-		} else { // the whole of it
+		} else { // all parts
 			if parts != "" {
 				exact = append(exact, "^("+parts+")")
 			}
@@ -108,7 +108,7 @@ func patternOf(test, parts, asked string) string {
 	return strings.Join(all, "|")
 }
 
-// split splits a pattern of -run as go test does: not within brackets.
+// split splits a pattern of -run at top level, like go test: not within brackets.
 func split(pattern string, at byte) []string {
 	var all []string
 	depth, start := 0, 0

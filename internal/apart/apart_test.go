@@ -40,7 +40,7 @@ func TestSome(t *testing.T) {
 	})
 }
 
-// Some parts are all that run, but where -run asks for others.
+// Only some parts run, unless -run names others.
 func TestSomePartsRun(t *testing.T) {
 	for pattern, want := range map[string]string{"^TestSome$": "part", "^TestSome$/one": "one"} {
 		out, err := exec.Command(os.Args[0], "-test.run="+pattern, "-test.v").CombinedOutput()
@@ -50,7 +50,8 @@ func TestSomePartsRun(t *testing.T) {
 	}
 }
 
-// What fails there fails here, and what ran there is told once, and nothing that -run leaves out.
+// A failure there is a failure here. The output of each part appears once, and parts that -run
+// omits do not run.
 func TestFailureAndPartsAreTold(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		run := exec.Command(os.Args[0], "-test.run=^Test(Run|Inner)$/^(part|one)$", "-test.v")
@@ -72,7 +73,7 @@ func TestFailureAndPartsAreTold(t *testing.T) {
 	}
 }
 
-// What -run asks for of several tests, of which one is to run alone.
+// What a -run for several tests means for the one that runs alone.
 func TestPatternOf(t *testing.T) {
 	for _, test := range []struct{ asked, parts, want string }{
 		{"", "", "^TestA$/^one$"},
@@ -90,7 +91,7 @@ func TestPatternOf(t *testing.T) {
 	}
 }
 
-// A process for one test begins no others, whatever -run says.
+// The process for one test starts no others, whatever -run says.
 func TestNoProcessBeginsOthers(t *testing.T) {
 	run := exec.Command(os.Args[0], "-test.run=^Test(Run|Inner)$", "-test.v")
 	run.Env = append(os.Environ(), testEnv+"=TestRun")

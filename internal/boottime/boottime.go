@@ -37,18 +37,18 @@ var machine = Clock{real: Available(), before: asleep()}
 
 // A Clock counts sleep too. The zero Clock is for tests: it sleeps when [Clock.Sleep] is called.
 type Clock struct {
-	real   bool          // Machine, where it tells of sleep
-	before time.Duration // what the machine had slept when the Clock was made
+	real   bool          // Machine, on a system that reports sleep
+	before time.Duration // the sleep of the machine before the Clock was made
 	slept  atomic.Int64  // since then; grows under mu
 
 	mu      sync.Mutex
 	watches map[*watch]struct{} // guarded by mu
-	end     func()              // guarded by mu; ends what waits for resumes; nil: nothing does
+	end     func()              // guarded by mu; ends the wait for resumes; nil: nothing waits
 }
 
 type watch struct{ woke func() }
 
-// base is before all readings, so that every Instant is above zero: also in bubbles, whose time
+// base is before all readings, so that every Instant is above zero, even in bubbles, whose time
 // begins in the year 2000.
 var base = time.Now().Add(-80 * 365 * 24 * time.Hour)
 
@@ -113,23 +113,23 @@ func (c *Clock) remove(w *watch) {
 // least is the shortest sleep that counts. Readings of two clocks differ by less.
 const least = time.Millisecond
 
-// ahead is how far the wall clock was before the monotonic one when they were last compared.
+// ahead is how far the wall clock was ahead of the monotonic one when they were last compared.
 var ahead atomic.Int64
 
-// compare looks how long the machine slept if the clocks have moved against each other.
+// compare checks how long the machine slept, if the clocks have moved relative to each other.
 func (c *Clock) compare(now int64) {
 	if moved := now - ahead.Load(); moved <= -int64(least) || moved >= int64(least) {
-		if !inBubble() { // there the clocks are others, and who watches is elsewhere
+		if !inBubble() { // a bubble has other clocks, and its watchers are elsewhere
 			c.look()
 		}
 		ahead.Store(now)
 	}
 }
 
-// look asks the kernel how long the machine slept.
+// look asks the kernel how long the machine has slept.
 func (c *Clock) look() { c.sleptFor(asleep() - c.before) }
 
-// sleptFor tells all who watch of a new sum.
+// sleptFor records a new sum, and calls all watchers.
 func (c *Clock) sleptFor(sum time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Of linux/time.h and linux/timerfd.h.
+// From linux/time.h and linux/timerfd.h.
 const (
 	clockRealtime  = 0
 	clockMonotonic = 1
@@ -33,13 +33,13 @@ func read(clock uintptr) (time.Duration, bool) {
 	return time.Duration(ts.Nano()), errno == 0
 }
 
-// asleep is how long the machine has slept since it was booted.
+// asleep returns how long the machine has slept since it booted.
 func asleep() time.Duration {
 	for {
 		before, _ := read(clockMonotonic)
 		boot, _ := read(clockBoottime)
 		after, _ := read(clockMonotonic)
-		if after-before < least/4 { // else this thread did not run in between
+		if after-before < least/4 { // otherwise this thread was interrupted in between
 			return boot - before
 		}
 	}
@@ -50,24 +50,24 @@ var monotonicAtBase = func() time.Duration {
 	return mono - time.Since(base)
 }()
 
-// inBubble reports whether package time has another clock here than the kernel.
+// inBubble reports whether package time's clock differs from the kernel's here.
 func inBubble() bool {
-	const slack = time.Second // far less than a bubble's clock is off: its time is that of the year 2000
+	const slack = time.Second // far less than a bubble's clock is off, which starts in the year 2000
 	before, _ := read(clockMonotonic)
 	now := time.Since(base) + monotonicAtBase
 	after, _ := read(clockMonotonic)
 	return now < before-slack || now > after+slack
 }
 
-// awaitResumes has woke called after each resume, and whenever somebody sets the wall clock: the
-// kernel then cancels such a timer, as it does for systemd. It returns what ends that.
+// awaitResumes calls woke after each resume, and whenever the wall clock is set: the kernel then
+// cancels such a timer. (systemd relies on the same.) It returns a function that ends this.
 func awaitResumes(woke func()) (end func()) {
 	fd, _, errno := syscall.Syscall(syscall.SYS_TIMERFD_CREATE, clockRealtime, timerNonblock|timerCloseOnExec, 0)
 	if errno != 0 {
 		return func() {}
 	}
 	timer := os.NewFile(fd, "timerfd")
-	// When it is due, in 2038, does not matter.
+	// The timer is due in 2038. That does not matter.
 	due := struct{ every, at syscall.Timespec }{at: syscall.Timespec{Sec: math.MaxInt32}}
 	_, _, errno = syscall.Syscall6(syscall.SYS_TIMERFD_SETTIME, fd, timerAbsolute|timerCancelOnSet, uintptr(unsafe.Pointer(&due)), 0, 0, 0)
 	if errno != 0 {
@@ -77,7 +77,7 @@ func awaitResumes(woke func()) (end func()) {
 	go func() {
 		defer timer.Close()
 		for ticks := make([]byte, 8); ; {
-			woke() // at first for a sleep before the timer was set
+			woke() // the first time for a sleep before the timer was set
 			if _, err := timer.Read(ticks); err != nil && !errors.Is(err, syscall.ECANCELED) {
 				return // end has closed it
 			}

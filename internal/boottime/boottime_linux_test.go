@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A sleep is in the very next reading, because it moves the wall clock against the monotonic one.
+// The next reading after a sleep includes it, because a sleep moves the wall clock against the
+// monotonic one.
 func TestReadingShowsASleep(t *testing.T) {
 	c := Clock{real: true, before: asleep()}
 	woken := make(chan struct{})
@@ -27,7 +28,7 @@ func TestReadingShowsASleep(t *testing.T) {
 	<-woken
 }
 
-// A wall clock that somebody sets is no sleep.
+// Setting the wall clock does not count as a sleep.
 func TestSettingTheClockIsNoSleep(t *testing.T) {
 	c := Clock{real: true, before: asleep()}
 	before := c.Now()
@@ -37,7 +38,7 @@ func TestSettingTheClockIsNoSleep(t *testing.T) {
 	}
 }
 
-// timers are the files by which this process waits for resumes.
+// timers returns the files with which this process waits for resumes.
 func timers(t *testing.T) (found []string) {
 	t.Helper()
 	infos, err := filepath.Glob("/proc/self/fdinfo/*")
@@ -53,7 +54,7 @@ func timers(t *testing.T) (found []string) {
 	return found
 }
 
-// While somebody watches there is one timer that a resume cancels, and none afterwards.
+// While somebody watches, there is one timer that a resume cancels. Afterwards there is none.
 func TestOneTimerWhileWatched(t *testing.T) {
 	before := len(timers(t))
 	c := Clock{real: true, before: asleep()}
@@ -71,7 +72,7 @@ func TestOneTimerWhileWatched(t *testing.T) {
 	}
 }
 
-// A machine that slept before the timer was set has slept as well.
+// A sleep before the timer was set is noticed too.
 func TestWatchFindsAnEarlierSleep(t *testing.T) {
 	c := Clock{real: true, before: asleep() - time.Hour}
 	woken := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a Clock sleeps counts, at once, and all who watch are called.
+// A Clock's sleep counts at once, and all watchers are called.
 func TestSleepCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Clock
@@ -35,7 +35,7 @@ func TestSleepCounts(t *testing.T) {
 	})
 }
 
-// In a bubble the machine's clock goes with the bubble's time. A watch that waited for the kernel
+// In a bubble the machine's clock follows the bubble's time. A watch that waited for the kernel
 // would end the test as a deadlock.
 func TestMachineInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

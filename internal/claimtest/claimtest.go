@@ -1,4 +1,5 @@
-// Package claimtest has single calls of a claim come to what a test expects of them.
+// Package claimtest makes single calls of a claim, and fails the test if they do not have the
+// expected outcome.
 package claimtest
 
 import (
@@ -9,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Granted is a Try that must be.
+// Granted requires that a Try is granted.
 func Granted(t testing.TB, c driver.Claim) driver.Grant {
 	t.Helper()
 	g, err := c.Try(t.Context())
@@ -19,7 +20,7 @@ func Granted(t testing.TB, c driver.Claim) driver.Grant {
 	return g
 }
 
-// Refused is a Try that must be.
+// Refused requires that a Try is refused.
 func Refused(t testing.TB, c driver.Claim) *driver.Busy {
 	t.Helper()
 	_, err := c.Try(t.Context())
@@ -30,7 +31,7 @@ func Refused(t testing.TB, c driver.Claim) *driver.Busy {
 	return busy
 }
 
-// Released is a Release that must be one.
+// Released requires that a Release succeeds.
 func Released(t testing.TB, c driver.Claim) {
 	t.Helper()
 	if err := c.Release(t.Context(), driver.End{}); err != nil {
@@ -38,7 +39,7 @@ func Released(t testing.TB, c driver.Claim) {
 	}
 }
 
-// Release is a release of c that leaves nothing, as a call.
+// Release returns a call that releases c and leaves nothing behind.
 func Release(c driver.Claim) func(context.Context) error {
 	return func(ctx context.Context) error { return c.Release(ctx, driver.End{}) }
 }

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// ProcessCPU is what the process has used so far, with its children that ended, in steps of 10 ms.
+// ProcessCPU returns the processor time of the process so far, including its children that have
+// ended, in steps of 10 ms.
 func ProcessCPU(tb testing.TB, pid int) time.Duration {
 	tb.Helper()
 	d, _, err := processCPU(pid)
@@ -21,7 +22,8 @@ func ProcessCPU(tb testing.TB, pid int) time.Duration {
 	return d
 }
 
-// FamilyCPU is what the process and its children have used so far, those that ended too.
+// FamilyCPU returns the processor time of the process and its children so far, including those that
+// have ended.
 func FamilyCPU(tb testing.TB, pid int) time.Duration {
 	tb.Helper()
 	sum := ProcessCPU(tb, pid)
@@ -31,7 +33,7 @@ func FamilyCPU(tb testing.TB, pid int) time.Duration {
 	}
 	for _, one := range all {
 		child, _ := strconv.Atoi(filepath.Base(one))                             // it is a number
-		if used, parent, err := processCPU(child); err == nil && parent == pid { // else it has ended since
+		if used, parent, err := processCPU(child); err == nil && parent == pid { // err: it has ended since
 			sum += used
 		}
 	}

@@ -50,9 +50,9 @@ func (c *Crowd) Served() {
 	c.says(served)
 }
 
-// Share measures the share of a core that the process uses. It is the least of three periods of
-// that length, because a busy machine makes the same work dearer, while a process that spins does
-// so in each. A share of at most enough ends the measurement.
+// Share measures the share of a core that the process uses, as the least of three periods of that
+// length. A busy machine makes the same work dearer, but a process that spins does so in each
+// period. A share of at most enough ends the measurement.
 func (c *Crowd) Share(lasts time.Duration, enough float64) float64 {
 	c.t.Helper()
 	share := c.share(lasts)

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// Name is the lock that all of a fleet wait for.
+// Name is the lock that a whole fleet waits for.
 const Name = "wanted"
 
 // A Fleet is many processes whose waiters want one name. Each process has a driver, and each waiter

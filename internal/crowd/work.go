@@ -17,7 +17,7 @@ import (
 // An Order says what a process of a fleet does. The next order makes it begin.
 type Order struct {
 	URL     string        // of the store
-	How     string        // Lead, or for peers the library; else each waiter has one turn
+	How     string        // Lead, or the name of a competing library; otherwise each waiter has one turn
 	Holds   time.Duration // how long a turn lasts
 	Waiters int           // of this process
 }
@@ -33,7 +33,7 @@ type news struct {
 // function that ends the turn.
 type Lock func(ctx context.Context, queued func()) (token uint64, unlock func() error, err error)
 
-// Work is the main function of a process in a fleet of Leasehold. It returns never: the process
+// Work is the main function of a process in a fleet of Leasehold. It never returns: the process
 // exits at the end of its standard input.
 func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
 	WorkWith(func(ctx context.Context, o Order) (func() (Lock, error), error) {
@@ -107,7 +107,7 @@ func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, err
 		mu.Lock()
 		defer mu.Unlock()
 		if err := out.Encode(n); err != nil {
-			os.Exit(0) // nobody hears
+			os.Exit(0) // nobody reads any more
 		}
 	}
 	o := hear()
@@ -134,7 +134,7 @@ func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, err
 			})
 			t.Held, t.Queued, t.Token = time.Now().UnixNano(), queued.Load(), token
 			if o.How == Lead && err == nil {
-				say(news{Turn: &t}) // it lasts
+				say(news{Turn: &t}) // while the turn lasts
 				check(unlock())
 				return
 			}

@@ -102,8 +102,8 @@ func (d Details) Check() error {
 	return nil
 }
 
-// isLink reports whether a page may offer it: what is no such URL, or seems to lead to another
-// host than it does, is none.
+// isLink reports whether a page may offer the link. It refuses other URLs, and those that seem to
+// lead to another host than they do.
 func isLink(link string) bool {
 	u, err := url.Parse(link)
 	return err == nil && utf8.ValidString(link) && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil && !strings.ContainsFunc(link, blank)
@@ -220,7 +220,7 @@ func Text(note string) string {
 // Shown returns the text of d, or else its Summary.
 func (d Details) Shown() string { return cmp.Or(d.Text, d.Summary()) }
 
-// split cuts a note at its last mark. A text longer than a note can be is not ours.
+// split cuts a note at its last mark. It ignores a text that is too long to be a note.
 func split(note string) (text, fields string, ok bool) {
 	at := strings.LastIndex(note, mark)
 	if at < 0 || len(note) > driver.MaxNote || !utf8.ValidString(note) {
@@ -229,12 +229,12 @@ func split(note string) (text, fields string, ok bool) {
 	return note[:at], note[at+len(mark):], true
 }
 
-// read takes the fields of a note. It reports false if they are none.
+// read parses the fields of a note. It returns false if they are not fields.
 func (d *Details) read(fields string) bool {
 	if fields == "" {
 		return true
 	}
-	seen := uint32(0) // which letters
+	seen := uint32(0) // the letters of fields so far
 	for field := range strings.SplitSeq(fields, ";") {
 		key, value, ok := strings.Cut(field, "=")
 		if !ok || key == "" {
@@ -295,13 +295,13 @@ func (d *Details) set(key, value string) bool {
 		n, ok := number(value, lastSecond)
 		d.Started = time.Unix(n, 0).UTC()
 		return ok
-	default: // of a later version
+	default: // from a later version
 		return strings.Trim(key, "abcdefghijklmnopqrstuvwxyz") == ""
 	}
 	return true
 }
 
-// number takes a positive number as Note writes it.
+// number parses a positive number as Note writes it.
 func number(text string, most int64) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && n > 0 && n <= most && strconv.FormatInt(n, 10) == text
@@ -373,7 +373,7 @@ func (d Details) Line() string {
 	return d.Text + " on " + d.Host
 }
 
-// began is when this process did, as far as it knows.
+// began is when this process started, as far as it knows.
 var began = time.Now()
 
 // Mine returns the details of this process. It uses no name service, which may hang.
@@ -398,13 +398,13 @@ func user() string {
 	case uid > 0:
 		return strconv.Itoa(uid)
 	}
-	return "" // of Windows
+	return "" // on Windows
 }
 
 func valid(text string) string { return strings.ToValidUTF8(text, "?") }
 
-// Fit returns the note of said, with its zero fields taken from filled if there is room. said
-// alone may be too long too.
+// Fit returns the note of said, with its zero fields taken from filled if there is room. The note
+// may still be too long, if said's own is.
 func Fit(said, filled Details) string {
 	if note := said.Or(filled).Note(); len(note) <= driver.MaxNote {
 		return note

@@ -18,7 +18,7 @@ var whole = details.Details{
 	Text: "nightly backup", Kind: details.Once, Preference: -3,
 }
 
-// What is written is read as it was, whatever its fields hold.
+// A note is read back as it was written, whatever its fields contain.
 func TestNotesAreReadAsWritten(t *testing.T) {
 	for name, d := range map[string]details.Details{
 		"nothing":               {},
@@ -50,7 +50,7 @@ func TestNotesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// A reader that knows nothing of details drops what is not printable, and has the text first.
+// A reader without knowledge of details drops unprintable characters, and then has the text first.
 func TestTextComesFirst(t *testing.T) {
 	if note := whole.Note(); !strings.HasPrefix(note, "nightly backup \u2063h=web-7;u=anna;p=4242;g=backup;s=1764271024;l=https://") {
 		t.Errorf("%q", note)
@@ -63,7 +63,7 @@ func TestTextComesFirst(t *testing.T) {
 	}
 }
 
-// What others wrote is text, unless it is what Note writes.
+// A note of another program is text, unless it equals what Note writes.
 func TestForeignNotesAreText(t *testing.T) {
 	for _, note := range []string{
 		"", "web-7 sleep[4242]", "h=web-7", "x \u2063", "x \u2063h", "x \u2063h=a;", "x \u2063;h=a", "x \u2063=a", "x \u2063h=a;h=b", "x \u2063h=a;u=c;h=b", "x \u2063.a=;.b=;.%61=",
@@ -82,7 +82,7 @@ func TestForeignNotesAreText(t *testing.T) {
 	}
 }
 
-// Fields of a later version are passed over.
+// Fields of a later version are ignored.
 func TestUnknownFieldsArePassedOver(t *testing.T) {
 	if d := details.Of("x \u2063h=a;z=1;region=eu;.l=v"); d.Host != "a" || d.Text != "x" || d.Labels["l"] != "v" || len(d.Labels) != 1 {
 		t.Errorf("%+v", d)
@@ -119,7 +119,7 @@ func TestBadDetailsAreRefused(t *testing.T) {
 	}
 }
 
-// What was said is kept before what was filled in.
+// What the user said has priority over what was filled in.
 func TestWhatIsFilledInGivesWay(t *testing.T) {
 	text := strings.Repeat("x", driver.MaxNote)
 	if note := details.Fit(details.Details{Text: text}, whole); note != text {
@@ -159,7 +159,7 @@ func TestMineAreSound(t *testing.T) {
 	}
 }
 
-// No note crashes who reads it, and what is read is written and read as it was.
+// No note crashes its reader. Details that were read can be written and read back.
 func FuzzOf(f *testing.F) {
 	f.Add(whole.Note())
 	f.Add("x \u2063h=a;.%3D=%00;l=https://a")
@@ -186,7 +186,7 @@ func FuzzOf(f *testing.F) {
 	})
 }
 
-// Whatever is said is read as it was, or refused.
+// Details are either read back as they were, or refused.
 func FuzzNote(f *testing.F) {
 	f.Add("web-7", "anna", 1, "x", int64(1), "https://a", "k", "v", "text", "once")
 	f.Fuzz(func(t *testing.T, host, user string, pid int, program string, started int64, link, label, value, text, kind string) {

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// A connection that was unused for askAfter is checked by a round trip when it is taken from the pool.
+// A connection that was unused for askAfter is checked by a round trip when it leaves the pool.
 // Busy connections need no check.
 const askAfter = 100 * time.Millisecond
 
@@ -30,9 +30,9 @@ func Open(c driver.Connector) *sql.DB {
 
 // A Pool is the state of a *sql.DB that Open has made.
 type Pool struct {
-	Links links.Links // by which calls wait for answers
+	Links links.Links // with them, calls wait for answers
 
-	condemned atomic.Pointer[time.Time] // what was dialled before it is not used any more; nil: all is
+	condemned atomic.Pointer[time.Time] // connections from before it are not used any more; nil: all are used
 }
 
 // Of returns the pool of db, or nil if Open has not made it.
@@ -78,7 +78,7 @@ type connector struct {
 
 // Connect implements [driver.Connector].
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	start := time.Now() // where the name leads may change at any moment after it
+	start := time.Now() // from now on, the name may lead elsewhere at any moment
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -94,13 +94,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements [driver.Connector].
 func (c *connector) Driver() driver.Driver { return pooled{c.Connector.Driver(), c.pool} }
 
-// pooled is how Of finds the pool of a *sql.DB.
+// pooled lets Of find the pool of a *sql.DB.
 type pooled struct {
 	driver.Driver
 	*Pool
 }
 
-// full is what package sql asks of a connection, but for driver.Validator.
+// full is what package sql uses of a connection, except for driver.Validator.
 type full interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -112,15 +112,16 @@ type full interface {
 	driver.NamedValueChecker
 }
 
-// conn is a connection whose age is known. Package sql uses it by one goroutine at a time.
+// conn is a connection with a known age. Package sql uses it in one goroutine at a time.
 type conn struct {
 	full
 	pool    *Pool
 	dialled time.Time
-	used    time.Time // when it came into the pool
+	used    time.Time // when it came back to the pool
 }
 
-// ResetSession implements [driver.SessionResetter]: it is called when the connection leaves the pool.
+// ResetSession implements [driver.SessionResetter]. It is called when the connection leaves the
+// pool.
 func (c *conn) ResetSession(ctx context.Context) error {
 	if !c.pool.believes(c.dialled) || time.Since(c.used) >= askAfter && !c.answers(ctx) {
 		return driver.ErrBadConn
@@ -128,7 +129,8 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return c.full.ResetSession(ctx)
 }
 
-// answers asks the server for an answer. Where none comes, the connections of before may be as dead.
+// answers asks the server for an answer. If none comes, connections of the same age may be dead as
+// well.
 func (c *conn) answers(ctx context.Context) bool {
 	start, within := time.Now(), c.pool.Links.Patience()
 	if end, ok := ctx.Deadline(); ok {
@@ -143,7 +145,7 @@ func (c *conn) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// IsValid implements [driver.Validator]: it is called when the connection comes back into the pool.
+// IsValid implements [driver.Validator]. It is called when the connection returns to the pool.
 func (c *conn) IsValid() bool {
 	c.used = time.Now()
 	if inner, ok := c.full.(driver.Validator); ok && !inner.IsValid() {
@@ -152,8 +154,8 @@ func (c *conn) IsValid() bool {
 	return c.pool.believes(c.dialled)
 }
 
-// Close implements [driver.Conn]. Some clients say farewell and wait until the server has heard it, for seconds where
-// nothing comes back: nobody waits for that.
+// Close implements [driver.Conn]. Some clients say goodbye to the server and wait until it has
+// heard, for seconds if nothing comes back. So Close does not wait for the client.
 func (c *conn) Close() error {
 	if c.pool.believes(c.dialled) {
 		return c.full.Close()

@@ -14,7 +14,7 @@ import (
 // answerWithin is how long an idle connection may take to answer.
 var answerWithin = new(Pool).Links.Patience()
 
-// farewell is how long Close waits, as pgx does.
+// farewell is how long Close waits, like pgx's.
 const farewell = 5 * time.Second
 
 // A network makes connections that fall silent when it forgets them.
@@ -48,7 +48,7 @@ func (n *network) forget() {
 	}
 }
 
-// live is how many connections were made, and how many of them are open.
+// live returns how many connections were made, and how many of them are open.
 func (n *network) live() (made, open int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *line) ExecContext(ctx context.Context, _ string, _ []driver.NamedValue)
 	return driver.RowsAffected(0), l.ask(ctx)
 }
 
-// Close waits for an answer to its farewell.
+// Close waits for the server to answer its goodbye.
 func (l *line) Close() error {
 	ctx, stop := context.WithTimeout(context.Background(), farewell)
 	defer stop()
@@ -105,7 +105,7 @@ func (*line) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 func (*line) ResetSession(context.Context) error       { return nil }
 func (*line) CheckNamedValue(*driver.NamedValue) error { return nil }
 
-// pooledTest runs test with a pool of n connections that are idle.
+// pooledTest runs test with a pool of n idle connections.
 func pooledTest(t *testing.T, n int, test func(t *testing.T, db *sql.DB, net *network)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestForgottenConnectionsCostOnePing(t *testing.T) {
 	})
 }
 
-// A call that has half a second waits half as long.
+// A call with half a second waits half as long.
 func TestPingLeavesTimeForAnotherConnection(t *testing.T) {
 	pooledTest(t, 4, func(t *testing.T, db *sql.DB, net *network) {
 		time.Sleep(askAfter)
@@ -196,7 +196,7 @@ func TestCondemnedConnectionsAreClosed(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		p := Of(db)
 		p.Condemn(time.Now())
-		p.Condemn(time.Now().Add(-time.Hour)) // is condemned already
+		p.Condemn(time.Now().Add(-time.Hour)) // this time is condemned already
 		if err := exec(t, db, time.Second); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
-// Package discreet prints what has secrets inside, such as owners, by a few words: with every verb of
-// package fmt. It does so for a value that fmt can ask. In an unexported field fmt asks nobody, and
-// follows one pointer (with %s), but no second one: what has secrets inside is behind two there.
+// Package discreet formats values that contain secrets, such as owners, as a few words, with every
+// verb of package fmt. It works only for values whose methods fmt can call. In an unexported field
+// fmt calls no methods, but follows one pointer (with %s). So secrets there are kept behind two
+// pointers.
 package discreet
 
 import (
@@ -8,5 +9,5 @@ import (
 	"io"
 )
 
-// Format implements fmt.Formatter for what is shown as text.
+// Format writes text in place of the value.
 func Format(f fmt.State, text string) { io.WriteString(f, text) }

@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// Who lost a lease gives it up after another has the name: the other one's stays until both have.
+// A caller that has lost its lease may release it after another has acquired the name. The other's
+// lease stays until both have released.
 func TestALiveLeaseStaysUntilAllHaveGivenUp(t *testing.T) {
 	server := memory.NewServer()
 	locks, err := leasehold.New(server.Connect(), nil)
@@ -45,7 +46,7 @@ func TestALiveLeaseStaysUntilAllHaveGivenUp(t *testing.T) {
 	}
 }
 
-// An unknown outcome may be tried again.
+// A release with an unknown outcome can be repeated.
 func TestAnUnknownReleaseIsTriedAgain(t *testing.T) {
 	link := locktest.NewFaulty(memory.New())
 	locks, err := leasehold.New(link, nil)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPlainIsWhatItSays compares it with the expression that says the same.
+// TestPlainIsWhatItSays compares Plain with an equivalent regular expression.
 func TestPlainIsWhatItSays(t *testing.T) {
 	t.Parallel()
 	same := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)

@@ -18,33 +18,33 @@ import (
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
-// width is how many waiters of a name ask at once: enough to keep one value busy. More of them lose most of what
-// they write to each other.
+// width is how many waiters for a name ask at once. It is enough to keep one value busy; with more
+// of them, most of their writes would fail because of each other.
 const width = 4
 
-// Lanes are the waiters of one driver.
+// Lanes coordinate the waiters of one driver.
 type Lanes struct {
 	unanswered func(error) bool
-	ask        func(ctx context.Context) error // nil: nothing is asked
+	ask        func(ctx context.Context) error // the probe; nil: none
 
 	answers *links.Answers // to calls
-	probed  links.Answers  // to ask
+	probed  links.Answers  // to probes
 	probing atomic.Bool
 
 	mu    sync.Mutex
 	lanes map[string]*lane // guarded by mu; by name
-	spare sync.Pool        // of lanes in which nobody is
+	spare sync.Pool        // lanes without users
 }
 
-// A lane is of one name, so that no name waits for another.
+// A lane is for one name, so that names do not wait for each other.
 type lane struct {
 	turns chan struct{} // has a token for every waiter that asks
-	users int           // guarded by Lanes.mu; who ask, and who wait for their turn
+	users int           // guarded by Lanes.mu; waiters that ask or wait for their turn
 }
 
-// New returns empty Lanes. unanswered reports whether an error is no answer of the engine.
-// probe, if not nil, asks the engine for an answer that waits for no lock; it is called when
-// half of a call's time has passed. Answers to calls are added to answers.
+// New returns empty Lanes. unanswered reports whether an error is no answer of the engine. probe,
+// if not nil, asks the engine for an answer that waits for no lock. It is called when half of a
+// call's time has passed. Answers to calls are added to answers.
 func New(answers *links.Answers, unanswered func(error) bool, probe func(ctx context.Context) error) *Lanes {
 	return &Lanes{
 		unanswered: unanswered, ask: probe, answers: answers, lanes: make(map[string]*lane),
@@ -52,7 +52,7 @@ func New(answers *links.Answers, unanswered func(error) bool, probe func(ctx con
 	}
 }
 
-// enter returns the lane of name, until leave.
+// enter returns the lane of name. leave must follow.
 func (l *Lanes) enter(name string) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *Lanes) leave(name string, of *lane) {
 type Asking struct {
 	lanes *Lanes
 	name  string
-	lane  *lane // in which it has a token; nil: it came to no turn
+	lane  *lane // in which it has a token; nil: it got no turn
 	began time.Time
 	probe *time.Timer // nil: none
 }
@@ -117,7 +117,7 @@ func (a Asking) End(err error) error {
 	return err
 }
 
-// probe is made by one of all calls that wait.
+// probe probes the engine, on behalf of all calls that wait.
 func (l *Lanes) probe(ctx context.Context) {
 	if l.probing.CompareAndSwap(false, true) {
 		defer l.probing.Store(false)

@@ -16,7 +16,7 @@ import (
 
 func unanswered(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
-// silent is a call that has no answer.
+// silent returns a call that gets no answer.
 func silent(ctx context.Context) func() error {
 	return func() error {
 		<-ctx.Done()
@@ -33,11 +33,11 @@ func ask(ctx context.Context, l *lanes.Lanes, name string, call func() error) er
 	return asking.End(err)
 }
 
-// A call without an answer is late because of others if the engine has answered those, or a probe.
+// A call without an answer was delayed by others if the engine has answered those, or a probe.
 func TestAnswersToOthersTellACrowd(t *testing.T) {
 	for name, c := range map[string]struct {
 		probe func(context.Context) error
-		other error // what another call comes to; nil: an answer
+		other error // the result of another call; nil: an answer
 		crowd bool
 	}{
 		"others were answered":   {nil, nil, true},
@@ -61,7 +61,7 @@ func TestAnswersToOthersTellACrowd(t *testing.T) {
 	}
 }
 
-// What the engine has said is passed on, and waiters of a name take turns.
+// The engine's answers are passed on, and waiters of a name take turns.
 func TestWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lanes.New(new(links.Answers), unanswered, nil)
@@ -94,7 +94,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 	})
 }
 
-// Waiters of a name that the engine does not answer for keep no other name waiting.
+// If the engine does not answer for a name, waiters of other names do not wait.
 func TestNamesWaitForNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lanes.New(new(links.Answers), unanswered, nil)

@@ -13,13 +13,13 @@ type Call struct {
 	links  *Links
 	began  time.Time
 	parent context.Context
-	ctx    context.Context         // of the attempt
-	cancel context.CancelCauseFunc // of the attempt
-	late   bool                    // see WatchLate
+	ctx    context.Context         // context of the attempt
+	cancel context.CancelCauseFunc // cancels the attempt
+	late   bool                    // made by WatchLate
 
 	mu     sync.Mutex
-	since  time.Time     // guarded by mu; a connection that has delivered nothing since is condemned
-	moment time.Duration // guarded by mu; what the second look waits for yet; 0: the next look is the first
+	since  time.Time     // guarded by mu; connections that have delivered nothing since are condemned
+	moment time.Duration // guarded by mu; how much later the second look is; 0: the next look is the second
 	timer  *time.Timer   // guarded by mu
 	over   bool          // guarded by mu
 }
@@ -67,14 +67,14 @@ func (l *Links) watch(parent, ctx context.Context, cancel context.CancelCauseFun
 	return c
 }
 
-// firstLook is when to look first. Requires c.mu.
+// firstLook sets up the second look, and returns how long the first one waits. Requires c.mu.
 func (c *Call) firstLook() time.Duration {
 	d := c.patience()
 	c.moment = d / 4
 	return d - c.moment
 }
 
-// patience is how long to wait for a sign from now on.
+// patience returns how long to wait for an answer from now on.
 func (c *Call) patience() time.Duration {
 	if d, bounded := c.links.patience.ForLate(c.parent); c.late && bounded {
 		return d
@@ -82,8 +82,8 @@ func (c *Call) patience() time.Duration {
 	return c.links.patience.For(c.parent)
 }
 
-// look condemns at the second look, a moment after the first: if this process stood still, the answer may be here
-// already, and was read meanwhile.
+// look condemns connections at the second of two looks. If this process stood still, the answer may
+// have arrived already; between the looks it can be read.
 func (c *Call) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,9 @@ func (c *Call) look() {
 	}
 }
 
-// dead reports whether connections are condemned that the attempt may use. Else the next sign is awaited from now on, or
-// from the last answer to another call. Requires c.mu, which it gives up while it asks.
+// dead reports whether connections that the attempt may use are condemned. Otherwise the wait
+// starts again, now or at the last answer to another call. Requires c.mu, which it unlocks while it
+// asks.
 func (c *Call) dead() bool {
 	l, since := c.links, c.since
 	c.since = time.Now()

@@ -33,11 +33,11 @@ type Links struct {
 	Answers Answers
 
 	patience Patience
-	spare    sync.Pool // of Calls that are over, with timers that will not fire
+	spare    sync.Pool // Calls that are over, with stopped timers
 
 	mu        sync.Mutex
 	open      map[*conn]bool // guarded by mu
-	condemned time.Time      // guarded by mu; when connections were last
+	condemned time.Time      // guarded by mu; when connections were last condemned
 }
 
 // A DialFunc makes a connection.
@@ -79,7 +79,7 @@ func (l *Links) Hung(began time.Time) {
 	}
 	since := began
 	if l.Ask != nil {
-		if l.condemnedSince(began) { // by the call itself
+		if l.condemnedSince(began) { // the call condemned them itself
 			return
 		}
 		if last := l.Answers.Last(); last.After(began) {
@@ -98,7 +98,8 @@ func (l *Links) Answered(began time.Time) {
 	}
 }
 
-// condemn closes the connections that have delivered nothing since then, and reports whether any was condemned since.
+// condemn closes the connections that have delivered nothing since then. It reports whether any
+// have been condemned since.
 func (l *Links) condemn(since time.Time) bool {
 	l.mu.Lock()
 	var silent []*conn
@@ -143,7 +144,7 @@ type conn struct {
 	links *Links
 
 	mu    sync.Mutex
-	heard time.Time // guarded by mu; at first, when it was made
+	heard time.Time // guarded by mu; when it last delivered something; at first, when it was made
 }
 
 // Read implements net.Conn.
@@ -173,7 +174,7 @@ func (c *conn) silentSince(then time.Time) bool {
 	return !c.heard.After(then)
 }
 
-// abort closes the connection without its farewell.
+// abort closes the connection at once and discards unsent data.
 func (c *conn) abort() { _ = Discard(c.Conn).Close() }
 
 // Discard makes the kernel drop unsent data when c is closed. Otherwise it would go on sending
@@ -189,7 +190,7 @@ func Discard(c net.Conn) (below net.Conn) {
 		below = layer.NetConn()
 	}
 	if tcp, ok := below.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // fails where it is closed already
+		_ = tcp.SetLinger(0) // it fails if the connection is already closed
 	}
 	return below
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pair is a connection of l and its server's end.
+// pair returns a connection of l and its server's end.
 func pair(t *testing.T, l *Links) (client, server net.Conn) {
 	client, server = net.Pipe()
 	client = l.Add(client)
@@ -24,8 +24,8 @@ func isOpen(c net.Conn) bool {
 	return timeout && ne.Timeout()
 }
 
-// A call without an answer closes what was open when it began, and is silent since; but not what delivers something,
-// and not what was made since.
+// A call without an answer closes the connections that were open when it began and have been silent
+// since. It does not close those that deliver something, or newer ones.
 func TestSilenceCondemnsWhatWasOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Links
@@ -80,7 +80,8 @@ func TestSignsOfLifeAreHeard(t *testing.T) {
 	})
 }
 
-// A server that is slow is heard by a later attempt, and a quick answer makes calls impatient again.
+// A later attempt waits long enough for a slow server, and a quick answer makes calls impatient
+// again.
 func TestPatienceGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Links
@@ -107,7 +108,7 @@ func TestPatienceGrows(t *testing.T) {
 	})
 }
 
-// A call that is bounded leaves half of its time to another attempt.
+// A call with a bound leaves half of its time to another attempt.
 func TestBoundedCallsLeaveTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Links
@@ -123,7 +124,8 @@ func TestBoundedCallsLeaveTime(t *testing.T) {
 	})
 }
 
-// A call that is left by its caller condemns nothing, and one without connections waits for its caller.
+// A call that its caller abandons condemns nothing. A call without connections waits for its
+// caller.
 func TestCallersEndsCondemnNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Links
@@ -150,7 +152,7 @@ func TestCallersEndsCondemnNothing(t *testing.T) {
 	})
 }
 
-// Whoever waits beside a call that has condemned the connections ends as well.
+// Other calls on the connections that a call has condemned end as well.
 func TestOthersOnTheSameConnectionEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Links

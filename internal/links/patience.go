@@ -7,14 +7,16 @@ import (
 )
 
 const (
-	// first is how long a call waits for an answer before it condemns. A healthy engine answers in milliseconds; a call
-	// of the core may take 5 s, of which this leaves four for another attempt.
+	// first is how long a call waits for an answer before it condemns connections. A healthy engine
+	// answers in milliseconds. A call of the core may take 5 s, so four are left for another
+	// attempt.
 	first = time.Second
-	// doublings is how often that doubles while engines answer late: whenever connections were condemned, until
-	// a call is answered within first. So a server that is slow is heard by the second or third attempt.
+	// doublings is how often that time doubles while engines answer late. It doubles whenever
+	// connections were condemned, until a call is answered within first. So the second or third
+	// attempt waits long enough for a slow server.
 	doublings = 2
-	// least is what calls with little time wait: they give half of it to the first attempt, but a busy machine
-	// needs some.
+	// least is the shortest time that a call waits. Calls with little time give half of it to the
+	// first attempt, but a busy machine needs some.
 	least = 500 * time.Millisecond
 )
 

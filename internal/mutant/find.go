@@ -27,11 +27,11 @@ var (
 	numbers   = regexp.MustCompile(`\b\d{12,}\b`)
 )
 
-// Find explores a mutation of a package, which must be found in time, or else has Unseen say why not.
-// It keeps a row of it.
+// Find explores a mutation of a package. It must be found within the time, or its Unseen must say
+// why not. Find keeps a row with the result.
 func (b Binary) Find(t testing.TB, source string, m Mutation) {
 	t.Helper()
-	// The shell ends it when it has had its time of processors, however long that takes here.
+	// The shell limits processor time, however long that takes on a busy machine.
 	limited := fmt.Sprintf(`ulimit -t %.0f; exec "$0" "$@"`, Within.Seconds())
 	flags := b.args(m, []string{"-explore.for=1h", "-test.timeout=1h"})
 	r := b.run(m, exec.Command("sh", append([]string{"-c", limited, b.path}, flags...)...))
@@ -62,14 +62,14 @@ func (b Binary) Find(t testing.TB, source string, m Mutation) {
 	}
 }
 
-// A row is what became of one mutation, as it is kept beside the page.
+// A row is the result of one mutation, as it is kept beside the page.
 type row struct {
 	Package   string  `json:"package"`
 	Name      string  `json:"name"`
 	Undoes    string  `json:"undoes"`
 	Schedule  string  `json:"found_by,omitempty"` // "": not found
-	Schedules int     `json:"schedules"`          // tried until then
-	Seconds   float64 `json:"seconds"`            // of processors
+	Schedules int     `json:"schedules"`          // tried before it was found
+	Seconds   float64 `json:"seconds"`            // of processor time
 	Says      string  `json:"says,omitempty"`
 	Unseen    string  `json:"unseen,omitempty"` // why it is not found
 	On        string  `json:"on,omitempty"`

@@ -1,6 +1,6 @@
-// Package mutant breaks a package on purpose, so that its tests can show that they would
-// find it. All mutations are compiled into one test binary, which leaves the sources as
-// they are; an environment variable chooses one.
+// Package mutant breaks a package on purpose, to show that its tests notice. All mutations are
+// compiled into one test binary, and the sources stay unchanged. An environment variable chooses a
+// mutation.
 package mutant
 
 import (
@@ -17,11 +17,11 @@ import (
 // A Mutation replaces a piece of text of a package.
 type Mutation struct {
 	Name     string // a single word
-	Rejects  string // the test that must find it, as -test.run has it
+	Rejects  string // the test that must fail, in the form of -test.run
 	File     string
-	Old, New string // Old occurs once in File; $ is the condition that this one was chosen
+	Old, New string // Old occurs once in File; $ stands for the condition that this mutation was chosen
 
-	Undoes string // what was mended, or is kept, for Find
+	Undoes string // the fix or the rule that the mutation undoes, for Find
 	Unseen string // why Find does not find it; "": it must
 }
 
@@ -31,7 +31,7 @@ const env = "LEASEHOLD_MUTATION"
 // Chosen reports whether this is a binary with a mutation.
 func Chosen() bool { return os.Getenv(env) != "" }
 
-// choice is one more file of the package.
+// choice is a file that is added to the package.
 const choice = `package %s
 
 import "os"
@@ -51,8 +51,8 @@ var _ = count
 // A Binary has the tests of a package, and all mutations of another.
 type Binary struct{ path string }
 
-// Build compiles the tests in the folder tests with the mutations in the folder source, of
-// the package name. A mutation that no longer fits the source must follow it.
+// Build compiles the tests in the folder tests, with the mutations in the folder source, whose
+// package is name. If a mutation no longer fits the source, the test fails: adapt the mutation.
 func Build(t testing.TB, tests, source, name string, all []Mutation) Binary {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
@@ -82,7 +82,7 @@ func Build(t testing.TB, tests, source, name string, all []Mutation) Binary {
 	return b
 }
 
-// texts are the files of the package with all mutations in them.
+// texts returns the files of the package with all mutations in them.
 func texts(t testing.TB, source, name string, all []Mutation) map[string]string {
 	t.Helper()
 	texts := map[string]string{"mutated.go": fmt.Sprintf(choice, name)}
@@ -111,11 +111,11 @@ func write(t testing.TB, path string, text []byte) {
 	}
 }
 
-// A Run is what became of a test with a mutation.
+// A Run is the result of a test with a mutation.
 type Run struct {
 	Failed bool
 	Out    string
-	CPU    time.Duration // that it and what it started took of processors
+	CPU    time.Duration // processor time of the test and its children
 }
 
 // Run runs the test that m names, with these flags, once.
@@ -141,7 +141,7 @@ func (b Binary) run(m Mutation, cmd *exec.Cmd) Run {
 func (b Binary) Rejects(t testing.TB, m Mutation, flags ...string) {
 	t.Helper()
 	var r Run
-	for tries := 0; !r.Failed && tries < 3; tries++ { // a busy machine may come too late to see it
+	for tries := 0; !r.Failed && tries < 3; tries++ { // on a busy machine, the test may see the effect too late
 		r = b.Run(m, flags...)
 	}
 	if !r.Failed {

@@ -9,7 +9,7 @@ import (
 
 var update = flag.Bool("update", false, "write the summary of docs/verification.md from the rows beside it")
 
-// The page sums up the mutations that were tried, for those that mend what is said about one by hand.
+// The page sums up the mutations that were tried. This is for edits of the rows by hand.
 func TestPageSumsUpTheRows(t *testing.T) {
 	const page = "../../docs/verification.md"
 	rows, err := table.Rows[row](rowsOf(page))

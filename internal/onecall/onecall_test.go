@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/onecall"
 )
 
-// Calls that are begun one beside the other run one after the other.
+// Concurrent calls run one after another.
 func TestOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, each = 10, time.Second
@@ -32,7 +32,7 @@ func TestOneAtATime(t *testing.T) {
 		if g.TryBegin() {
 			t.Error("a call is begun beside another")
 		}
-		if err := g.Begin(context.Background()); err != nil { // the last, for nobody who has waited passes it by
+		if err := g.Begin(context.Background()); err != nil { // the last; nobody who waited is overtaken
 			t.Error(err)
 		}
 		if took := time.Since(start); took != callers*each {
@@ -45,7 +45,7 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// Whoever waits no longer has begun nothing, and the next one is let through.
+// A caller that stops waiting has not begun a call, and the next one is let through.
 func TestBeginEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := onecall.New()

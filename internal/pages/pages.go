@@ -57,7 +57,7 @@ func Errors(err error) []error {
 	for _, one := range joined.Unwrap() {
 		each = append(each, Errors(one)...)
 	}
-	if errors.Join(each...).Error() != err.Error() { // it wraps several and is one
+	if errors.Join(each...).Error() != err.Error() { // err wraps several errors, but did not come from Join
 		return []error{err}
 	}
 	return each

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/pages"
 )
 
-// A book has pages, whatever the limit, or errors in their place.
+// A book has pages of its own lengths, whatever the limit, or errors in their place.
 type book struct {
 	driver.Operator
 	pages [][]string
@@ -39,8 +39,8 @@ func (b *book) List(_ context.Context, _, after string, limit int) (states []dri
 	return states, next, err
 }
 
-// A page is filled from short and empty ones, sorted, each name once; what is damaged is told, and a failure after some
-// progress is left to the next call.
+// A page is filled from short and empty ones, sorted, each name once. Damage is reported. A failure
+// after some progress is left to the next call.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	away, damaged := errors.New("away"), fmt.Errorf("n: %w", driver.ErrCorrupt)
@@ -79,7 +79,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// What was joined comes apart, and what wraps several stays one.
+// Joined errors are taken apart. An error that wraps several stays whole.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	one, other := errors.New("one"), fmt.Errorf("%w: %w", errors.New("two"), driver.ErrCorrupt)

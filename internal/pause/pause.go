@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns ctx.Err() as soon as ctx has ended, also where d is over.
+// For waits for d. It returns ctx.Err() as soon as ctx has ended, even if d is over too.
 func For(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

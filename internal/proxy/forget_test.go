@@ -31,7 +31,7 @@ func TestProxyForgets(t *testing.T) {
 	fresh.hearsNothing()
 }
 
-// Neither end of a link that is forgotten hears of the other's end.
+// On a forgotten link, neither end notices when the other closes.
 func TestProxyForgetsEnds(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func TestProxyForgetsEnds(t *testing.T) {
 	stays.isCutOff()
 }
 
-// A link stays silent that was forgotten while replies were thrown away.
+// A link that was forgotten while replies were discarded stays silent.
 func TestProxyForgetsBeyondDroppedReplies(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -30,8 +30,8 @@ type mode int
 
 const (
 	passing   mode = iota
-	dark           // what arrives is held
-	replyless      // what the server says is thrown away
+	dark           // holds what arrives
+	replyless      // discards what the server sends
 )
 
 // A link is a client's connection and its connection to a server.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// echo is a server that sends back what it gets.
+// echo starts a server that sends back what it receives.
 func echo(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,14 +25,14 @@ func echo(t *testing.T) string {
 			}
 			go func() {
 				defer conn.Close()
-				_, _ = io.Copy(conn, conn) // the test sees what is missing
+				_, _ = io.Copy(conn, conn) // the test notices what is missing
 			}()
 		}
 	}()
 	return l.Addr().String()
 }
 
-// start makes a proxy to an echo.
+// start starts a proxy to an echo server.
 func start(t *testing.T) *Proxy {
 	p, err := Listen(echo(t))
 	if err != nil {
@@ -142,7 +142,7 @@ func TestProxyDelays(t *testing.T) {
 	}
 }
 
-// Close ends what waits in the dark.
+// Close ends connections that wait in the dark.
 func TestProxyCloses(t *testing.T) {
 	p := start(t)
 	c := call(t, p.Addr())

@@ -20,7 +20,7 @@ import (
 // A Claim is the part of a claim that the rule needs.
 type Claim struct {
 	Mode   driver.Mode
-	Limit  int   // most weight of shared claims that it goes together with, its own included; 0: any
+	Limit  int   // greatest sum of the weights of shared claims that it holds with, its own included; 0: any
 	Weight int   // of a shared claim; see driver.Mode.Uses
 	Ends   int64 // when it ends unless it is renewed, on any scale; only Until looks at it
 }
@@ -33,16 +33,16 @@ func (c Claim) TooHeavy() bool {
 	return c.Mode == driver.Shared && c.Limit > 0 && c.weight() > int64(c.Limit)
 }
 
-// Ahead is the claims ahead of another, as far as the rule needs them. The zero value is empty.
-// The order of adding does not matter.
+// Ahead summarises the claims ahead of another for the rule. The zero value is empty. The order of
+// adding does not matter.
 type Ahead struct {
 	exclusive, shared         int
-	weight                    int64 // of the shared
-	limit                     int   // smallest of the shared; 0: none
-	exclusiveEnds, sharedEnds int64 // of the first of them to end
+	weight                    int64 // sum of the weights of the shared claims
+	limit                     int   // the smallest limit of the shared claims; 0: none
+	exclusiveEnds, sharedEnds int64 // the first end among each kind
 }
 
-// Add puts c among those ahead.
+// Add adds c to the claims ahead.
 func (a *Ahead) Add(c Claim) {
 	if c.Mode == driver.Exclusive {
 		a.exclusiveEnds = first(a.exclusive, a.exclusiveEnds, c.Ends)
@@ -55,7 +55,8 @@ func (a *Ahead) Add(c Claim) {
 	a.limit = Smaller(a.limit, c.Limit)
 }
 
-// first is the sooner end of n claims, of which the first ends at ends, and one more.
+// first returns the earliest end after adding a claim that ends at more. The n claims before it end
+// at ends or later.
 func first(n int, ends, more int64) int64 {
 	if n == 0 {
 		return more
@@ -63,7 +64,7 @@ func first(n int, ends, more int64) int64 {
 	return min(ends, more)
 }
 
-// Admits reports whether c holds behind those ahead.
+// Admits reports whether c holds behind the claims ahead.
 func (a *Ahead) Admits(c Claim) bool {
 	if c.Mode == driver.Exclusive {
 		return a.exclusive+a.shared == 0
@@ -137,9 +138,8 @@ func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
 	return slots(me, all[:i], claim)
 }
 
-// slots returns some of before, which are shared: while all of them are there, there is no room
-// for me. Those whose own limit is below mine are among them, because their leaving may raise the
-// limit.
+// slots returns claims from before, all of which are shared. Together they leave no room for me.
+// Claims whose limit is below me's are among them, because their leaving may raise the limit.
 func slots[T any](me Claim, before []T, claim func(T) Claim) (blockers []int) {
 	limit, used := me.Limit, me.weight()
 	var others []int

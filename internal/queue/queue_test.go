@@ -11,8 +11,8 @@ import (
 
 func itself(c Claim) Claim { return c }
 
-// serve is the rule in plain words: each in turn holds beside those before it, if it may;
-// the first that may not stops all others.
+// serve is the rule in its simplest form. Each claim in turn holds beside those before it, if it
+// may; the first that may not stops all others.
 func serve(all []Claim) int {
 	for i, c := range all {
 		together := append(slices.Clone(all[:i]), c)
@@ -26,7 +26,7 @@ func serve(all []Claim) int {
 	return len(all)
 }
 
-// weighed is the weight of all, of which an exclusive one never stands beside others.
+// weighed returns the weight of all. An exclusive claim is never among several.
 func weighed(all []Claim) (sum int) {
 	for _, c := range all {
 		sum += max(c.Weight, 1)
@@ -34,7 +34,7 @@ func weighed(all []Claim) (sum int) {
 	return sum
 }
 
-// randomQueue returns n claims, whose Ends tell them apart.
+// randomQueue returns n claims with distinct Ends.
 func randomQueue(n int) []Claim {
 	all := make([]Claim, n)
 	for i, ends := range rand.Perm(n) {
@@ -59,7 +59,7 @@ func TestHoldingFollowsTheRule(t *testing.T) {
 	}
 }
 
-// A holder goes on holding when others leave.
+// A holder continues to hold when others leave.
 func TestHoldersStayWhenOthersLeave(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
@@ -107,7 +107,7 @@ func TestBlockersMustLeave(t *testing.T) {
 	}
 }
 
-// holdsBeside reports whether me holds behind those of all that stay.
+// holdsBeside reports whether me holds behind the claims of all that stay.
 func holdsBeside(all []Claim, stay []int, me Claim) bool {
 	var rest []Claim
 	for _, j := range stay {
@@ -116,7 +116,7 @@ func holdsBeside(all []Claim, stay []int, me Claim) bool {
 	return serve(append(rest, me)) == len(rest)+1
 }
 
-// The next holds when the one it waits for is gone, whoever else has left.
+// The next claim holds once the one that it waits for is gone, whoever else has left.
 func TestNextHolds(t *testing.T) {
 	t.Parallel()
 	next := 0
@@ -143,8 +143,8 @@ func TestNextHolds(t *testing.T) {
 	}
 }
 
-// Until is the first end of one that is in the way, and nobody else's: before it, whoever else
-// has ended, the claim waits.
+// Until is the first end of an obstacle, and of nothing else. Before it the claim waits, whoever
+// else has ended.
 func TestUntilIsWhenTheFirstInTheWayEnds(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {

@@ -10,14 +10,14 @@ import (
 	"unsafe"
 )
 
-// What the board counts before the keys.
+// Counters at the head of a board, before the counts of the keys.
 const (
-	done = iota // turns
+	done = iota // finished turns
 	overKey
 	overTotal
 	peakKey
 	peakTotal
-	total // who works now
+	total // workers inside now
 	heads
 )
 
@@ -29,14 +29,14 @@ const (
 	leaving
 )
 
-// A board counts who works, in memory that processes share. It knows nothing of the locks: a lock
-// that admits too many is seen here.
+// A board counts the workers inside, in memory that processes share. It does not depend on the
+// locks under test, so it sees if a lock admits too many.
 type board struct {
 	Order
-	all []atomic.Int64 // heads, then a count for each key, then a cell for each worker
+	all []atomic.Int64 // heads counters, then a count for each key, then a cell for each worker
 }
 
-// openBoard maps the file of an order, which it creates if it is missing.
+// openBoard maps the file of an order. It creates the file if it is missing.
 func openBoard(o Order) (*board, error) {
 	file, err := os.OpenFile(o.Board, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -57,7 +57,7 @@ func openBoard(o Order) (*board, error) {
 func (b *board) key(worker int) *atomic.Int64  { return &b.all[heads+worker%b.Keys] }
 func (b *board) cell(worker int) *atomic.Int64 { return &b.all[heads+b.Keys+worker] }
 
-// enter counts a worker that has been admitted. The cell tells the reaper how far it came.
+// enter counts a worker that was admitted. Its cell records the progress, for reap.
 func (b *board) enter(worker int) {
 	cell := b.cell(worker)
 	cell.Store(entering)
@@ -82,9 +82,9 @@ func (b *board) leave(worker int) {
 	b.all[done].Add(1)
 }
 
-// reap takes a dead worker off the board, and reports whether it was at work. One that died while it
-// counted itself is taken off whole, so that the board may count one too few from then on: it never
-// accuses a lock wrongly.
+// reap removes a dead worker from the board, and reports whether it was inside. A worker that died
+// while it was being counted is subtracted entirely. The board may then count one too few, but
+// never blames a lock wrongly.
 func (b *board) reap(worker int) (worked bool) {
 	state := b.cell(worker).Swap(idle)
 	if state != idle {

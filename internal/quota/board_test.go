@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// The board sees who is beyond a limit, and forgets the dead, wherever they died.
+// The board counts workers beyond a limit, and forgets dead workers, wherever they died.
 func TestBoardCounts(t *testing.T) {
 	o := Order{Board: filepath.Join(t.TempDir(), "board"), Keys: 2, PerKey: 4, Limit: 2, Total: 3}
 	mine, err := openBoard(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := openBoard(o) // as another process
+	theirs, err := openBoard(o) // like another process
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,3 @@
-// Package quota has workers of many processes share limits, kills some of them, and counts how many
-// work at once in memory that the processes share.
+// Package quota tests limits across processes: workers of many processes share limits, and some of
+// the processes are killed. Memory that the processes share counts how many work at once.
 package quota

@@ -29,7 +29,7 @@ type member struct {
 	out *said
 }
 
-// said keeps what a process prints.
+// said keeps the output of a process.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -47,8 +47,8 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// Start starts this program again for each process of an order, with env, by which its main function
-// tells that it is to call Work. They are killed when the test ends.
+// Start starts this program again for each process of an order. env tells its main function to call
+// Work. The processes are killed when the test ends.
 func Start(t testing.TB, env string, o Order) *Fleet {
 	t.Helper()
 	o.Board = filepath.Join(t.TempDir(), "board")
@@ -65,7 +65,7 @@ func Start(t testing.TB, env string, o Order) *Fleet {
 			err = m.cmd.Start()
 		}
 		if err == nil {
-			t.Cleanup(func() { _ = m.cmd.Process.Kill(); _ = m.cmd.Wait() }) // it may be gone
+			t.Cleanup(func() { _ = m.cmd.Process.Kill(); _ = m.cmd.Wait() }) // it may have exited already
 			err = json.NewEncoder(m.in).Encode(o)
 		}
 		if err != nil {
@@ -76,11 +76,11 @@ func Start(t testing.TB, env string, o Order) *Fleet {
 	return f
 }
 
-// A Count is what the board says.
+// A Count is what the board has counted.
 type Count struct {
-	Done               int64 // turns since the beginning
-	OverKey, OverTotal int64 // how often one more than the limit was at work
-	PeakKey, PeakTotal int64 // the most at work at once
+	Done               int64 // turns finished so far
+	OverKey, OverTotal int64 // how often a worker was admitted beyond the limit
+	PeakKey, PeakTotal int64 // the most workers inside at once
 	AtWork             int64
 }
 
@@ -90,14 +90,14 @@ func (f *Fleet) Count() Count {
 	return Count{at(done), at(overKey), at(overTotal), at(peakKey), at(peakTotal), at(total)}
 }
 
-// Rate is how many turns a second the fleet has, over that time.
+// Rate measures how many turns the fleet finishes per second, over d.
 func (f *Fleet) Rate(d time.Duration) float64 {
 	from, began := f.Count().Done, time.Now()
 	time.Sleep(d)
 	return float64(f.Count().Done-from) / time.Since(began).Seconds()
 }
 
-// Busy waits until so many are at work.
+// Busy waits until n workers are inside.
 func (f *Fleet) Busy(n int64) {
 	f.t.Helper()
 	for end := time.Now().Add(time.Minute); f.Count().AtWork < n; time.Sleep(5 * time.Millisecond) {
@@ -107,12 +107,13 @@ func (f *Fleet) Busy(n int64) {
 	}
 }
 
-// KillHalf kills half of the processes with SIGKILL while some of their workers are at work, and
-// takes those off the board. It returns how many were at work, and when the last process was gone.
+// KillHalf kills half of the processes with SIGKILL while some of their workers are inside, and
+// removes these from the board. It returns how many were inside, and when the last process had
+// gone.
 func (f *Fleet) KillHalf() (worked int, gone time.Time) {
 	f.t.Helper()
 	doomed := f.members[:len(f.members)/2]
-	for worked == 0 { // a process that is stopped cannot end its turns before it is killed
+	for worked == 0 { // a process that is stopped cannot finish turns before it is killed
 		for _, m := range doomed {
 			_ = m.cmd.Process.Signal(syscall.SIGSTOP)
 			if _, err := syscall.Wait4(m.cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
@@ -159,7 +160,8 @@ func (f *Fleet) Killed(note string) bool {
 	return err == nil && process < len(f.members)/2
 }
 
-// End has the processes that are left end their turns, and fails the test for what they said.
+// End lets the remaining processes finish their turns. It fails the test if they have reported
+// errors.
 func (f *Fleet) End() {
 	f.t.Helper()
 	for _, m := range f.members {

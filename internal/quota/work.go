@@ -17,22 +17,22 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// An Order says what the processes do. Worker w works on key w % Keys. Each key has
-// workers in each process, if there are enough.
+// An Order says what the processes do. Worker w works on key w % Keys. If there are enough workers,
+// each process has some for each key.
 type Order struct {
 	URL   string // of the store
-	How   string // "" for Leasehold, else what the program calls its peer
-	Board string // the file that the processes share
+	How   string // "" for Leasehold, otherwise the program's name for its competitor
+	Board string // the file of the shared memory
 
 	Keys, PerKey int // PerKey workers of each key
-	Limit, Total int // the most at work of one key, and of all
+	Limit, Total int // limits of one key, and of all keys together
 	Hold         time.Duration
 	TTL          time.Duration
 
 	Processes, Process int // Process is set by Start
 }
 
-// workers calls do with the workers of the process, while it returns true.
+// workers calls do for the workers of the process, until do returns false.
 func (o Order) workers(do func(worker int) bool) {
 	for w := range o.Keys * o.PerKey {
 		if w/o.Keys%o.Processes == o.Process && !do(w) {
@@ -47,11 +47,10 @@ const TotalName = "total"
 // KeyName is the name of a key's limit.
 func KeyName(key int) string { return fmt.Sprintf("tenant/%d", key) }
 
-// An Admission waits until a worker of that key may work, and returns what ends its turn.
+// An Admission waits until a worker of key may work. It returns a function that ends the turn.
 type Admission func(ctx context.Context, key string) (end func() error, err error)
 
-// Leasehold admits as AcquireAll does, on a driver. The leases have the number of the process as
-// their note.
+// Leasehold admits by AcquireAll on a driver. The note of a lease is the number of the process.
 func Leasehold(d driver.Driver, o Order) (Admission, error) {
 	locks, err := leasehold.New(d, &leasehold.Options{TTL: o.TTL, HandOver: -1})
 	if err != nil {
@@ -67,7 +66,7 @@ func Leasehold(d driver.Driver, o Order) (Admission, error) {
 	}, nil
 }
 
-// Poll admits as one does who counts by hand: it tries until there is room, with pauses.
+// Poll admits like a program that counts by hand: it tries, with pauses, until there is room.
 func Poll(pause time.Duration, try func(ctx context.Context, key string) (bool, error), end func(key string) error) Admission {
 	return func(ctx context.Context, key string) (func() error, error) {
 		for {
@@ -114,7 +113,7 @@ func Work(open func(ctx context.Context, o Order) (Admission, error)) error {
 					b.leave(w)
 					err = end()
 				}
-				if err != nil && ctx.Err() == nil && !errors.Is(err, leasehold.ErrLost) { // a busy machine may lose some
+				if err != nil && ctx.Err() == nil && !errors.Is(err, leasehold.ErrLost) { // a busy machine may lose some leases
 					fmt.Printf("worker %d: %v\n", w, err)
 					return
 				}
@@ -127,8 +126,8 @@ func Work(open func(ctx context.Context, o Order) (Admission, error)) error {
 	return err
 }
 
-// CounterScript counts by hand, as many programs on Redis do: KEYS are the counters, ARGV their
-// limits. It returns 1 if there was room in all of them, and has then counted one more in each.
+// CounterScript counts by hand, as many programs on Redis do. KEYS are the counters, ARGV their
+// limits. If there is room in all of them, it adds one to each and returns 1.
 const CounterScript = `
 for i, key in ipairs(KEYS) do
 	if tonumber(redis.call('GET', key) or '0') >= tonumber(ARGV[i]) then return 0 end
@@ -136,5 +135,5 @@ end
 for _, key in ipairs(KEYS) do redis.call('INCR', key) end
 return 1`
 
-// UncountScript ends what CounterScript began.
+// UncountScript undoes CounterScript.
 const UncountScript = `for _, key in ipairs(KEYS) do redis.call('DECR', key) end return 1`

@@ -8,19 +8,20 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Versions of the encoding. A record of any other version is left alone: it may have fields that this
-// one does not know. The second has weights and a limit, which a program that knows only the first
-// would drop. A record without either is written in the first, so that such programs can read it.
+// Versions of the encoding. A record of another version is refused, because it may have fields that
+// this program does not know. The second version adds weights and a limit. A program that knows
+// only the first would drop them. A record with neither is written in the first version, so that
+// such programs can read it.
 const plain, weighted = 1, 2
 
-// stored is a record as it is encoded: JSON, so that a person can read it.
+// stored is the encoded form of a record. It is JSON, so that people can read it.
 type stored struct {
 	Version int     `json:"v"`
 	Fence   uint64  `json:"fence,omitempty"`
 	Raised  uint64  `json:"raised,omitempty"`
 	Claims  []Claim `json:"claims,omitempty"`
 	Nonce   string  `json:"nonce,omitempty"`
-	Beside  Beside  `json:"beside,omitempty"` // one that does not know it passes those who wait there
+	Beside  Beside  `json:"beside,omitempty"` // a program that does not know this field passes over the waiters there
 	Limit   int     `json:"limit,omitempty"`
 }
 
@@ -28,12 +29,12 @@ type stored struct {
 func (r *Record) Encode() []byte {
 	b, err := json.Marshal(stored{r.version(), r.Fence, r.Raised, r.Claims, r.Nonce, r.Beside, r.Limit})
 	if err != nil {
-		panic(err) // it has nothing that JSON cannot have
+		panic(err) // impossible: JSON can express all fields
 	}
 	return b
 }
 
-// version is the least that has all of the record.
+// version returns the least version that can express the record.
 func (r *Record) version() int {
 	if r.Limit > 0 || slices.ContainsFunc(r.Claims, func(c Claim) bool { return c.Weight > 1 }) {
 		return weighted
@@ -69,7 +70,7 @@ func Decode(b []byte) (Record, error) {
 	return r, nil
 }
 
-// sound reports whether the claim can be one of a record whose last fence is last.
+// sound reports whether the claim is valid in a record whose last number is last.
 func (c *Claim) sound(last uint64) bool {
 	return c.Status <= Gone && c.Mode <= driver.Shared && c.Limit >= 0 && c.Weight >= 0 && c.Weight <= driver.MaxWeight && c.TTL >= 0 && c.Wants >= 0 && c.Fence <= last &&
 		(c.Owner == "") == (c.Status == Lingering) && (!c.Bars || c.Status == Gone)

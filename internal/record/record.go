@@ -45,19 +45,19 @@ const (
 
 // A Claim is one claim in a record.
 type Claim struct {
-	Owner  string        `json:"owner,omitempty"` // none of what lingers
+	Owner  string        `json:"owner,omitempty"` // empty if the claim lingers
 	Status Status        `json:"status,omitempty"`
 	Mode   driver.Mode   `json:"mode,omitempty"`
 	Limit  int           `json:"limit,omitempty"`
 	Weight int           `json:"weight,omitempty"` // 0 counts as 1
 	Fence  uint64        `json:"fence,omitempty"`  // the number of a lease's grant
-	TTL    time.Duration `json:"ttl"`              // of what it stands for
-	Wants  time.Duration `json:"wants,omitempty"`  // TTL of the lease that a place is for
+	TTL    time.Duration `json:"ttl"`              // how long the claim lasts
+	Wants  time.Duration `json:"wants,omitempty"`  // TTL of the lease that a place waits for
 	Beat   uint64        `json:"beat"`             // grows whenever its time starts again
-	Since  int64         `json:"since"`            // when it began to stand for that, for people; see Clock
+	Since  int64         `json:"since"`            // when its status began, for people; see Clock
 	Ends   int64         `json:"ends,omitempty"`   // when its time is over; see Clock
 	Note   string        `json:"note,omitempty"`
-	Bars   bool          `json:"bars,omitempty"` // of Gone: all attempts of the owner, those to come too
+	Bars   bool          `json:"bars,omitempty"` // of Gone: refuses all attempts of the owner, later ones too
 }
 
 // A Clock reports the time left of claims, by an instant of the store's own clock, or by
@@ -87,7 +87,7 @@ func (n Instant) Left(c *Claim) time.Duration {
 // Knows is true: there is one clock.
 func (n Instant) Knows(*Claim) bool { return true }
 
-// Start sets when it ends, rounded up.
+// Start sets the end, rounded up.
 func (n Instant) Start(c *Claim) { c.Ends = int64(n) + Micros(c.TTL) }
 
 // Micros returns d in microseconds, rounded up, so that nothing ends before its time.
@@ -149,14 +149,14 @@ func (r *Record) Keep(at Clock, i int, owner string, place time.Duration) bool {
 // NextFence returns the number of a new grant: above all earlier ones, and at least floor.
 func (r *Record) NextFence(floor uint64) uint64 { return max(r.Fence+1, r.Raised+1, floor) }
 
-// start has the claim's time start again, and last for ttl.
+// start restarts the claim's time, to last for ttl.
 func (c *Claim) start(at Clock, ttl time.Duration) {
 	c.TTL = ttl
 	c.Beat++
 	at.Start(c)
 }
 
-// place is the claim's own, or a new one at the end of the queue.
+// place returns mine, or if it is nil a new claim at the end of the queue.
 func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	if mine != nil {
 		return mine
@@ -167,7 +167,7 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	return &r.Claims[len(r.Claims)-1]
 }
 
-// begin is what a claim has of req, whatever it comes to stand for.
+// begin returns a claim with what every status takes from req.
 func begin(req *driver.Request) Claim {
 	c := Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
 	if req.Weight > 1 {
@@ -176,12 +176,13 @@ func begin(req *driver.Request) Claim {
 	return c
 }
 
-// Rule is the part of the claim that the rule of the queue needs, but for its end.
+// Rule returns the part of the claim that the rule of the queue needs, except for its end.
 func (c *Claim) Rule() queue.Claim {
 	return queue.Claim{Mode: c.Mode, Limit: c.Limit, Weight: c.Weight}
 }
 
-// Decided is what the rule needs of req while it is decided: the operator's limit counts for it.
+// Decided returns the part of req that the rule needs to decide it. The operator's limit counts for
+// it.
 func (r *Record) Decided(req *driver.Request) queue.Claim {
 	return queue.Claim{Mode: req.Mode, Limit: queue.Smaller(req.Limit, r.Limit), Weight: req.Weight}
 }
@@ -195,8 +196,8 @@ func Place(req *driver.Request, ttl time.Duration) Claim {
 }
 
 // Obstacle returns why req cannot be granted yet. If nothing prevents it, the Answer is granted,
-// without a fence. Holders count although their places were behind: they left room for req, but an
-// operator may have lowered the limit since.
+// without a fence. Holders count even behind req's place: they left room for req, but an operator
+// may have lowered the limit since.
 func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
 	var ahead queue.Ahead
 	passed := false // its own place
@@ -238,7 +239,7 @@ func (r *Record) Release(owner string) error {
 	if mine < 0 {
 		return r.lost(owner)
 	}
-	r.Claims = slices.Delete(r.Claims, mine, mine+1) // clears what is behind
+	r.Claims = slices.Delete(r.Claims, mine, mine+1) // clears the freed elements
 	return nil
 }
 
@@ -288,14 +289,14 @@ func (r *Record) SetLimit(limit int) { r.Limit = limit }
 // RaiseFence makes later fences greater than fence.
 func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, driver.NumberOf(fence)) }
 
-// Bar leaves a mark for ttl that an attempt of owner was given up, which may still arrive.
+// Bar leaves a mark for ttl: owner has given up an attempt that may still arrive.
 func (r *Record) Bar(at Clock, owner string, ttl time.Duration) {
 	c := Claim{Owner: owner, Status: Gone, Since: at.Now()}
 	c.start(at, ttl)
 	r.Claims = append(r.Claims, c)
 }
 
-// KeepOut leaves a mark for ttl that owner was given up: all its attempts are refused.
+// KeepOut leaves a mark for ttl that owner was given up. All its attempts are refused.
 func (r *Record) KeepOut(at Clock, owner string, ttl time.Duration) {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Bars && c.Owner == owner })
 	r.Bar(at, owner, ttl)
@@ -312,9 +313,9 @@ func (r *Record) KeepsOut(owner string) bool {
 	return false
 }
 
-// DropOver drops claims that are over: call it before all other methods. A place or a mark with
-// more than twice its time left was made before the clock was set back. (Twice, because its
-// writer may have read the clock long before.)
+// DropOver drops claims that are over. Call it before all other methods. A place or a mark with
+// more than twice its TTL left was made before the clock was set back. (Twice, because its writer
+// may have read the clock long before.)
 func (r *Record) DropOver(at Clock) {
 	over := func(c *Claim) bool {
 		left := at.Left(c)
@@ -324,7 +325,7 @@ func (r *Record) DropOver(at Clock) {
 	for first < len(r.Claims) && !over(&r.Claims[first]) {
 		first++
 	}
-	kept := r.Claims[:first] // copying is most of the work of a long queue
+	kept := r.Claims[:first] // with a long queue, copying costs most
 	for i := first; i < len(r.Claims); i++ {
 		if c := &r.Claims[i]; !over(c) {
 			kept = append(kept, *c)
@@ -334,8 +335,8 @@ func (r *Record) DropOver(at Clock) {
 	r.Claims = kept
 }
 
-// Next returns the owners of the waiters that may hold now, in order. One that has become too
-// heavy is among them, to learn of it.
+// Next yields the owners of the waiters that may hold now, in order. They include a waiter that is
+// too heavy for a lowered limit, so that it learns of it.
 func (r *Record) Next(yield func(owner string) bool) {
 	var ahead queue.Ahead
 	for i := range r.Claims {
@@ -364,7 +365,7 @@ func (r *Record) Next(yield func(owner string) bool) {
 	}
 }
 
-// index is where owner's place or lease is; -1: it has neither.
+// index returns the index of owner's place or lease, or -1.
 func (r *Record) index(owner string) int {
 	for i := range r.Claims {
 		if c := &r.Claims[i]; c.Owner == owner && c.Status <= Holding {
@@ -374,7 +375,7 @@ func (r *Record) index(owner string) int {
 	return -1
 }
 
-// claimOf is owner's place or lease, or nil.
+// claimOf returns owner's place or lease, or nil.
 func (r *Record) claimOf(owner string) *Claim {
 	if i := r.index(owner); i >= 0 {
 		return &r.Claims[i]
@@ -382,7 +383,7 @@ func (r *Record) claimOf(owner string) *Claim {
 	return nil
 }
 
-// lease is owner's lease, or nil.
+// lease returns owner's lease, or nil.
 func (r *Record) lease(owner string) *Claim {
 	if c := r.claimOf(owner); c != nil && c.Status == Holding {
 		return c
@@ -390,7 +391,7 @@ func (r *Record) lease(owner string) *Claim {
 	return nil
 }
 
-// lingering is the first hold that nobody has, or nil.
+// lingering returns the first hold without an owner, or nil.
 func (r *Record) lingering() *Claim {
 	i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Status == Lingering })
 	if i < 0 {
@@ -399,7 +400,7 @@ func (r *Record) lingering() *Claim {
 	return &r.Claims[i]
 }
 
-// lost says why there is nothing of owner, as far as the record tells.
+// lost returns why owner has neither a lease nor a place, as far as the record shows.
 func (r *Record) lost(owner string) error {
 	for _, c := range r.Claims {
 		if c.Status == Evicted && c.Owner == owner {

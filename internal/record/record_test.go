@@ -16,13 +16,13 @@ import (
 
 const ttl, place = 10 * time.Second, 3 * time.Second
 
-// A world is a record, its time, and what its owners were told.
+// A world is a record, its time, and the answers that its owners got.
 type world struct {
 	Record
 	now    Instant
 	reqs   []driver.Request
-	fences map[string]uint64 // of those who were granted
-	last   uint64            // greatest fence that was given or raised to
+	fences map[string]uint64 // of owners that were granted
+	last   uint64            // the greatest fence that was given or raised to
 }
 
 func newWorld(owners int) *world {
@@ -37,7 +37,7 @@ func newWorld(owners int) *world {
 	return w
 }
 
-// step has somebody do something.
+// step lets a random owner do something.
 func (w *world) step() error {
 	w.now += Instant(rand.N(2 * time.Second / time.Microsecond))
 	w.DropOver(w.now)
@@ -94,11 +94,11 @@ func told(what string, held bool, err error) error {
 	return nil
 }
 
-// check looks at what must be so at any time.
+// check checks the invariants.
 func (w *world) check() error {
 	var holds []Claim
 	var ahead queue.Ahead
-	stopped := false // by one who waits and may not hold
+	stopped := false // by a waiter that may not hold
 	for _, c := range w.Claims {
 		one := queue.Claim{Mode: c.Mode, Limit: c.Limit}
 		switch c.Status {
@@ -172,7 +172,7 @@ func TestTheNextIsWoken(t *testing.T) {
 	}
 }
 
-// A claim that was evicted is told why; a place of before the clock was set back is void.
+// An evicted claim gets the reason. A place from before the clock was set back is void.
 func TestEvictionIsToldAndClockStepsAreSeen(t *testing.T) {
 	t.Parallel()
 	var r Record
@@ -218,7 +218,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A record is written in the version that programs before weights read, until it has one, or a limit.
+// A record without weights and limits is written in the version that older programs read.
 func TestWeightsRaiseTheVersion(t *testing.T) {
 	t.Parallel()
 	now := Instant(1)
@@ -256,8 +256,8 @@ func TestWeightsRaiseTheVersion(t *testing.T) {
 	}
 }
 
-// A claim that has not heard yet that there is room leaves room for itself to those who are granted meanwhile. When an
-// operator then lowers the limit, it waits for them.
+// A claim that does not know yet that it has room counts for later grants. If an operator then
+// lowers the limit, it waits for those that were granted meanwhile.
 func TestLowerLimitCountsThoseWhoWereGrantedMeanwhile(t *testing.T) {
 	t.Parallel()
 	var r Record

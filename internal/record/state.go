@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// State tells who holds, who waits, and who was evicted.
+// State returns who holds, who waits, and who was evicted.
 func (r *Record) State(at Clock, resource string) driver.State {
 	st := driver.State{Resource: resource, Fence: driver.FenceOf(max(r.Fence, r.Raised)), Limit: r.Limit}
 	for i := range r.Claims {
@@ -26,7 +26,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 	return st
 }
 
-// Holder tells of a lease, or of what lingers.
+// Holder describes a lease, or a hold that lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	h := driver.Holder{
 		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Mode.Uses(c.Weight), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: since(at, c), Left: at.Left(c),

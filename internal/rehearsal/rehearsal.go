@@ -1,4 +1,4 @@
-// Package rehearsal goes through the life of a lock, for drivers that rehearse it.
+// Package rehearsal acquires, renews and releases a lock on trial, for drivers that rehearse.
 package rehearsal
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// TTL is how long a rehearsed lock lasts if this process dies inside.
+// TTL is how long a rehearsed lock lasts if this process dies during the rehearsal.
 const TTL = 5 * time.Second
 
 // releaseWithin bounds each step at the end.
@@ -45,7 +45,7 @@ func Run(ctx context.Context, name string, ttl time.Duration, open func(driver.R
 	return nil
 }
 
-// Ending is a context for what is done at the end of a rehearsal, also one that ran out of time.
+// Ending returns a context for the end of a rehearsal, even one that has run out of time.
 func Ending(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 }

@@ -17,7 +17,7 @@ func Pair(texts [][]byte) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// Pool are the authorities of one file.
+// Pool returns the authorities in one file.
 func Pool(texts [][]byte) (*x509.CertPool, error) {
 	if err := whole(texts[0]); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func Pool(texts [][]byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// whole refuses a text that ends within a block: what reads certificates leaves that one out.
+// whole refuses a text that ends within a block: parsers of certificates skip such a block.
 func whole(text []byte) error {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		text = rest

@@ -19,7 +19,7 @@ type Files[T any] struct {
 
 	mu      sync.Mutex // held while the files are read
 	value   T          // guarded by mu
-	texts   [][]byte   // guarded by mu; that were parsed last
+	texts   [][]byte   // guarded by mu; the texts that were last parsed
 	looked  time.Time  // guarded by mu
 	missing bool       // guarded by mu; a file could not be read when last looked at
 }
@@ -84,7 +84,8 @@ func (f *Files[T]) read() ([][]byte, error) {
 	return texts, nil
 }
 
-// same compares the text: a file may replace another with the same time and length. Requires f.mu.
+// same compares the texts, because a file may be replaced by another with the same time and length.
+// Requires f.mu.
 func (f *Files[T]) same(texts [][]byte) bool {
 	for i, text := range texts {
 		if !bytes.Equal(text, f.texts[i]) {

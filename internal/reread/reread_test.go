@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/reread"
 )
 
-// joined takes texts that all begin with the same letter.
+// joined accepts texts that all begin with the same letter.
 func joined(texts [][]byte) (string, error) {
 	var all []string
 	for _, t := range texts {
@@ -24,7 +24,7 @@ func joined(texts [][]byte) (string, error) {
 	return strings.Join(all, "+"), nil
 }
 
-// What cannot be used leaves the former value, and is told once.
+// An invalid change leaves the former value, and is reported once.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,14 +49,14 @@ func TestChanges(t *testing.T) {
 		told   int
 	}{
 		{func() {}, "1a+1b", 0},
-		{func() { write(a, "2a") }, "1a+1b", 1}, // its companion is to follow
+		{func() { write(a, "2a") }, "1a+1b", 1}, // the other file follows
 		{func() { write(b, "2b") }, "2a+2b", 1},
 		{func() { write(a, "") }, "2a+2b", 2},
 		{func() { os.Remove(b) }, "2a+2b", 3},
-		{func() { write(a, "3a") }, "2a+2b", 3}, // still missing, which was told
+		{func() { write(a, "3a") }, "2a+2b", 3}, // it is still missing, which was reported
 		{func() { write(b, "3b") }, "3a+3b", 3},
 		{func() { os.Remove(a) }, "3a+3b", 4},
-		{func() { write(a, "3a") }, "3a+3b", 4}, // the same as before
+		{func() { write(a, "3a") }, "3a+3b", 4}, // unchanged
 	} {
 		step.change()
 		for range 2 {
@@ -82,7 +82,7 @@ func TestFirstReading(t *testing.T) {
 	}
 }
 
-// A look counts for as long as it is to.
+// A check is valid for the given time.
 func TestEvery(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a")

@@ -19,7 +19,7 @@ func Permitted(t *testing.T, l, other *leasehold.Locker, name string) {
 	}{
 		{nil, woken},
 		{[]leasehold.Option{leasehold.Limit(1)}, woken},
-		{[]leasehold.Option{leasehold.AtLeast(200 * time.Millisecond)}, 10 * time.Second}, // by the engine's clock, which may be one of seconds
+		{[]leasehold.Option{leasehold.AtLeast(200 * time.Millisecond)}, 10 * time.Second}, // the engine's clock may count whole seconds
 	} {
 		lease, err := l.Acquire(t.Context(), name, one.opt...)
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package rivals has clients of several kinds contend for one lock, and sees whether they exclude each
-// other.
+// Package rivals lets clients of several kinds contend for one lock, and checks that they exclude
+// each other.
 package rivals
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// A Section is what one is in alone, or several who share.
+// A Section must have one exclusive holder, or several that share.
 type Section struct {
 	inside, sharers atomic.Int32
-	count           int // the race detector sees it if the locks do not order holders
+	count           int // without synchronization by the lock, the race detector reports it
 }
 
-// stay is how long one is in it.
+// stay is how long a holder stays in the section.
 const stay = 200 * time.Microsecond
 
-// Alone is for who holds the lock, exclusively.
+// Alone enters the section for an exclusive holder.
 func (s *Section) Alone(context.Context) error {
 	if n, m := s.inside.Add(1), s.sharers.Load(); n != 1 || m != 0 {
 		return fmt.Errorf("%d exclusive holders and %d sharers at once", n, m)
@@ -33,7 +33,7 @@ func (s *Section) Alone(context.Context) error {
 	return nil
 }
 
-// Shared is for who shares the lock.
+// Shared enters the section for a shared holder.
 func (s *Section) Shared(context.Context) error {
 	s.sharers.Add(1)
 	defer s.sharers.Add(-1)
@@ -51,7 +51,7 @@ type Rival struct {
 	Shares bool
 }
 
-// Ours are three on two Lockers, of which plain does not hand over.
+// Ours returns three rivals on two Lockers, of which plain does not hand over.
 func (s *Section) Ours(ctx context.Context, name string, rounds int, handing, plain *leasehold.Locker) map[string]Rival {
 	return map[string]Rival{
 		"ours":                          {Enter: func() error { return handing.Do(ctx, name, s.Alone) }, Rounds: rounds},
@@ -62,7 +62,7 @@ func (s *Section) Ours(ctx context.Context, name string, rounds int, handing, pl
 	}
 }
 
-// Contend has all enter at once, several of each kind.
+// Contend makes all rivals enter at once, several of each kind.
 func (s *Section) Contend(t *testing.T, several int, all map[string]Rival) {
 	t.Helper()
 	var running sync.WaitGroup

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// A writer runs rounds, and notes the changes of each. A round lasts until it is let go.
+// A writer runs rounds and records the changes of each. A round lasts until the test lets it end.
 type writer struct {
 	*Rounds[string]
 	mu    sync.Mutex
-	begun [][]string // guarded by mu; the changes of each round, in the order of their beginnings
+	begun [][]string // guarded by mu; the changes of each round, in the order in which rounds began
 	ended int        // guarded by mu; rounds whose context has ended
 	let   map[string]chan error
 }
@@ -42,7 +42,7 @@ func newWriter(names ...string) *writer {
 	return w
 }
 
-// do begins a change, and returns what tells its outcome.
+// do begins a change, and returns a function that waits for its outcome.
 func (w *writer) do(ctx context.Context, name, change string) (outcome func() error) {
 	done := make(chan error, 1)
 	go func() { done <- w.Do(ctx, name, change) }()
@@ -59,7 +59,7 @@ func (w *writer) rounds(t *testing.T, want ...[]string) {
 	}
 }
 
-// idle reports that nothing is left behind.
+// idle checks that nothing is left behind.
 func (w *writer) idle(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
@@ -70,7 +70,8 @@ func (w *writer) idle(t *testing.T) {
 	}
 }
 
-// Changes gather while one is under way, and are made together, in their order. Other values do not wait.
+// Changes gather while another is in progress, and are made together, in order. Other values do not
+// wait.
 func TestChangesGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter("x", "y")
@@ -97,7 +98,7 @@ func TestChangesGather(t *testing.T) {
 	})
 }
 
-// A change whose caller has left before its round begins is not made, and others do not wait for it.
+// A change whose caller leaves before its round begins is not made, and others do not wait for it.
 func TestLeavesBeforeItsRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, others := range []bool{true, false} {
@@ -157,7 +158,7 @@ func TestLeavesDuringItsRound(t *testing.T) {
 	})
 }
 
-// A round that repeats its work does so without those who have left.
+// A round that repeats its work omits the changes of callers that have left.
 func TestRepeatsWithoutThoseWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again, seen := make(chan bool), [][]string{}
@@ -193,7 +194,7 @@ func TestRepeatsWithoutThoseWhoLeft(t *testing.T) {
 	})
 }
 
-// A round that hangs delays the next one for a moment only, and those behind that one not at all.
+// A round that hangs delays the next one only for a moment, and later ones not at all.
 func TestHungRoundIsPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter("x")
@@ -215,7 +216,7 @@ func TestHungRoundIsPassed(t *testing.T) {
 	})
 }
 
-// A context that has ended before makes nothing.
+// With a context that has ended, no change is made.
 func TestEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -14,14 +14,14 @@ import (
 // a mutex.
 type Schedule[T any] struct {
 	clock   *boottime.Clock
-	room    int              // entries in a group
-	most    int              // entries that are taken at once
-	fire    func()           // is called when the first group is due
-	groups  []*group[T]      // by due
-	spare   *group[T]        // the last one that became empty, for the next
+	room    int              // most entries in a group
+	most    int              // most entries that Take returns
+	fire    func()           // called when the first group is due
+	groups  []*group[T]      // sorted by due
+	spare   *group[T]        // the last group that became empty, for reuse
 	timer   *time.Timer      // nil until first used
 	armed   boottime.Instant // when timer fires; zero: it does not
-	unwatch func()           // nil: the clock does not call fire
+	unwatch func()           // stops the clock from calling fire; nil: it does not call
 }
 
 // New returns an empty Schedule whose groups have at most room entries. Take returns at most
@@ -31,13 +31,13 @@ func New[T any](clock *boottime.Clock, room, most int, fire func()) Schedule[T] 
 	return Schedule[T]{clock: clock, room: room, most: most, fire: fire}
 }
 
-// A group is the entries that come up at one instant.
+// A group is the entries that are due at one instant.
 type group[T any] struct {
 	due     boottime.Instant
 	entries []*Entry[T]
 }
 
-// An Entry is a value on a Schedule, on one at a time.
+// An Entry is a value that can be on one Schedule at a time.
 type Entry[T any] struct {
 	Value T
 	group *group[T] // nil: it is on none
@@ -114,7 +114,7 @@ func (s *Schedule[T]) Take(now boottime.Instant) []*Entry[T] {
 	g := s.groups[0]
 	due := g.entries
 	if stay := len(due) - s.most; stay > 0 {
-		due = slices.Clone(g.entries[stay:]) // the group goes on using its own
+		due = slices.Clone(g.entries[stay:]) // the group reuses its own slice
 		clear(g.entries[stay:])
 		g.entries = g.entries[:stay]
 	} else {
@@ -153,7 +153,7 @@ func (s *Schedule[T]) Arm() {
 	}
 }
 
-// rest lets the clock go, which would keep whoever has the Schedule in memory.
+// rest stops watching the clock, which would keep the Schedule's owner in memory.
 func (s *Schedule[T]) rest() {
 	if s.unwatch != nil {
 		s.unwatch()

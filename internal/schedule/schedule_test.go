@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// Entries that come, go and are put off at random come up once each, in their time, and
-// never more at once than are allowed.
+// Entries that are added, removed and moved at random come due once each, in their time. Take never
+// returns more than its limit.
 func TestAppointmentsAreKept(t *testing.T) {
 	for _, allowed := range []struct{ room, most int }{{64, 1}, {7, 7}, {50, 8}, {1000, 1000}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ahead is how far r's clock is ahead of ours.
+// ahead returns how far r's clock is ahead of ours.
 func ahead(t *testing.T, r *Redis) time.Duration {
 	t.Helper()
 	s, us, _ := strings.Cut(r.Must(t, "TIME"), "\n")
@@ -22,7 +22,7 @@ func ahead(t *testing.T, r *Redis) time.Duration {
 	return time.Until(time.UnixMicro(sec*1e6 + micro))
 }
 
-// What expires goes by the clock that a test moves, at once and after a restart.
+// Keys expire by the clock that a test moves, at once and after a restart.
 func TestRedisGoesByItsClock(t *testing.T) {
 	t.Parallel()
 	r, clock := StartRedisWithClock(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A Consul is one server of Consul, which elects itself.
+// A Consul is a cluster of one Consul server.
 type Consul struct {
 	*Process
 	port int

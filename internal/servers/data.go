@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// inMemory is a file system in memory, which Linux has. roomInMemory is what must be free there:
-// a database takes 200 MB.
+// inMemory is Linux's file system in memory. roomInMemory is the space that must be free there,
+// because a database takes 200 MB.
 const (
 	inMemory     = "/dev/shm"
 	roomInMemory = 4 << 30
@@ -39,8 +39,8 @@ func DataDir(t testing.TB) string {
 	return folder(t, diskOf(t), "")
 }
 
-// folder returns an empty one on a disk, removed when t ends. It belongs to a user; "" is ours.
-// Only root can give it to another. t.TempDir is in a folder that others may not enter.
+// folder returns an empty folder on a disk, removed when t ends. It belongs to the named user; ""
+// is ours. Only root can create it for another. t.TempDir is in a folder that others may not enter.
 func folder(t testing.TB, disk, name string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(disk, "leasehold-"+name)
@@ -55,7 +55,7 @@ func folder(t testing.TB, disk, name string) string {
 	if err != nil {
 		t.Fatalf("find a user: %v", err)
 	}
-	uid, _ := strconv.Atoi(owner.Uid) // they are numbers on Unix
+	uid, _ := strconv.Atoi(owner.Uid) // numbers on Unix
 	gid, _ := strconv.Atoi(owner.Gid)
 	if err := os.Chown(dir, uid, gid); err != nil {
 		t.Fatalf("give a folder away: %v", err)

@@ -11,7 +11,7 @@ import (
 // The versions of etcd that tests run with.
 const (
 	EtcdDebian  = "debian"  // etcd-server of Debian 12, 3.4
-	EtcdCurrent = "current" // what go.mod of e2e requires, as make tools builds it
+	EtcdCurrent = "current" // the version that e2e's go.mod requires, built by make tools
 )
 
 // An Etcd is one member of a cluster.
@@ -23,7 +23,7 @@ type Etcd struct {
 	scheme string
 }
 
-// StartEtcd starts a cluster of one. args are more of its options.
+// StartEtcd starts a cluster of one. args are further options.
 func StartEtcd(t testing.TB, version string, args ...string) *Etcd {
 	t.Helper()
 	return StartEtcdCluster(t, version, 1, args...)[0]
@@ -51,7 +51,7 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 		initial = append(initial, e.Name+"=http://"+address(e.Peer))
 	}
 	if !measures(t) && !etcdInstalled(version) {
-		args = append(args, "--unsafe-no-fsync") // see diskOf; that of Debian has no such option
+		args = append(args, "--unsafe-no-fsync") // see diskOf; Debian's version lacks the option
 	}
 	for _, e := range members {
 		peer, client := "http://"+address(e.Peer), e.scheme+"://"+e.Addr()
@@ -70,10 +70,10 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	return members
 }
 
-// ask returns what the member says of itself.
+// ask returns a page with what the member reports about itself.
 func (e *Etcd) ask(path string) ([]byte, error) { return get("http://" + address(e.health) + path) }
 
-// Endpoints are the URLs of members for clients.
+// Endpoints returns the URLs of members for clients.
 func Endpoints(members ...*Etcd) []string {
 	var urls []string
 	for _, e := range members {
@@ -82,7 +82,7 @@ func Endpoints(members ...*Etcd) []string {
 	return urls
 }
 
-// Etcdctl runs etcdctl of Debian on the member and returns what it prints.
+// Etcdctl runs Debian's etcdctl on the member and returns its output.
 func (e *Etcd) Etcdctl(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := e.EtcdctlCommand(t, args...).CombinedOutput()
@@ -92,7 +92,7 @@ func (e *Etcd) Etcdctl(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// EtcdctlCommand is etcdctl of Debian on the member, not started.
+// EtcdctlCommand returns Debian's etcdctl for the member, not started.
 func (e *Etcd) EtcdctlCommand(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(Need(t, "etcd", "etcdctl"), append([]string{"--endpoints", e.Addr()}, args...)...)
@@ -107,17 +107,18 @@ func (e *Etcd) IsLeader() bool {
 	return err == nil && strings.Contains(string(text), "\netcd_server_is_leader 1\n")
 }
 
-// EtcdLeader is the member that leads.
+// EtcdLeader returns the member that leads.
 func EtcdLeader(t testing.TB, members []*Etcd) *Etcd {
 	t.Helper()
 	return first(t, members, "leads", (*Etcd).IsLeader)
 }
 
-// etcdInstalled reports whether a version, or what the environment names in its place, is not built here.
+// etcdInstalled reports whether a version, or the build that the environment names in its place, is
+// installed and not built by make tools.
 func etcdInstalled(version string) bool { return version == EtcdDebian || Root("etcd") != "" }
 
-// etcdBinary is the server of a version, or the build that the environment names in place of
-// both.
+// etcdBinary returns the server of a version, or the build that the environment names in place of
+// either.
 func etcdBinary(t testing.TB, version string) string {
 	t.Helper()
 	if etcdInstalled(version) {

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// A Memcached is one memcached server, which has forgotten all when it starts again.
+// A Memcached is one memcached server. It loses all its data when it restarts.
 type Memcached struct{ server }
 
-// StartMemcached starts a memcached. args are more of its options, such as "-m", "1".
+// StartMemcached starts a memcached. args are further options, such as "-m", "1".
 func StartMemcached(t testing.TB, args ...string) *Memcached {
 	t.Helper()
 	m := &Memcached{server{Port: FreePorts(t, 1)[0], life: t, dir: t.TempDir(), binary: Need(t, "memcached", "memcached")}}
@@ -46,7 +46,7 @@ func (m *Memcached) Do(command string) (string, error) {
 	}
 }
 
-// Must is Do that fails t.
+// Must is like Do, but fails t on an error.
 func (m *Memcached) Must(t testing.TB, command string) string {
 	t.Helper()
 	answer, err := m.Do(command)
@@ -56,7 +56,7 @@ func (m *Memcached) Must(t testing.TB, command string) string {
 	return answer
 }
 
-// Stat is one of the server's own numbers, such as "cmd_touch".
+// Stat returns one of the server's statistics, such as "cmd_touch".
 func (m *Memcached) Stat(t testing.TB, name string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(m.Must(t, "stats"), "STAT "+name+" ")

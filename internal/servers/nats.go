@@ -51,7 +51,7 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 	for _, s := range all {
 		s.Ready()
 	}
-	if n > 1 { // else a bucket may find too few servers for its replicas
+	if n > 1 { // otherwise a bucket may find too few servers for its replicas
 		all[0].until("joined by all", func() error {
 			if !slices.ContainsFunc(all, func(s *NATS) bool { return s.sees(n) }) {
 				return errors.New("no leader sees all")

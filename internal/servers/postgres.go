@@ -17,7 +17,7 @@ import (
 // A Postgres is one PostgreSQL server. Its user postgres needs no password.
 type Postgres struct{ database }
 
-// newPostgres is a server that has no files yet.
+// newPostgres returns a server that has no files yet.
 func newPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	p := &Postgres{newDatabase(t, "postgres", postgresBinary(t, "postgres"), askPostgres)}
@@ -63,7 +63,7 @@ func postgresBinary(t testing.TB, name string) string {
 		return Need(t, "postgres", name)
 	}
 	const where = "/usr/lib/postgresql/*/bin/"
-	found, _ := filepath.Glob(where + name) // the pattern is well-formed
+	found, _ := filepath.Glob(where + name) // the pattern is valid
 	if len(found) == 0 {
 		Need(t, "postgres", "psql")
 		found, _ = filepath.Glob(where + name)
@@ -132,7 +132,7 @@ func (p *Postgres) Pause() (resume func()) {
 }
 
 func (p *Postgres) children() (all []int) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.Pid())) // gone: it has none
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.Pid())) // it fails once the server has gone
 	for _, field := range strings.Fields(string(text)) {
 		if pid, err := strconv.Atoi(field); err == nil {
 			all = append(all, pid)

@@ -6,10 +6,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/proxy"
 )
 
-// A Proxy stands between clients and a server.
+// A Proxy is between clients and a server.
 type Proxy = proxy.Proxy
 
-// StartProxy makes a proxy to the server at target, which need not run yet. It ends with the test.
+// StartProxy starts a proxy to the server at target, which need not run yet. It ends with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p, err := proxy.Listen(target)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Shutdown ends the server as for maintenance: its commits have reached its standbys.
+// Shutdown stops the server as for maintenance. Its standbys have all its commits then.
 func (p *Postgres) Shutdown() {
-	p.Signal(syscall.SIGINT) // a fast shutdown: it waits for no client
+	p.Signal(syscall.SIGINT) // a fast shutdown: it does not wait for clients
 	p.Stop()
 }
 
@@ -33,10 +33,10 @@ func (p *Postgres) Follow(t testing.TB, primary *Postgres) {
 	p.Start(t)
 }
 
-// Replicates returns the settings of a MySQL or MariaDB that takes part in replication. Each needs
-// another id.
+// Replicates returns the settings of a MySQL or MariaDB that takes part in replication. Each server
+// needs its own id.
 func Replicates(id int) []string {
-	const exists = "1007" // each has created the database
+	const exists = "1007" // each server has created the database
 	return []string{fmt.Sprintf("--server-id=%d", id), "--log-bin=binlog", "--loose-slave-skip-errors=" + exists, "--loose-replica-skip-errors=" + exists}
 }
 

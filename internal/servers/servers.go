@@ -151,8 +151,8 @@ type server struct {
 	dir    string     // of its log and other files
 	binary string
 	args   []string
-	env    []string     // nil: ours
-	user   string       // runs it if we are root and it refuses to run as root; "": our user
+	env    []string     // nil: this process's
+	user   string       // the user that runs it, if we are root and it refuses to run as root; "": our user
 	serves func() error // returns nil when it is ready
 }
 
@@ -193,7 +193,7 @@ func (s *server) Forget() {
 	}
 }
 
-// start runs a server with an environment, ours if nil.
+// start runs a server with an environment; nil: this process's.
 func start(t testing.TB, dir string, env []string, name string, args ...string) *Process {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, filepath.Base(name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -207,7 +207,7 @@ func start(t testing.TB, dir string, env []string, name string, args ...string) 
 		t.Fatalf("start %s: %v", name, err)
 	}
 	go func() {
-		<-ended // most are killed
+		<-ended // it was usually killed
 		log.Close()
 		close(p.gone)
 	}()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// failing is a test that is to fail.
+// failing is a test that is expected to fail.
 type failing struct {
 	testing.TB
 	said string
@@ -22,7 +22,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 
 func (f *failing) Skipf(format string, args ...any) { f.Fatalf("skipped: "+format, args...) }
 
-// says is what a test says that does what test does.
+// says returns what a test prints if it does what test does.
 func says(t *testing.T, test func(t testing.TB)) string {
 	f := &failing{TB: t}
 	end := make(chan struct{})
@@ -34,7 +34,7 @@ func says(t *testing.T, test func(t testing.TB)) string {
 	return f.said
 }
 
-// go test installs nothing, and names what does.
+// go test installs nothing. Its message names the script that does.
 func TestMissingServersNameWhatInstallsThem(t *testing.T) {
 	t.Setenv("PATH", "")
 	if said := says(t, func(t testing.TB) { StartRedis(t) }); !strings.Contains(said, "make tools") || !strings.Contains(said, "scripts/install-tools redis") {
@@ -53,7 +53,7 @@ func TestMissingMySQLNamesWhatFetchesIt(t *testing.T) {
 	}
 }
 
-// What is asked of databases comes back as text, whatever the type, and so do errors.
+// Answers of databases are text, whatever the type. Errors are returned.
 func TestDatabasesAnswer(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 70_000)

@@ -24,7 +24,7 @@ func newDatabase(t testing.TB, user, binary string, client func(port int, statem
 	t.Helper()
 	d := database{&server{Port: FreePorts(t, 1)[0], life: t, dir: folder(t, diskOf(t), user), binary: binary, user: user}, client}
 	d.serves = func() error {
-		conn, err := dial(d.Addr()) // before it listens no client is started, which costs more
+		conn, err := dial(d.Addr()) // a client that is started before the server listens would cost more
 		if err == nil {
 			conn.Close()
 			_, err = d.Ask("SELECT 1")
@@ -53,7 +53,7 @@ func (d database) Must(t testing.TB, statements ...string) string {
 
 // askPostgres runs statements as the user postgres, who needs no password.
 func askPostgres(port int, statements ...string) (answer string, err error) {
-	psql := "psql" // which may be a script that looks for these
+	psql := "psql" // it may be a script that looks for the programs below
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql"); len(found) > 0 {
 		psql = found[len(found)-1]
 	}
@@ -70,7 +70,7 @@ func askPostgres(port int, statements ...string) (answer string, err error) {
 	return answer, err
 }
 
-// inMySQL are characters that its client writes as others, so that each row is a line.
+// inMySQL decodes the characters that MySQL's client escapes, so that each row is a line.
 var inMySQL = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`, `\0`, "\x00")
 
 // askMySQL runs statements as the user root, who needs no password.

@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// mortal are the attributes of a process that the system kills when the thread ends that has started it.
+// mortal returns the attributes of a process that the system kills when the thread that started it
+// ends.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// startOnLastingThread starts cmd from a thread that lives as long as the program:
-// the death of a mortal process follows the thread, and Go ends threads when it likes. then is called by that thread.
+// startOnLastingThread starts cmd from a thread that lives as long as the program, because Go may
+// end other threads at any time, and a mortal process with them. It calls then on that thread.
 func startOnLastingThread(cmd *exec.Cmd, then func() error) error {
 	starter.Do(func() {
 		go func() {

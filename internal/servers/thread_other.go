@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// mortal: here a process outlives who has started it and was killed.
+// mortal returns no attributes: here, a process outlives a parent that is killed.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
 func startOnLastingThread(cmd *exec.Cmd, then func() error) error {

@@ -14,7 +14,7 @@ import (
 	"unicode"
 )
 
-// runAs runs a program that ends, and fails t if it does not succeed.
+// runAs runs a program to its end, and fails t if it fails.
 func runAs(t testing.TB, name, binary string, args ...string) {
 	t.Helper()
 	binary, args = asUser(name, binary, args...)
@@ -53,7 +53,7 @@ func copyOf(t testing.TB, name, dir, key string, fill func(folder string)) {
 	}
 }
 
-// version returns what a program reports as its version, in the form of a file name.
+// version returns a program's version, as a file name.
 func version(t testing.TB, binary string) string {
 	t.Helper()
 	out, err := exec.Command(binary, "--version").Output()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tellEnv is set in a process that tells its clocks for each line that it reads.
+// tellEnv is set in a process that prints its clocks for each line that it reads.
 const tellEnv = "LEASEHOLD_TEST_TELLS_CLOCKS"
 
 var began = time.Now()
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// A process in Go and one in Python see the wall clock that a test moves, from their next
-// look on, and the monotonic clock as it is.
+// From their next reading on, a process in Go and one in Python see the wall clock that a test
+// moves. Their monotonic clocks stay right.
 func TestProcessesGoByTheirClock(t *testing.T) {
 	t.Parallel()
 	const python = `

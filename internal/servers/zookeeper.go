@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// zookeeperJar is where Debian puts ZooKeeper, below the folder of the build; its manifest
-// names what else it needs.
+// zookeeperJar is the path of ZooKeeper in Debian, below the root of the build. Its manifest names
+// the files that it needs.
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
 // A ZooKeeper is one ZooKeeper server, alone or of an ensemble.
@@ -23,13 +23,13 @@ type ZooKeeper struct{ server }
 
 // ZooKeeperOptions change how servers are started.
 type ZooKeeperOptions struct {
-	Tick   time.Duration // 0: 200 ms. Sessions end when a whole tick is over
+	Tick   time.Duration // 0: 200 ms. Sessions end at the end of a tick
 	Config []string      // more lines of zoo.cfg
 	Java   []string      // more options of the Java machine, such as "-Dzookeeper.extendedTypesEnabled=true"
 }
 
-// StartZooKeeper starts one server. It grants sessions of 0.4 to 60 s, and leaves it to the
-// system when its log is written to disk, unless its Config says "forceSync=yes".
+// StartZooKeeper starts one server. It grants sessions of 0.4 to 60 s. The operating system decides
+// when its log is written to disk, unless Config contains "forceSync=yes".
 func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
 	z := newZooKeeper(t, FreePorts(t, 1)[0], 0, opts, nil)
@@ -101,8 +101,8 @@ func (z *ZooKeeper) write(name, text string) {
 	}
 }
 
-// zookeeperPath is ZooKeeper and what it needs. The manifest names that where it is when
-// installed: before it comes the same of this build.
+// zookeeperPath returns the class path of ZooKeeper. The manifest names installed paths; the same
+// files of this build come before them.
 func zookeeperPath(t testing.TB) string {
 	t.Helper()
 	root := Root("zookeeper")
@@ -122,13 +122,13 @@ func zookeeperPath(t testing.TB) string {
 	for _, one := range strings.Fields(needs) {
 		path = append(path, root+one)
 	}
-	for _, forTLS := range []string{"netty-codec", "netty-resolver", "netty-transport-native-unix-common"} { // which it leaves out
+	for _, forTLS := range []string{"netty-codec", "netty-resolver", "netty-transport-native-unix-common"} { // the manifest omits them
 		path = append(path, root+"/usr/share/java/"+forTLS+".jar")
 	}
 	return strings.Join(append(path, root+zookeeperJar), ":")
 }
 
-// Mode is what the server is at present: standalone, leader or follower, "" without a quorum.
+// Mode returns the server's current mode: standalone, leader or follower, or "" without a quorum.
 func (z *ZooKeeper) Mode() (string, error) {
 	text, err := z.Ask("srvr")
 	if err != nil {
@@ -153,7 +153,7 @@ func (z *ZooKeeper) Ask(word string) (string, error) {
 	return string(text), err
 }
 
-// Leader is the one of servers that leads, or fails t after a while.
+// Leader returns the leader of servers. It fails t if there is none after a while.
 func Leader(t testing.TB, servers []*ZooKeeper) *ZooKeeper {
 	t.Helper()
 	return first(t, servers, "leads", func(z *ZooKeeper) bool {

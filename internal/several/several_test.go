@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// Calls that hang keep none of the others waiting for long, and no more than the width are made at once.
+// Calls that hang do not delay the others for long. Apart from them, no more than the width run at
+// once.
 func TestEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, hung, width = 100, 40, 8
@@ -42,7 +43,7 @@ func TestEach(t *testing.T) {
 	})
 }
 
-// All calls begin in the first half of the time that there is, also where there are many and all hang.
+// All calls begin in the first half of the available time, even if there are many and all hang.
 func TestEachBeginsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, width, given = 3000, 8, time.Second
@@ -62,7 +63,7 @@ func TestEachBeginsInTime(t *testing.T) {
 	})
 }
 
-// A context that ends in hundreds of years bounds calls no less than one that has no end.
+// A context that ends in hundreds of years is treated like one without an end.
 func TestEachWithoutHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, width = 100, 8
@@ -82,7 +83,7 @@ func TestEachWithoutHurry(t *testing.T) {
 	})
 }
 
-// However long calls take, no more than the width are made at once, and all have returned in the end.
+// However long calls take, no more than the width run at once. At the end all have returned.
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, width = 20, 8

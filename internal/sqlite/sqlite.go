@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Result codes of SQLite, less what extends them.
+// Primary result codes of SQLite.
 const (
 	Busy    = 5
 	Locked  = 6
@@ -15,7 +15,7 @@ const (
 	NotADB  = 26
 )
 
-// texts are SQLite's own, for clients whose errors have no Code method.
+// texts are SQLite's messages, for clients whose errors have no Code method.
 var texts = map[string]int{
 	"database is locked":       Busy,
 	"SQLITE_BUSY":              Busy,
@@ -45,9 +45,9 @@ func Code(err error) int {
 	return 0
 }
 
-// IsBusy reports whether another connection was in the way of err's statement, which has done
-// nothing. That includes the extended codes: BUSY_SNAPSHOT is a read transaction that came too late
-// to write, BUSY_RECOVERY another process that replays the log of a crashed one.
+// IsBusy reports whether another connection prevented err's statement, which has done nothing. That
+// includes the extended codes. BUSY_SNAPSHOT is a read transaction that tried to write too late.
+// BUSY_RECOVERY is another process that replays the log after a crash.
 func IsBusy(err error) bool {
 	code := Code(err)
 	return code == Busy || code == Locked

@@ -2,10 +2,10 @@ package storeurl
 
 import "strings"
 
-// maxScheme bounds what of a wrong URL is repeated to the user.
+// maxScheme is the greatest length of a wrong URL's scheme that is repeated to the user.
 const maxScheme = 20
 
-// validScheme reports whether s is a scheme as RFC 3986 has it, and short.
+// validScheme reports whether s is a short scheme as in RFC 3986.
 func validScheme(s string) bool {
 	for i, c := range []byte(strings.ToLower(s)) {
 		letter := 'a' <= c && c <= 'z'
@@ -19,7 +19,7 @@ func validScheme(s string) bool {
 // WithoutPassword returns a URL from Resolve with the user and without the password.
 func WithoutPassword(resolved string) string {
 	scheme, rest, _ := strings.Cut(resolved, ":")
-	if scheme == "sqlite" { // a path, which may look like anything
+	if scheme == "sqlite" { // a path, which may contain anything
 		return resolved
 	}
 	before, options, _ := strings.Cut(rest, "?")
@@ -49,7 +49,7 @@ func HasPassword(url string) bool {
 	return password != ""
 }
 
-// hidden stands for what Redact leaves out.
+// hidden replaces what Redact omits.
 const hidden = "***"
 
 // Redact returns url in a form that may be printed. It works on the text, so that a malformed

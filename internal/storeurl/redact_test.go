@@ -60,7 +60,7 @@ func TestRedactKeepsTheRest(t *testing.T) {
 func FuzzRedact(f *testing.F) {
 	f.Add("redis://", ":", "@host", "?a=b")
 	f.Fuzz(func(t *testing.T, before, sep, after, query string) {
-		// As user information and as an option, whatever stands around it.
+		// As user information and as an option, with any text around it.
 		for _, url := range []string{
 			"redis://user" + before + ":" + canary + sep + "@" + after + query,
 			"redis://" + before + "?password=" + sep + canary + after + query,

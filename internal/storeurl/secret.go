@@ -13,13 +13,13 @@ import (
 // A Secret is a password or a similar secret. The zero value is none.
 type Secret struct {
 	text string
-	file *reread.Files[string] // nil: text it is
+	file *reread.Files[string] // nil: the secret is text
 }
 
 // Text returns a secret that does not change.
 func Text(text string) Secret { return Secret{text: text} }
 
-// errEmpty is a file that somebody is about to write.
+// errEmpty is the error of an empty file, which somebody may be about to write.
 var errEmpty = errors.New("the file is empty")
 
 // ReadSecret reads a secret from the file at path, without the newline at its end.
@@ -52,10 +52,10 @@ func (s Secret) Changes() bool { return s.file != nil }
 func (Secret) String() string   { return hidden }
 func (Secret) GoString() string { return hidden }
 
-// loginPause is how long a refused login counts: four a second lock nobody out.
+// loginPause is how long a refusal of a login counts. Four attempts a second lock no user out.
 const loginPause = 250 * time.Millisecond
 
-// Logins bounds how often a server that refuses our password is asked again. While the file has
+// Logins limits how often a server that has refused the password is asked again. While the file has
 // the old password, every call would try it once more. The zero value is ready.
 type Logins struct {
 	mu      sync.Mutex
@@ -74,7 +74,7 @@ func (l *Logins) Begin() error {
 	if time.Now().Before(l.next) {
 		return l.refused
 	}
-	l.next = time.Now().Add(loginPause) // for the others: one at a time
+	l.next = time.Now().Add(loginPause) // lets one of the others try at a time
 	return nil
 }
 

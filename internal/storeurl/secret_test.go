@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A server that refuses is asked four times a second, by whomever, until it does not.
+// A server that refuses is asked four times a second, by all callers together, until it accepts.
 func TestLoginsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestLoginsAreBounded(t *testing.T) {
 			l.Ended(answer, answer != nil)
 			return answer
 		}
-		for range 100 { // nobody is held up by a server that lets in
+		for range 100 { // a server that accepts delays nobody
 			if call(nil) != nil {
 				t.Fatal("held up")
 			}
@@ -50,7 +50,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	})
 }
 
-// While one asks again, the others have the last answer.
+// While one caller asks again, the others get the last refusal.
 func TestOneLoginAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOneLoginAtATime(t *testing.T) {
 		if l.Begin() != nil || l.Begin() != no {
 			t.Error("two at once")
 		}
-		l.Ended(context.DeadlineExceeded, false) // the one has got lost
+		l.Ended(context.DeadlineExceeded, false) // its outcome is lost
 		if l.Begin() != no {
 			t.Error("a call that was given up counts for a yes")
 		}

@@ -22,17 +22,17 @@ import (
 const PasswordVariable = "LEASEHOLD_PASSWORD"
 
 // FirstAnswer is how long a server may take to connect and answer for the first time: as long as
-// the core gives any one call.
+// the core gives to one call.
 const FirstAnswer = 5 * time.Second
 
 var errSilent = fmt.Errorf("no answer within %v", FirstAnswer)
 
-// Waiting returns ctx with the end of FirstAnswer.
+// Waiting returns ctx with FirstAnswer as its timeout.
 func Waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, FirstAnswer, errSilent)
 }
 
-// Silent says of an error what ended the context of Waiting: FirstAnswer, or an earlier end that
+// Silent adds to an error why the context of Waiting has ended: FirstAnswer, or an earlier end that
 // the caller chose.
 func Silent(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != ctx.Err() {
@@ -52,7 +52,7 @@ type Form struct {
 // ServerOptions are the parameters that Parse itself uses.
 var ServerOptions = append([]string{"password_file"}, TLSOptions...)
 
-// fileOptions are paths, which must mean the same in every folder.
+// fileOptions are options with paths, which must mean the same in every working directory.
 var fileOptions = []string{"password_file", "creds_file", "ca_file", "cert_file", "key_file", "kubeconfig"}
 
 // A URL is a parsed URL of servers.
@@ -65,7 +65,7 @@ type URL struct {
 	Options  url.Values
 	TLS      *TLS // nil: none
 
-	text string // what follows the scheme, with absolute paths and the password of the environment
+	text string // the part after the scheme, with absolute paths and the environment's password
 }
 
 // Wrong returns an error that matches driver.ErrURL.
@@ -115,7 +115,7 @@ func resolve(text string, users bool) (string, error) {
 func Cut(text string) (scheme, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(text, ":")
 	ok = ok && validScheme(scheme)
-	if scheme = strings.ToLower(scheme); scheme == "postgresql" { // as libpq takes it too
+	if scheme = strings.ToLower(scheme); scheme == "postgresql" { // libpq accepts both
 		scheme = "postgres"
 	}
 	return scheme, rest, ok
@@ -154,7 +154,7 @@ func split(scheme, rest string, users bool) (*URL, error) {
 	return u, nil
 }
 
-// parsePlace takes the hosts and the path.
+// parsePlace parses the hosts and the path.
 func (u *URL) parsePlace(text string) error {
 	hosts, path, _ := strings.Cut(text, "/")
 	for host := range strings.SplitSeq(hosts, ",") {
@@ -179,7 +179,7 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// parseUser takes "user:password@" apart, of which all may be missing.
+// parseUser parses "user:password@". Each part may be missing.
 func (u *URL) parseUser(info string) error {
 	user, password, _ := strings.Cut(strings.TrimSuffix(info, "@"), ":")
 	var err1, err2 error
@@ -214,7 +214,7 @@ func (u *URL) parseOptions(query string) error {
 	return nil
 }
 
-// findPassword looks where a password may stand: in the URL, in a file, in the environment.
+// findPassword looks for a password: in the URL, in a file, in the environment.
 func (u *URL) findPassword() error {
 	path := u.Options.Get("password_file")
 	switch {
@@ -234,7 +234,7 @@ func (u *URL) findPassword() error {
 	return nil
 }
 
-// unread is the error of a file that cannot be read, or that has not what it should have.
+// unread returns the error of a file that cannot be read or has the wrong contents.
 func (u *URL) unread(option string, err error) error {
 	if _, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("read %s: %w", option, err)
@@ -242,7 +242,7 @@ func (u *URL) unread(option string, err error) error {
 	return u.Wrong("%s: %v", option, err)
 }
 
-// Bool returns a parameter that is true or false, or otherwise if it is missing.
+// Bool returns a parameter that is true or false. If it is missing, it returns otherwise.
 func (u *URL) Bool(option string, otherwise bool) (bool, error) {
 	switch u.Options.Get(option) {
 	case "true":
@@ -264,7 +264,7 @@ func (u *URL) HostPorts(port string) []string {
 	return all
 }
 
-// withPort adds a port to a host that has none. An IPv6 address must be in brackets.
+// withPort adds a port to a host without one. An IPv6 address must be in brackets.
 func withPort(host, port string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host

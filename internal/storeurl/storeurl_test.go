@@ -69,7 +69,7 @@ func TestResolvedURLHasThePasswordOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// A scheme has one name here, however it is written.
+// Each scheme has one name here, however it is written.
 func TestSchemes(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{"PostgreSQL://h/d": "postgres", "postgres://h/d": "postgres", "Redis://h": "redis"} {
@@ -132,7 +132,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Where the servers know no users, the password of the environment is for another store.
+// For servers without users, the environment's password belongs to another store.
 func TestWithoutUsers(t *testing.T) {
 	t.Setenv(PasswordVariable, canary)
 	form := Form{Schemes: []string{"a"}, NoUser: true}

@@ -13,7 +13,7 @@ import (
 // TLSOptions are the parameters of TLS.
 var TLSOptions = []string{"ca_file", "cert_file", "key_file", "server_name", "tls"}
 
-// A TLS makes TLS configurations from the present contents of a URL's files.
+// A TLS makes TLS configurations from the current contents of a URL's files.
 type TLS struct {
 	Name string // name in the server's certificate; "": its address
 
@@ -21,7 +21,7 @@ type TLS struct {
 	pair  *reread.Files[*tls.Certificate] // nil: the client has none
 }
 
-// makeTLS turns TLS on where the scheme or an option speaks of it.
+// makeTLS enables TLS if the scheme or an option asks for it.
 func (u *URL) makeTLS(on bool) error {
 	o := u.Options
 	for _, key := range []string{"ca_file", "cert_file", "key_file", "server_name"} {

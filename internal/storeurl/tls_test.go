@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// A server speaks TLS, and says who its clients are.
+// A server speaks TLS, and identifies its clients.
 type server struct {
 	net.Listener
 	mu     sync.Mutex
@@ -62,7 +62,7 @@ func (s *server) greet(c net.Conn) {
 	_, _ = t.Write([]byte(name))
 }
 
-// shows has the server show a certificate from now on, and know clients of an authority.
+// shows makes the server present a certificate from now on, and accept clients of an authority.
 func (s *server) shows(t *testing.T, clients *servers.Authority, cert, key []byte) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(cert, key)
@@ -76,7 +76,7 @@ func (s *server) shows(t *testing.T, clients *servers.Authority, cert, key []byt
 	s.config = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven}
 }
 
-// ask connects, and returns by which name the server knows the client.
+// ask connects, and returns the name by which the server knows the client.
 func ask(t *testing.T, u *storeurl.URL, address string) (string, error) {
 	t.Helper()
 	c, err := u.TLS.Dial(t.Context(), &net.Dialer{}, "tcp", address)
@@ -115,12 +115,12 @@ func parse(t *testing.T, url string) *storeurl.URL {
 	return u
 }
 
-// Nothing but the right server is spoken to, whichever the authority is at the time.
+// Only the right server is accepted, whichever authority is current.
 func TestOnlyTheRightServer(t *testing.T) {
 	t.Parallel()
 	ours, alien := servers.NewAuthority(t, "ours"), servers.NewAuthority(t, "alien")
 	ca, s := filepath.Join(t.TempDir(), "ca"), serve(t)
-	write(t, ca, alien.PEM()) // which is replaced by ours before anything is asked
+	write(t, ca, alien.PEM()) // it is replaced by ours before it is used
 	at := "as://" + s.Addr().String() + "?ca_file=" + ca
 	byAddress, byName, several := parse(t, at), parse(t, at+"&server_name=one.test"), parse(t, "as://h1,h2?ca_file="+ca)
 	write(t, ca, ours.PEM())
@@ -151,8 +151,8 @@ func TestOnlyTheRightServer(t *testing.T) {
 	}
 }
 
-// The authorities and the certificate are those of the files when a connection is made, or were before they
-// were spoilt.
+// The authorities and the certificate are those in the files when a connection is made. If a file
+// is damaged, the last valid ones stay.
 func TestCertificatesOfTheMoment(t *testing.T) {
 	t.Parallel()
 	first, second := servers.NewAuthority(t, "first"), servers.NewAuthority(t, "second")
@@ -171,16 +171,16 @@ func TestCertificatesOfTheMoment(t *testing.T) {
 	before := u.TLS.Changed()
 	for i, step := range []struct {
 		do   func()
-		want string // the client's name; "": the server knows it not; "-": it is refused
+		want string // the client's name; "": the server does not know it; "-": it is refused
 	}{
 		{by(first), "one"},
 		{func() { write(t, ca, half(first.PEM())) }, "one"},
 		{func() { write(t, ca, nil) }, "one"},
 		{func() { write(t, ca, append(first.PEM(), half(second.PEM())...)) }, "one"},
 		{func() { os.Remove(ca) }, "one"},
-		{by(second), "-"},                                                   // its authority is still to come
-		{func() { write(t, ca, append(first.PEM(), second.PEM()...)) }, ""}, // it does not know us
-		{func() { write(t, cert, twoCert) }, ""},                            // whose key is still to come
+		{by(second), "-"},                                                   // its authority is not there yet
+		{func() { write(t, ca, append(first.PEM(), second.PEM()...)) }, ""}, // the server does not know this client
+		{func() { write(t, cert, twoCert) }, ""},                            // its key is not there yet
 		{by(first), "one"},
 		{func() { write(t, key, twoKey); by(second)() }, "two"},
 		{func() { write(t, ca, second.PEM()) }, "two"},
@@ -202,7 +202,7 @@ func TestCertificatesOfTheMoment(t *testing.T) {
 	}
 }
 
-// A password is that of the file when it is asked for, or was before the file was emptied.
+// A password is the one in the file when it is used. If the file is empty, the last one stays.
 func TestPasswordOfTheMoment(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pw")

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Rows reads a file of rows as JSON, as Keep writes it. A file that is not there has none.
+// Rows reads a file of rows as JSON, as Keep writes it. A missing file has no rows.
 func Rows[R any](file string) (rows []R, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,8 +30,8 @@ func Rows[R any](file string) (rows []R, err error) {
 	return rows, nil
 }
 
-// Keep puts a row into a file of rows, in place of the one with the same key, and returns all of
-// them, sorted by key. The file has a line for each, so that a change of one shows as such.
+// Keep puts a row into a file of rows, in place of the one with the same key. It returns all rows,
+// sorted by key. Each has a line of its own in the file, so that diffs show single rows.
 func Keep[R any](file string, row R, key func(R) string) ([]R, error) {
 	rows, err := Rows[R](file)
 	if err != nil {
@@ -56,8 +56,8 @@ func Keep[R any](file string, row R, key func(R) string) ([]R, error) {
 	return rows, os.WriteFile(file, []byte("[\n"+strings.Join(lines, ",\n")+"\n]\n"), 0o666)
 }
 
-// Write puts text into the part of a page that is called name: what stands between the lines
-// <!-- name --> and <!-- /word -->, where word is the first of name.
+// Write puts text into the part of a page that is called name. The part is between the lines <!--
+// name --> and <!-- /word -->, where word is the first word of name.
 func Write(page, name, text string) error {
 	before, _, after, err := cut(page, name)
 	if err != nil {
@@ -66,7 +66,7 @@ func Write(page, name, text string) error {
 	return os.WriteFile(page, []byte(before+text+after), 0o666)
 }
 
-// Check fails t unless the part of the page has that text. With update it writes the text instead.
+// Check fails t unless the part of the page has that text. With update, it writes the text instead.
 func Check(t testing.TB, page, name, text string, update bool) {
 	t.Helper()
 	_, old, _, err := cut(page, name)
@@ -82,7 +82,7 @@ func Check(t testing.TB, page, name, text string, update bool) {
 	}
 }
 
-// cut returns a part of a page, and what stands before and after it.
+// cut returns a part of a page, and the text before and after it.
 func cut(page, name string) (before, part, after string, err error) {
 	text, err := os.ReadFile(page)
 	if err != nil {

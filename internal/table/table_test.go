@@ -39,7 +39,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A reporter notes whether a check failed.
+// A reporter records whether a check failed.
 type reporter struct {
 	testing.TB
 	failed bool

@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// sleepBound is the longest sleep of a waiter whose engine said nothing of when to
-	// come back: what a lost wake-up costs at the most.
+	// sleepBound is the longest sleep of a waiter whose engine did not say when to return. It
+	// bounds the cost of a lost wake-up.
 	sleepBound = 5 * time.Second
-	// Without Wake a waiter polls, at first quickly, then at the pace of PollLast.
+	// Without Wake, a waiter polls: quickly at first, later every PollLast.
 	pollFirst, PollLast = 5 * time.Millisecond, 250 * time.Millisecond
-	// While the engine is away nobody spins, and everybody is back soon after it.
+	// After errors, pauses grow from failFirst to failLast: nobody spins while the engine is away,
+	// and all are back soon after it.
 	failFirst, failLast = 20 * time.Millisecond, 500 * time.Millisecond
-	// An engine that wakes at once for no reason, more than earlyFree times in a row, must not make us spin.
+	// An engine may wake a waiter at once for no reason. After more than earlyFree times in a row,
+	// the waiter pauses, so that it does not spin.
 	earlyFree             = 3
 	earlyFirst, earlyLast = time.Millisecond, 20 * time.Millisecond
 )
@@ -51,7 +53,7 @@ func (p *Pace) Rest(ctx context.Context, closing <-chan struct{}, err error) err
 		return err
 	}
 	p.Queued, p.Fails = true, 0
-	d := busy.Retry + time.Millisecond // what is left is over only after it
+	d := busy.Retry + time.Millisecond // the remaining time is over only after it
 	if busy.Retry <= 0 || d > sleepBound {
 		d = sleepBound
 	}

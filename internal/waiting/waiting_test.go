@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
-// rests has a waiter rest after err and returns for how long it does.
+// rests lets a waiter rest after err, and returns for how long.
 func rests(t *testing.T, p *waiting.Pace, err error) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -22,7 +22,7 @@ func rests(t *testing.T, p *waiting.Pace, err error) time.Duration {
 	return time.Since(start)
 }
 
-// within fails unless d is most, less a random quarter.
+// within fails unless d is most, minus at most a quarter.
 func within(t *testing.T, what string, d, most time.Duration) {
 	t.Helper()
 	if d > most || d < most*3/4 {
@@ -32,7 +32,7 @@ func within(t *testing.T, what string, d, most time.Duration) {
 
 var errAway = errors.New("the engine is away")
 
-// The rests of those who poll, and of those whose engine is away, grow to a bound.
+// The rests of polling waiters, and of waiters whose engine is away, grow to a limit.
 func TestRestsGrow(t *testing.T) {
 	for name, c := range map[string]struct {
 		err         error
@@ -55,7 +55,7 @@ func TestRestsGrow(t *testing.T) {
 	}
 }
 
-// Those who rest for the same do not come back at the same instant.
+// Waiters that rest for the same reason do not return at the same instant.
 func TestRestsDiffer(t *testing.T) {
 	for name, err := range map[string]error{"nobody wakes": &driver.Busy{}, "errors": errAway} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestRestsDiffer(t *testing.T) {
 	}
 }
 
-// A refusal after errors begins the next errors anew: the engine was back.
+// A refusal after errors resets their count: the engine was back.
 func TestRefusalEndsErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p waiting.Pace
@@ -84,7 +84,8 @@ func TestRefusalEndsErrors(t *testing.T) {
 	})
 }
 
-// Who is woken comes then, else when the engine has said, or when a wake-up may have been lost.
+// A waiter returns when it is woken, when the engine has said, or when a wake-up may have been
+// lost.
 func TestRestEnds(t *testing.T) {
 	for name, c := range map[string]struct{ retry, want time.Duration }{
 		"after what is left":                {time.Second, time.Second + time.Millisecond},
@@ -111,7 +112,8 @@ func TestRestEnds(t *testing.T) {
 	})
 }
 
-// An engine that always wakes at once makes nobody spin; one wake-up that takes its time ends that.
+// An engine that always wakes at once makes no waiter spin. One wake-up that takes its time ends
+// the pauses.
 func TestEarlyWakeUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		woken := make(chan struct{})
@@ -138,7 +140,7 @@ func TestEarlyWakeUps(t *testing.T) {
 	})
 }
 
-// Rests end with the context, for its cause, and when whoever waits is closed.
+// Rests end with the context and return its cause. They also end when the waiter is closed.
 func TestRestIsCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("why")
@@ -157,8 +159,8 @@ func TestRestIsCutShort(t *testing.T) {
 	})
 }
 
-// An engine that fails the first try fails the wait, unless it answers that it cannot decide yet. Later it is tried
-// again, but for what trying cannot mend.
+// If the first try fails, so does the wait, unless the engine answers that it cannot decide yet.
+// Later tries may fail, except for errors that trying again cannot help.
 func TestGoesOn(t *testing.T) {
 	busy := fmt.Errorf("quorum: %w", &driver.Busy{})
 	for name, c := range map[string]struct {

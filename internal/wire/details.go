@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
-// Details are who holds or waits.
+// Details describe a holder or a waiter.
 type Details struct {
 	Host    string            `json:"host,omitempty"`
 	User    string            `json:"user,omitempty"`
@@ -23,11 +23,11 @@ type Details struct {
 	Preference int `json:"preference,omitempty"` // of a candidate for leadership
 }
 
-// Renews reports whether somebody means to renew a lease of that kind.
+// Renews reports whether a lease of that kind is meant to be renewed.
 func (d *Details) Renews() bool { return d.Kind == "" || d.Kind == details.Keeps }
 
-// IsLoss reports whether a lease that expired was one that its holder renewed, or meant to. Other
-// leases end by themselves, as they are to. A nil d means that the holder told no details.
+// IsLoss reports whether a lease expired that its holder renewed, or meant to renew. Others are meant
+// to expire. d is nil if the holder gave no details.
 func IsLoss(d *Details, held, silent *int64) bool {
 	if d != nil {
 		return d.Renews()
@@ -35,7 +35,7 @@ func IsLoss(d *Details, held, silent *int64) bool {
 	return held != nil && silent != nil && *held > *silent // it was renewed
 }
 
-// Said reads a note as an engine keeps it: what it shows to people, and its details, or nil.
+// Said splits a note, as an engine keeps it, into its text for people and its details, or nil.
 func Said(note string) (text string, of *Details) {
 	d := details.Of(note)
 	if d.Bare() {
@@ -54,8 +54,8 @@ func instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Noted is the reverse of Said: a note for an engine, of a text and details, which may be nil.
-// A text beside details is theirs.
+// Noted is the reverse of Said: it combines a text and details, which may be nil, into a note for
+// an engine. If there are details, it puts the text into them.
 func Noted(text string, of *Details) (string, error) {
 	if of == nil {
 		return text, nil
@@ -80,7 +80,7 @@ func Noted(text string, of *Details) (string, error) {
 	return d.Note(), nil
 }
 
-// Shown is Noted for what a service has answered. Details that are none are left out.
+// Shown is Noted for an answer of the service. It omits details that are invalid.
 func Shown(text string, of *Details) string {
 	note, err := Noted(text, of)
 	if err != nil {

@@ -7,7 +7,7 @@ const (
 	NoticeWait    = "wait.long"
 )
 
-// A Notice is what a webhook gets. "leasehold schema webhook" prints what its tags say.
+// A Notice is the body of a webhook's request. "leasehold schema webhook" prints what its tags say.
 type Notice struct {
 	Type string     `json:"type" enum:"lease.lost,lease.evicted,wait.long" about:"what happened"`
 	Time string     `json:"timestamp" about:"when, by the instance's clock, in RFC 3339"`
@@ -36,7 +36,7 @@ type NoticeData struct {
 	Holders  []NoticeHolder `json:"holders,omitempty" about:"one that is waited for"`
 }
 
-// A NoticeHolder is whom somebody waits for.
+// A NoticeHolder is a holder that a waiter waits for.
 type NoticeHolder struct {
 	Owner  string `json:"owner" about:"its beginning"`
 	Handle string `json:"handle" about:"what leasehold evict takes in place of the owner"`

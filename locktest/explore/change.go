@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// An action is what is done with an event: a verb, and what it is done with.
+// An action says what is done with an event: a verb and its argument.
 type action string
 
-// pass is what happens in the plain order.
+// pass lets the event happen in the plain order.
 const pass action = "pass"
 
-// A change is an event for which another action was chosen.
+// A change is an event with the other action that was chosen for it.
 type change struct {
 	label  string
 	action action
@@ -22,14 +22,14 @@ type change struct {
 
 func (c change) String() string { return c.label + " = " + string(c.action) }
 
-// A policy chooses, and knows what it chose.
+// A policy chooses actions, and records its changes.
 type policy interface {
 	choose(label string, others []action) action
 	made() []change
 }
 
-// Actions on events, beside letting them pass. Times are in TTLs. A message is held for times on both
-// sides of each instant that counts, such as a renewal or a deadline.
+// Actions on events, other than pass. Durations are in TTLs. The durations for which a message is
+// held lie on both sides of each important instant, such as a renewal or a deadline.
 var (
 	held     = []action{"late", "hold 1/8", "hold 1/4", "hold 1/2", "hold 3/4", "hold 1", "hold 5/4", "hold 3/2"}
 	requests = slices.Concat(held, []action{
@@ -43,7 +43,7 @@ var (
 	back    = []action{"clock -1/2", "clock -10"}
 )
 
-// choose asks the policy what is done with e.
+// choose asks the policy for the action on e.
 func (w *World) choose(e *event) action {
 	w.mu.Lock()
 	over := w.over || w.calm || w.violation != "" || e.process.dead
@@ -54,7 +54,7 @@ func (w *World) choose(e *event) action {
 	return w.policy.choose(e.label, w.others(e))
 }
 
-// others is what can be done with e instead of letting it pass.
+// others returns the actions on e other than pass.
 func (w *World) others(e *event) []action {
 	switch e.kind {
 	case call:
@@ -73,7 +73,8 @@ func (w *World) others(e *event) []action {
 	if w.setClock != nil {
 		some = append(some, ahead...)
 	}
-	// An engine that forgets its fences goes on by its clock, which then must not have gone back.
+	// After an engine has forgotten its fences, it uses its clock, which then must not have gone
+	// back.
 	if w.setClock != nil && !w.flushed {
 		some = append(some, back...)
 	}
@@ -89,7 +90,8 @@ func (w *World) others(e *event) []action {
 	return some
 }
 
-// cancels are the callers of the process, or of all if it is nil, that may give up.
+// cancels returns the actions by which a caller gives up: callers of process p, or of any process
+// if p is nil.
 func (w *World) cancels(p *Process) (some []action) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +103,7 @@ func (w *World) cancels(p *Process) (some []action) {
 	return some
 }
 
-// change does something else with e than letting it pass.
+// change performs an action other than pass on e.
 func (w *World) change(e *event, a action) {
 	w.changed = time.Now()
 	w.tell("CHANGE  %s", change{e.label, a})
@@ -109,7 +111,7 @@ func (w *World) change(e *event, a action) {
 	w.faulty = w.faulty || verb != "late" && e.kind != call
 	w.soils(verb)
 	switch verb {
-	case "late", "hold", "twice", "again": // show in what happens when
+	case "late", "hold", "twice", "again": // visible in the order of events
 	default:
 		w.trace.add(e.process.name, string(a)+e.label, w.now())
 	}
@@ -143,8 +145,8 @@ func (w *World) change(e *event, a action) {
 	}
 }
 
-// soils notes a change after which something may be left until its TTL is over. Who gives up while a message is
-// held may have its own last one come too late.
+// soils records that a change may leave something until its TTL is over. If a caller gives up while
+// a message is held, its last message may be too late as well.
 func (w *World) soils(verb string) {
 	if verb == "hold" || verb == "pause" {
 		w.slow.Store(true)
@@ -166,11 +168,11 @@ func (w *World) soils(verb string) {
 	}
 }
 
-// ttls parses a number of TTLs.
+// ttls parses a duration in TTLs.
 func (w *World) ttls(text string) time.Duration {
 	number, by, fraction := strings.Cut(text, "/")
 	var n, d time.Duration = 0, 1
-	fmt.Sscan(number, &n) // of an action, which is well-formed, or of the flag: then it is 0
+	fmt.Sscan(number, &n) // text from an action is valid; an invalid text of the flag gives 0
 	if fraction {
 		fmt.Sscan(by, &d)
 	}
@@ -178,7 +180,7 @@ func (w *World) ttls(text string) time.Duration {
 }
 
 // lose drops e. Unless e is a push, its line is lost too, and told says whether the process
-// notices. A request also takes along what was sent after it.
+// notices. With a request, everything is lost that is sent after it.
 func (w *World) lose(e *event, told bool) {
 	w.remove(e)
 	w.mu.Lock()
@@ -197,7 +199,7 @@ func (w *World) lose(e *event, told bool) {
 	}
 }
 
-// repeat has a request served once more: at once, after others, or after some time.
+// repeat makes the engine serve a request once more: at once, after others, or after some time.
 func (w *World) repeat(e *event, when string) {
 	more := *e
 	more.label, more.line, more.again, more.happen = e.label+" again", nil, true, e.repeat
@@ -222,7 +224,7 @@ func (w *World) die(e *event, after bool) {
 	w.kill(e.process)
 }
 
-// kill ends a process: nothing that it does from now on reaches anybody.
+// kill ends a process. From now on nothing that it does reaches the engine or other processes.
 func (w *World) kill(p *Process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,7 +241,7 @@ func (w *World) kill(p *Process) {
 	}
 }
 
-// cancel ends the context of a client's call.
+// cancel ends the context of the call that the named client waits for.
 func (w *World) cancel(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,11 +252,11 @@ func (w *World) cancel(name string) {
 	}
 }
 
-// step sets the engine's clock.
+// step sets the engine's clock by d.
 func (w *World) step(d time.Duration) {
 	w.offset += d
 	w.setBack += max(-d, 0)
-	if d > 0 { // leases end early, which is documented
+	if d > 0 { // leases end early, as the documentation says
 		w.forget()
 	}
 	w.mu.Lock()
@@ -263,14 +265,15 @@ func (w *World) step(d time.Duration) {
 	w.tick()
 }
 
-// forget has nobody count on a lease of before: of those only the tokens are checked.
+// forget records that the engine may have ended all present leases. From then on only their tokens
+// are checked.
 func (w *World) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ledger.forgotten, w.ledger.disturbed = time.Now(), true
 }
 
-// restart has a part of the engine restart.
+// restart restarts the named part of the engine.
 func (w *World) restart(name string) {
 	for _, r := range w.restarts {
 		if r.name == name {
@@ -286,7 +289,7 @@ func (w *World) restart(name string) {
 	}
 }
 
-// force performs an act of somebody on the engine.
+// force performs an act of an operator on the engine.
 func (w *World) force(what string) {
 	for _, f := range w.forces {
 		if f.what != what {
@@ -299,7 +302,7 @@ func (w *World) force(what string) {
 	}
 }
 
-// mayCancel makes a context that the explorer can end, for a call of c.
+// mayCancel returns a context for a call of c that the action cancel can end.
 func (c *client) mayCancel() (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.world.mu.Lock()

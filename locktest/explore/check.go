@@ -11,51 +11,51 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A lease is one that a client got.
+// A lease is a lease that a client got.
 type lease struct {
 	*leasehold.Lease
 	client  *client
 	wish    wish
-	resumes *lease    // the one of another process that goes on as this one
-	called  time.Time // when its holder asked for it
+	resumes *lease    // the lease of another process that this one resumes
+	called  time.Time // when its Acquire was called
 	begun   time.Time
-	owner   string    // of its grant; see World.ownerOf
-	stale   bool      // it had ended before its holder got it
-	asked   time.Time // guarded by World.mu; when Release was called first
-	lingers time.Time // guarded by World.mu; until when nobody else may hold
-	evicted bool      // guarded by World.mu; somebody has begun to evict it, or its holder left it to another process
+	owner   string    // owner of its grant; see World.ownerOf
+	stale   bool      // it had ended before the client got it
+	asked   time.Time // guarded by World.mu; when Release was first called
+	lingers time.Time // guarded by World.mu; until when AtLeast keeps others out
+	evicted bool      // guarded by World.mu; an eviction of it has begun, or the client left it to another process
 }
 
-// Owner shadows that of the Lease, which would keep its grant from being kept.
+// Owner hides the method of the Lease, because reading the owner forbids keeping the grant.
 func (l *lease) Owner() string { return l.owner }
 
-// believes reports whether its holder may act on it, as far as it knows.
+// believes reports whether the client may act under the lease, as far as it knows.
 func (l *lease) believes() bool { return !l.client.process.dead && l.Context().Err() == nil }
 
-// lost reports whether it ended before its holder gave it up.
+// lost reports whether the lease ended before the client released it.
 func (l *lease) lost() bool {
 	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), driver.ErrLost)
 }
 
-// A ledger is what has come of the schedule so far.
+// A ledger records what has happened in the schedule.
 type ledger struct {
-	leases    []*lease            // in the order in which they began
-	evicted   map[string]bool     // owners whom somebody has begun to evict
-	ended     map[string]eviction // of owners, when they were told that this was done
-	engines   []*engine           // what Links have seen of them
-	asked     []*asked            // claims that want to know of others who wait
-	settings  settings            // calls that set the limit of the resource
-	forgotten time.Time           // when the engine may have ended leases that others count on
-	disturbed bool                // the engine forgot, or its clock was set
-	untidy    bool                // somebody died or a request was served twice, and may have left something
-	open      int                 // calls without an answer
+	leases    []*lease            // in the order of their beginnings
+	evicted   map[string]bool     // owners whose eviction has begun
+	ended     map[string]eviction // by owner, evictions that were confirmed
+	engines   []*engine           // what Links have seen of engines
+	asked     []*asked            // claims that want to know whether others wait
+	settings  settings            // the calls that set the limit of the resource
+	forgotten time.Time           // when the engine may have ended leases without notice
+	disturbed bool                // the engine forgot its data, or its clock was set
+	untidy    bool                // a process died or a request was served twice, so something may be left
+	open      int                 // number of calls without an answer
 }
 
 func newLedger() ledger {
 	return ledger{evicted: make(map[string]bool), ended: make(map[string]eviction)}
 }
 
-// fail ends the schedule: a promise is broken. Requires World.mu.
+// fail ends the schedule because a promise is broken. Requires World.mu.
 func (w *World) fail(format string, args ...any) {
 	if w.violation != "" || w.over {
 		return
@@ -67,7 +67,7 @@ func (w *World) fail(format string, args ...any) {
 	w.stop()
 }
 
-// stop has all clients come to their end. Requires World.mu.
+// stop lets all clients end. Requires World.mu.
 func (w *World) stop() {
 	if w.over || isClosed(w.stopped) {
 		return
@@ -81,14 +81,14 @@ func (w *World) stop() {
 	}
 }
 
-// asks begins a call that may grant: it returns how many leases have begun.
+// asks returns how many leases have begun, for a call that is about to begin.
 func (w *World) asks() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.ledger.leases)
 }
 
-// begins checks a lease that was just granted, by a call that began when so many leases had.
+// begins checks and records a new lease. asked is what asks returned before its call.
 func (w *World) begins(l *lease, asked int) *lease {
 	w.tell("%s holds, token %d.%d", l.client.name, l.Token()>>10, l.Token()&1023)
 	l.begun = time.Now()
@@ -115,20 +115,21 @@ func (w *World) begins(l *lease, asked int) *lease {
 	return l
 }
 
-// checkGivenBack: where nothing happened, whoever waits for what another process keeps waits for a few uses, and not until
-// that process does without it. Requires World.mu.
+// checkGivenBack: without changes, a client waits only for a few uses of a lease that another
+// process keeps. It does not wait until that process stops using it. Requires World.mu.
 func (w *World) checkGivenBack(l *lease) {
 	if waited := l.begun.Sub(l.called); w.kept > 0 && w.recalls && w.changed.IsZero() && waited >= w.ttl(0.15) {
 		w.fail("%s waited %v for what is kept", l.client.name, waited)
 	}
 }
 
-// checkToken: tokens grow in the order of grants. All leases that began before one was asked for
-// were granted before it. Of exclusive ones those that began before it began were, too, unless it
-// was handed over or resumed, and so granted long ago, or is of those that may end without notice.
+// checkToken: tokens grow in the order of grants. All leases that began before the call for l were
+// granted before l. So were exclusive leases that began before l did. The exceptions are a lease
+// that was handed over or resumed, because it was granted long ago, and one that may have ended
+// without notice.
 func (w *World) checkToken(l *lease, asked int) {
 	all := w.ledger.leases
-	granted := len(all) // leases that began before l was granted
+	granted := len(all) // number of leases that began before l was granted
 	for i, o := range all {
 		if o.Owner() == l.Owner() && o.Name() == l.Name() {
 			w.checkSameGrant(o, l)
@@ -149,7 +150,8 @@ func (w *World) checkToken(l *lease, asked int) {
 	}
 }
 
-// checkSameGrant: tokens grow from hand-over to hand-over, and do not go back when resumed.
+// checkSameGrant: within a grant, tokens grow with each hand-over, and do not get smaller when a
+// lease is resumed.
 func (w *World) checkSameGrant(before, l *lease) {
 	if l.Token() < before.Token() || l.Token() == before.Token() && l.resumes == nil && l.Token() != 0 {
 		w.fail("the token of %s went back: %d after %d of the same grant", l.client.name, l.Token(), before.Token())
@@ -158,8 +160,9 @@ func (w *World) checkSameGrant(before, l *lease) {
 
 func (l *lease) shared() bool { return l.wish.user().shared }
 
-// checkAlone: of exclusive holders at most one believes at any instant, and of shared ones no
-// more than limits allow. Two can only come to believe when one begins.
+// checkAlone: at any instant at most one exclusive holder believes that it holds, and no more
+// shared ones than limits allow. Such a conflict begins with a lease, so it suffices to check new
+// ones.
 func (w *World) checkAlone(l *lease) {
 	together := []*lease{l}
 	for _, o := range w.ledger.leases {
@@ -175,7 +178,7 @@ func (w *World) checkAlone(l *lease) {
 	w.checkRoom(together)
 }
 
-// checkLingers: nobody holds while a lease lingers that was released.
+// checkLingers: nobody else holds while AtLeast keeps a released lease.
 func (w *World) checkLingers(l *lease) {
 	for _, o := range w.ledger.leases {
 		if left := time.Until(o.lingers); o.Name() == l.Name() && left > resolution && !w.excused(o) {
@@ -184,7 +187,8 @@ func (w *World) checkLingers(l *lease) {
 	}
 }
 
-// checkLate: who was evicted before it got its lease has no greater token than who holds since.
+// checkLate: a client that was evicted before it got its lease has no greater token than its
+// successor.
 func (w *World) checkLate(l *lease) {
 	for _, o := range w.ledger.leases {
 		if o.Name() == l.Name() && o.believes() && !w.excused(o) && !o.shared() && !l.shared() && o.Owner() != l.Owner() && o.Token() < l.Token() {
@@ -193,7 +197,7 @@ func (w *World) checkLate(l *lease) {
 	}
 }
 
-// excused reports whether another may hold beside l by documentation.
+// excused reports whether another may hold beside l, according to the documentation.
 func (w *World) excused(l *lease) bool {
 	forgotten := w.ledger.forgotten
 	return l.evicted || !forgotten.IsZero() && l.begun.Before(forgotten.Add(w.harness.TTL))
@@ -201,7 +205,7 @@ func (w *World) excused(l *lease) bool {
 
 func (w *World) at(t time.Time) time.Duration { return t.Sub(w.start).Round(time.Millisecond) }
 
-// evicts says that owner may be evicted from now on.
+// evicts records that owner may be evicted from now on.
 func (w *World) evicts(owner string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,10 +215,10 @@ func (w *World) evicts(owner string) {
 	}
 }
 
-// An eviction is when one began and was done.
+// An eviction has the times of an eviction's call and of its answer.
 type eviction struct{ begun, done time.Time }
 
-// isEvicted notes what came of an eviction that began then.
+// isEvicted records the outcome of an eviction that began at the given time.
 func (w *World) isEvicted(owner string, begun time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +227,8 @@ func (w *World) isEvicted(owner string, begun time.Time, err error) {
 	}
 }
 
-// checkEvicted: who was evicted while it held does not go on: its lease is renewed by no call that began after. Requires World.mu.
+// checkEvicted: a holder that was evicted ends. No renewal that began afterwards succeeds. Requires
+// World.mu.
 func (w *World) checkEvicted() {
 	for _, l := range w.ledger.leases {
 		at, ended := w.ledger.ended[l.Owner()]
@@ -233,8 +238,8 @@ func (w *World) checkEvicted() {
 	}
 }
 
-// releases checks what Release answered: never yes when another may have held meanwhile. It
-// reports whether the outcome is known.
+// releases checks the result of a Release. It must not be nil if another may have held meanwhile.
+// It reports whether the outcome is known.
 func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known bool) {
 	w.tell("%s: Release: %v", l.client.name, err)
 	w.mu.Lock()
@@ -254,16 +259,17 @@ func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known
 	return err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, leasehold.ErrReleased)
 }
 
-// checkReleased: between the grant of l and its Release, nobody of another process has held. What is kept is released by
-// what the engine said within that time. A lease
-// that was handed over is of its owner's first grant, which a moved clock may have ended before.
+// checkReleased: between the grant of l and its Release, no other process has held. A kept lease is
+// released on the basis of the engine's last confirmation, which may be as old as Keep. A lease
+// that was handed over belongs to its owner's first grant, which a moved clock may have ended
+// before.
 func (w *World) checkReleased(l *lease) {
 	since, granted := false, make(map[string]time.Time)
 	for _, o := range w.ledger.leases {
 		if _, ok := granted[o.Owner()]; !ok {
 			granted[o.Owner()] = o.called
 		}
-		after := granted[o.Owner()].After(l.begun) || !w.excused(o) // otherwise it may be from before
+		after := granted[o.Owner()].After(l.begun) || !w.excused(o) // otherwise o may have begun before
 		if since && after && !o.stale && o.Name() == l.Name() && o.client.process != l.client.process && o.Owner() != l.Owner() && o.begun.Before(l.asked.Add(-w.kept)) && !(o.shared() && l.shared()) {
 			w.fail("Release of %s says released, but %s has held since", l.client.name, o.client.name)
 		}
@@ -271,8 +277,8 @@ func (w *World) checkReleased(l *lease) {
 	}
 }
 
-// refused checks a call that got nothing: in the plain order nothing fails, but who is too heavy. unanswered is how many
-// calls of the process had ended without an answer before.
+// refused checks a call without a lease. Without changes, no call fails except one that is too
+// heavy. unanswered is how many calls of the process had ended without an answer before.
 func (w *World) refused(c *client, waited bool, u user, called time.Time, unanswered int, err error) {
 	w.tell("%s: %v", c.name, err)
 	w.mu.Lock()
@@ -281,7 +287,8 @@ func (w *World) refused(c *client, waited bool, u user, called time.Time, unansw
 		w.checkRefusedAsHeavy(c, u, called)
 		return
 	}
-	// The release that follows may end before it has an answer, too. It has one where only the attempt had none.
+	// The release that follows may end without an answer as well. If exactly one call more is
+	// unanswered, and the last one was answered, only the attempt had none.
 	released := c.process.ended == (ended{unanswered + 1, true})
 	if w.slow.Load() && errors.Is(err, context.DeadlineExceeded) && !released {
 		w.lossy.Store(true)
@@ -291,10 +298,10 @@ func (w *World) refused(c *client, waited bool, u user, called time.Time, unansw
 	}
 }
 
-// patience is how many TTLs after the last change everybody has been served.
+// patience is the time in TTLs after the last change within which all clients must be served.
 const patience = 40
 
-// limitWaiting: nobody waits without end once there are no more changes.
+// limitWaiting fails the schedule if a client waits too long after the last change.
 func (w *World) limitWaiting() {
 	since := w.start
 	if w.changed.After(since) {
@@ -310,7 +317,7 @@ func (w *World) limitWaiting() {
 	}
 }
 
-// checkLeft: after everybody has gone, nothing is left.
+// checkLeft: after all clients have ended, nothing is left.
 func (w *World) checkLeft(l *leasehold.Locker) {
 	for _, name := range w.names() {
 		ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
@@ -330,7 +337,7 @@ func (w *World) checkLeft(l *leasehold.Locker) {
 	}
 }
 
-// checkOutlived: what others have left is over, though the process of l goes on.
+// checkOutlived: what other processes have left is over, although the process of l still runs.
 func (w *World) checkOutlived(l *leasehold.Locker) {
 	if left := w.left(l); left != "" {
 		w.mu.Lock()
@@ -339,7 +346,7 @@ func (w *World) checkOutlived(l *leasehold.Locker) {
 	}
 }
 
-// left is what there is of what others used beside l, as far as it can be seen.
+// left describes the leases and places of the resource that remain, as far as they can be seen.
 func (w *World) left(l *leasehold.Locker) string {
 	if held, waits := w.sees(l); held+waits > 0 {
 		return fmt.Sprintf("%d leases and %d places", held, waits)
@@ -347,7 +354,7 @@ func (w *World) left(l *leasehold.Locker) string {
 	return ""
 }
 
-// sees counts the leases and places of the resource.
+// sees counts the leases and places of the resource. It asks through l if OnState was not called.
 func (w *World) sees(l *leasehold.Locker) (held, waits int) {
 	if w.inspect != nil {
 		state := w.inspect(resource)
@@ -355,11 +362,11 @@ func (w *World) sees(l *leasehold.Locker) (held, waits int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.harness.TTL)
 	defer cancel()
-	state, _ := l.Inspect(ctx, resource) // without an answer nothing is known
+	state, _ := l.Inspect(ctx, resource) // after an error the state is empty
 	return len(state.Holders), len(state.Waiters)
 }
 
-// isLast reports whether all clients but one have gone. From then on nothing is changed.
+// isLast reports whether only one client is left. From then on there are no changes.
 func (w *World) isLast() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -367,7 +374,7 @@ func (w *World) isLast() bool {
 	return w.calm
 }
 
-// checkTold checks that a Trace gets one begin and one end of each wait, hold and renewal.
+// checkTold checks that a Trace gets one beginning and one end of each wait, hold and renewal.
 func (w *World) checkTold() {
 	w.afterwards(func() {
 		if err := w.told.Err(); err != nil {
@@ -379,7 +386,7 @@ func (w *World) checkTold() {
 	})
 }
 
-// afterwards lets the findings of check count although the schedule is over.
+// afterwards runs check so that its findings count, although the schedule is over.
 func (w *World) afterwards(check func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -388,7 +395,7 @@ func (w *World) afterwards(check func()) {
 	w.over = true
 }
 
-// view writes what is known of leases.
+// view writes what is known about leases, for noteState.
 func (lg *ledger) view(b *strings.Builder, coarse func(time.Duration) int) {
 	for _, l := range lg.leases {
 		if l.believes() {

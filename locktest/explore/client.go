@@ -10,21 +10,23 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// resource is what the clients of a schedule contend for, and other what some do beside it.
+// resource is what the clients of a schedule contend for. other is a second resource that some of
+// them use.
 const resource, other = "x", "y"
 
-// A client makes one call after the other.
+// A client makes one call after another.
 type client struct {
 	world   *World
 	process *Process
 	locker  *leasehold.Locker
 	name    string
-	cancel  context.CancelFunc // guarded by World.mu; ends the call that waits, nil: none does
-	asks    *wish              // guarded by World.mu; what it waits for; nil: nothing
-	since   time.Time          // guarded by World.mu; when it began to
+	cancel  context.CancelFunc // guarded by World.mu; ends the call that waits; nil: there is none
+	asks    *wish              // guarded by World.mu; what the client waits for; nil: nothing
+	since   time.Time          // guarded by World.mu; when it began to wait
 }
 
-// ready waits until the explorer lets the client make its next call; false: there is none.
+// ready waits until the explorer lets the client make its next call. It reports false if the
+// schedule is over or the process is dead.
 func (c *client) ready(what string) bool {
 	let := make(chan struct{})
 	c.world.post(&event{kind: call, process: c.process, label: c.name + " calls " + what, happen: func() { close(let) }})
@@ -34,7 +36,7 @@ func (c *client) ready(what string) bool {
 	return !c.world.over && !c.process.dead
 }
 
-// acquire is Acquire, or TryAcquire if wait is false; nil: it has none.
+// acquire calls Acquire, or TryAcquire if wait is false. It returns nil if that failed.
 func (c *client) acquire(wait bool, w wish) *lease {
 	if !c.ready("Acquire") {
 		return nil
@@ -56,7 +58,7 @@ func (c *client) acquire(wait bool, w wish) *lease {
 	return c.world.begins(&lease{Lease: got, client: c, wish: w, called: called}, asked)
 }
 
-// acquireAll is AcquireAll of both resources; nil: it has none.
+// acquireAll calls AcquireAll for both resources. It returns nil if that failed.
 func (c *client) acquireAll() *leases {
 	if !c.ready("AcquireAll") {
 		return nil
@@ -78,13 +80,13 @@ func (c *client) acquireAll() *leases {
 	return all
 }
 
-// leases are those of one acquireAll.
+// leases are the result of acquireAll.
 type leases struct {
 	*leasehold.Leases
 	each []*lease
 }
 
-// releaseAll gives the leases up, and once more where the outcome is not known.
+// releaseAll releases the leases. It repeats the call after an unknown outcome.
 func (c *client) releaseAll(all *leases) {
 	if all == nil || !c.ready("Release") {
 		return
@@ -104,14 +106,14 @@ func (c *client) releaseAll(all *leases) {
 	}
 }
 
-// waitsFor notes what the client waits for from now on.
+// waitsFor records what the client waits for from now on.
 func (c *client) waitsFor(w *wish) {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
 	c.asks, c.since = w, time.Now()
 }
 
-// resume is Resume of what owner has.
+// resume calls Resume for the lease of owner.
 func (c *client) resume(owner string, from *lease) *lease {
 	if !c.ready("Resume") {
 		return nil
@@ -127,8 +129,8 @@ func (c *client) resume(owner string, from *lease) *lease {
 	return c.world.begins(&lease{Lease: got, client: c, resumes: from, called: called}, asked)
 }
 
-// leftAlone notes that nobody goes on with a lease: what Resume did not find is over, and else it ends with
-// its TTL.
+// leftAlone records that no process continues a lease. If Resume did not find that it is over, it
+// ends with its TTL.
 func (w *World) leftAlone(c *client, err error) {
 	w.tell("%s: %v", c.name, err)
 	w.mu.Lock()
@@ -136,7 +138,7 @@ func (w *World) leftAlone(c *client, err error) {
 	w.ledger.untidy = w.ledger.untidy || !errors.Is(err, driver.ErrLost)
 }
 
-// leave has the lease go on in another process.
+// leave lets another process continue the lease.
 func (c *client) leave(l *lease) *lease {
 	if l != nil {
 		c.world.evicts(l.Owner())
@@ -144,17 +146,17 @@ func (c *client) leave(l *lease) *lease {
 	return l
 }
 
-// pause does nothing for so many TTLs.
+// pause does nothing for the given number of TTLs.
 func (c *client) pause(ttls float64) { c.waits(c.world.ttl(ttls), nil) }
 
-// keep holds the lease for so many TTLs, if it is not lost before.
+// keep holds the lease for the given number of TTLs, or until it is lost.
 func (c *client) keep(l *lease, ttls float64) {
 	if l != nil {
 		c.waits(c.world.ttl(ttls), l.Context().Done())
 	}
 }
 
-// release gives the lease up, and once more where the outcome is not known.
+// release releases the lease. It repeats the call after an unknown outcome.
 func (c *client) release(l *lease) {
 	if l == nil || !c.ready("Release") {
 		return
@@ -168,7 +170,7 @@ func (c *client) release(l *lease) {
 	}
 }
 
-// extend restarts the lease for so many TTLs.
+// extend renews the lease for the given number of TTLs.
 func (c *client) extend(l *lease, ttls float64) {
 	if l == nil || !c.ready("Extend") {
 		return
@@ -179,14 +181,15 @@ func (c *client) extend(l *lease, ttls float64) {
 	c.world.tell("%s: Extend: %v", c.name, err)
 }
 
-// outstay waits until all others have gone, and what they have left is over, though this process goes on.
+// outstay waits until all others have ended and their leases are over, while its own process still
+// runs.
 func (c *client) outstay() {
 	for step := c.world.ttl(0.5); !c.world.isLast(); {
 		if !c.waits(step, nil) {
 			return
 		}
 	}
-	for range 2 { // an engine without a clock counts from when something was seen
+	for range 2 { // an engine without a clock counts from when something was first seen
 		if !c.waits(c.world.harness.Settle+c.world.ttl(3)+c.world.setBack, nil) || c.world.left(c.locker) == "" {
 			return
 		}
@@ -194,7 +197,7 @@ func (c *client) outstay() {
 	c.world.checkOutlived(c.locker)
 }
 
-// waits reports whether the schedule is not over after d, or when done is closed.
+// waits waits for d, or until done is closed. It reports false if the schedule is over.
 func (c *client) waits(d time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -208,7 +211,7 @@ func (c *client) waits(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// look asks who holds.
+// look inspects the resource.
 func (c *client) look() {
 	if !c.ready("Inspect") {
 		return
@@ -221,14 +224,14 @@ func (c *client) look() {
 	c.world.tell("%s: Inspect: %d hold, %d wait, %v", c.name, len(state.Holders), len(state.Waiters), err)
 }
 
-// evict ends the lease of whoever holds.
+// evict evicts the present holder.
 func (c *client) evict() {
 	if !c.ready("Evict") {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.world.harness.TTL)
 	defer cancel()
-	state, _ := c.locker.Inspect(ctx, resource) // without an answer there is nobody to evict
+	state, _ := c.locker.Inspect(ctx, resource) // after an error there is nobody to evict
 	for _, h := range state.Holders {
 		c.world.evicts(h.Owner.Reveal())
 		begun := time.Now()
@@ -238,15 +241,15 @@ func (c *client) evict() {
 	}
 }
 
-// wish is what a client asks for.
+// A wish has the options of a call.
 type wish struct {
 	shared  bool
 	limit   int
 	weight  int
 	noRenew bool
-	of      string  // "": of resource
-	ttls    int     // how long a lease, in TTLs; 0: one
-	atLeast float64 // for how many TTLs it lingers at least
+	of      string  // name of the resource; "": resource
+	ttls    int     // length of the lease in TTLs; 0: one
+	atLeast float64 // AtLeast, in TTLs
 }
 
 func (w wish) resource() string { return cmp.Or(w.of, resource) }
@@ -273,5 +276,5 @@ func (w wish) options(ttl time.Duration) (some []leasehold.Option) {
 	return some
 }
 
-// ttl is so many TTLs.
+// ttl returns a duration of n TTLs.
 func (w *World) ttl(n float64) time.Duration { return time.Duration(n * float64(w.harness.TTL)) }

@@ -8,35 +8,35 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// An engine is what Links have seen of one resource at one engine.
+// An engine records what Links have seen of one resource at one engine.
 type engine struct {
 	place
 	name   string
 	fair   bool
 	claims []*record
-	firsts int  // attempts that were the first of their claims
-	forgot bool // it restarted
-	limit  int  // of an operator; 0: none
+	firsts int  // number of attempts that were the first of their claims
+	forgot bool // it restarted without its data
+	limit  int  // an operator's limit; 0: none
 }
 
-// A record is what is known of one claim.
+// A record is what is known about one claim.
 type record struct {
 	owner string
 	user  user
-	first int       // place in the order of first attempts
+	first int       // its place in the order of first attempts
 	waits bool      // it has a place
-	left  bool      // it was released: what its attempts do afterwards is nobody's wish
+	left  bool      // it was released; later attempts of it do not count
 	holds bool      // it was granted
-	ends  time.Time // when the grant ends, as far as the engine has said
+	ends  time.Time // when the grant ends, according to the engine's answers
 	over  bool      // its grant was ended by force
 }
 
-// A place is where Links find a resource: at a node, "" where there is one engine alone.
+// A place identifies a resource at a node. node is "" if there is only one engine.
 type place struct{ node, resource string }
 
 func (p place) String() string { return strings.TrimSpace(p.node + " " + p.resource) }
 
-// engineOf returns what is known of a resource. Requires World.mu.
+// engineOf returns the record of a resource. Requires World.mu.
 func (w *World) engineOf(at place, fair bool) *engine {
 	for _, e := range w.ledger.engines {
 		if e.place == at {
@@ -59,7 +59,7 @@ func (e *engine) claim(owner string) *record {
 	return r
 }
 
-// tried checks what an engine has answered to a Try when it served it.
+// tried checks the engine's answer to a Try, when it is served.
 func (w *World) tried(at place, fair bool, req *driver.Request, g driver.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,14 +81,14 @@ func (w *World) tried(at place, fair bool, req *driver.Request, g driver.Grant, 
 	}
 }
 
-// resolution is how much before its time a lease may end for engines whose clocks are coarse: the
-// core keeps as much back of each.
+// resolution is how early a lease may end on engines with coarse clocks. The core allows for as
+// much.
 const resolution = 2 * time.Millisecond
 
-// checkGrant: the engine grants nothing beside a lease that has not ended and leaves no room, and in the
-// order of first attempts if it is fair. Once messages were held or lost, places may be, and with them the order; an
-// attempt that comes after its claim was given up takes a place that may end meanwhile. Who was granted before may
-// be beyond a limit that was lowered since.
+// checkGrant: the engine grants nothing that conflicts with a lease that has not ended. If it is
+// fair, it grants in the order of first attempts. After messages were held or lost, places may be
+// lost, and with them the order. An attempt that arrives after its claim was given up takes a place
+// that may end meanwhile. A claim that already holds may exceed a limit that was lowered since.
 func (w *World) checkGrant(e *engine, r *record) {
 	if w.ledger.disturbed {
 		return
@@ -115,7 +115,7 @@ func (w *World) checkGrant(e *engine, r *record) {
 
 func (w *World) who(r *record) string { return driver.ShortOwner(r.owner) }
 
-// renewed notes what an engine has answered to a Renew when it served it.
+// renewed records the engine's answer to a Renew, when it is served.
 func (w *World) renewed(at place, owner string, g driver.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,8 +128,8 @@ func (w *World) renewed(at place, owner string, g driver.Grant, err error) {
 	}
 }
 
-// released checks what an engine has answered to a Release when it served it: yes is said of a
-// lease that is there.
+// released checks the engine's answer to a Release, when it is served. The answer may be nil only
+// if the lease is there.
 func (w *World) released(at place, owner string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,21 +147,22 @@ func (w *World) released(at place, owner string, err error) {
 	}
 }
 
-// asked counts the calls that have not come back with an answer.
+// asked adds to the number of calls without an answer.
 func (w *World) asked(more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ledger.open += more
 }
 
-// overlap fails the schedule: two calls on one claim overlap, and the claim was not given up.
+// overlap fails the schedule because two calls on one claim overlap.
 func (w *World) overlap(op string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail("%s is asked for while another call on its claim is under way", op)
 }
 
-// checkBeliefs: nobody believes for longer than the engine keeps its lease, or most of several do.
+// checkBeliefs: no client believes that it holds for longer than the engine keeps its lease. With
+// several engines, that must be true of most.
 func (w *World) checkBeliefs() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,7 +195,7 @@ func (w *World) checkBelief(l *lease) {
 	}
 }
 
-// checkFreed: where each call was answered, nothing waits for its TTL to be gone.
+// checkFreed: if every call was answered, no lease or place remains after its client has ended.
 func (w *World) checkFreed() {
 	w.afterwards(func() {
 		if w.ledger.open > 0 || w.ledger.disturbed || w.ledger.untidy {
@@ -213,7 +214,7 @@ func (w *World) checkFreed() {
 	})
 }
 
-// wasEvicted notes that an engine has evicted owner.
+// wasEvicted records that an engine has evicted owner.
 func (w *World) wasEvicted(at place, owner string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

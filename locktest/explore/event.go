@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// A kind is what an event is of.
+// A kind is the kind of an event.
 type kind uint8
 
 const (
 	call    kind = iota // a client makes its next call
 	request             // a message to the engine
-	answer              // the engine's
-	push                // what the engine says unasked
+	answer              // a message with the engine's answer
+	push                // an unasked message of the engine
 )
 
-// An event is what waits for its turn to happen.
+// An event is something that can happen next in a schedule.
 type event struct {
 	kind    kind
 	process *Process
-	label   string // unique in the schedule, and the same whenever the schedule is run
-	touches string // of the engine, for a request
+	label   string // unique in the schedule, and the same in each run of it
+	touches string // part of the engine that a request concerns
 	line    *Line  // nil for calls
-	again   bool   // it is a copy
-	beat    bool   // nothing is chosen for it, nor for its answer
-	dials   bool   // nothing else is sent over its line before
+	again   bool   // it is a copy of a request
+	beat    bool   // no action is chosen for it or its answer
+	dials   bool   // the first message on its line, and nothing is sent before its answer
 	happen  func()
-	repeat  func() // of a request: has it served without an answer
+	repeat  func() // for a request: serves it without an answer
 	timing
 }
 
@@ -34,12 +34,12 @@ type event struct {
 type timing struct {
 	posted  time.Time
 	due     time.Time
-	behind  bool   // waits until something has happened on which it depends
-	decided bool   // what to do with it was chosen
-	after   func() // runs once it has happened
+	behind  bool   // it waits until an event on which it depends has happened
+	decided bool   // its action was chosen
+	after   func() // called after the event
 }
 
-// way is 0 for what is sent to the engine, and 1 for what comes back.
+// way returns the direction on the line: 0 to the engine, 1 from it.
 func (e *event) way() int {
 	if e.kind == answer || e.kind == push {
 		return 1
@@ -47,7 +47,7 @@ func (e *event) way() int {
 	return 0
 }
 
-// dependsOn reports whether it can matter which of both happens first.
+// dependsOn reports whether the order of the two events can matter.
 func (e *event) dependsOn(f *event) bool {
 	if e.process == f.process && !e.again {
 		return true
@@ -57,8 +57,8 @@ func (e *event) dependsOn(f *event) bool {
 
 var seed = maphash.MakeSeed()
 
-// A trace is what has happened to each object, for itself: orders that differ only in what is
-// independent have the same.
+// A trace has a hash of what happened to each object. Schedules that differ only in the order of
+// independent events have the same trace.
 type trace map[string]uint64
 
 func (tr trace) add(object, what string, at time.Duration) {

@@ -10,12 +10,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/table"
 )
 
-// figures are how far a search went.
+// figures say how far a search went.
 type figures struct {
 	schedules, events, states int
-	complete, within          int // changes up to which all schedules were gone through, and how many those were
-	skipped                   int // schedules that differ from others only in the order of what is independent
-	diverged                  int // schedules in which a change found no event
+	complete, within          int // number of changes up to which all schedules were tried, and number of those schedules
+	skipped                   int // schedules that were omitted, because they differ only in the order of independent events
+	diverged                  int // schedules in which the event of a change did not occur
 	random                    int
 	seed                      uint64
 	took                      time.Duration
@@ -26,23 +26,23 @@ func (f figures) String() string {
 		f.schedules, f.within, f.complete, f.skipped, f.diverged, f.random, f.seed, f.events, f.states, f.took.Seconds())
 }
 
-// A row is the figures of one scenario on one engine, as they are kept beside the page.
+// A row has the figures of one scenario on one engine. It is stored beside the page.
 type row struct {
 	Engine    string `json:"engine"`
 	Scenario  string `json:"scenario"`
-	Changes   int    `json:"changes"` // up to which all schedules were gone through
+	Changes   int    `json:"changes"` // number of changes up to which all schedules were tried
 	Schedules int    `json:"schedules"`
 	Skipped   int    `json:"without_need"`
 	Random    int    `json:"at_random"`
-	Seed      uint64 `json:"seed,string"` // too large for the numbers of some programs
+	Seed      uint64 `json:"seed,string"` // a string, because it is too large for numbers of some programs
 	Events    int    `json:"events"`
 	States    int    `json:"states"`
 	Seconds   int    `json:"seconds"`
 	On        string `json:"on"`
 }
 
-// write keeps the figures in the folder named after the page, replaces earlier ones, and writes the
-// summary of all into the page.
+// write stores the figures in the folder named after the page, replacing earlier ones. It then
+// writes the summary of all into the page.
 func (f figures) write(t *testing.T, page, engine string, sc scenario) {
 	rows, err := table.Keep(rowsOf(page), row{
 		Engine: engine, Scenario: sc.name, Changes: f.complete, Schedules: f.within, Skipped: f.skipped, Random: f.random, Seed: f.seed,
@@ -58,10 +58,10 @@ func (f figures) write(t *testing.T, page, engine string, sc scenario) {
 
 func rowsOf(page string) string { return strings.TrimSuffix(page, ".md") + "/explored.json" }
 
-// summaryPart is the part of the page that summary writes.
+// summaryPart is the part of the page that contains the summary.
 const summaryPart = "explored: written by locktest/explore"
 
-// summary is a table with a line for each engine.
+// summary returns a table with a line for each engine.
 func summary(rows []row) string {
 	b := &strings.Builder{}
 	b.WriteString("| engine | scenarios | changes | schedules, all | without need | at random | events | on |\n")
@@ -84,7 +84,7 @@ func summary(rows []row) string {
 	return b.String()
 }
 
-// span is from first to last, which may be the same.
+// span returns a text for the range from first to last, which may be equal.
 func span(first, last string) string {
 	if first == last {
 		return first

@@ -6,13 +6,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// hooks are what the harness has said about the engine.
+// hooks are what the harness has registered about the engine.
 type hooks struct {
-	flush    func()    // nil: the engine cannot forget
+	flush    func()    // nil: the engine cannot lose its data
 	restarts []restart // of parts of the engine
 	forces   []force
 	setClock func(time.Duration)                // nil: the engine's clock cannot be set
-	inspect  func(resource string) driver.State // nil: what the engine has is not known
+	inspect  func(resource string) driver.State // nil: the engine's state cannot be seen
 	cleanups []func()
 }
 
@@ -24,7 +24,7 @@ func (w *World) OnFlush(flush func()) { w.flush = flush }
 // It also discards what Links with that name have seen.
 func (w *World) OnRestart(name string, f func()) { w.restarts = append(w.restarts, restart{name, f}) }
 
-// A restart is how a part of the engine loses its data.
+// A restart makes a part of the engine lose its data.
 type restart struct {
 	name   string
 	forget func()
@@ -36,7 +36,7 @@ func (w *World) OnForce(what string, endsLeases bool, f func()) {
 	w.forces = append(w.forces, force{what, endsLeases, f})
 }
 
-// A force is an act of somebody on the engine.
+// A force is an act of an operator on the engine.
 type force struct {
 	what string
 	ends bool

@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A user is a claim as limits see it.
+// A user is what limits need to know of a claim.
 type user struct {
 	shared        bool
 	limit, weight int
@@ -23,12 +23,12 @@ func (w wish) user() user {
 	return userOf(mode, w.limit, w.weight)
 }
 
-// userOf is a claim, holder or waiter as limits see it.
+// userOf returns the user for a claim, holder or waiter.
 func userOf(mode driver.Mode, limit, weight int) user {
 	return user{mode == driver.Shared, limit, mode.Uses(weight)}
 }
 
-// smaller returns the smaller of two limits, where 0 is none.
+// smaller returns the smaller of two limits; 0 is none.
 func smaller(a, b int) int {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -36,14 +36,14 @@ func smaller(a, b int) int {
 	return a
 }
 
-// tooHeavy reports whether no number of releases makes room for u below an operator's limit.
+// tooHeavy reports whether no release can make room for u below an operator's limit.
 func (u user) tooHeavy(limit int) bool {
 	limit = smaller(u.limit, limit)
 	return u.shared && limit > 0 && u.weight > limit
 }
 
-// fits reports whether u may hold behind others that hold, or will first. It repeats the rule of the
-// engines in few words, because they might all have the same fault.
+// fits reports whether u may hold beside others that hold, or that must be granted first. It
+// repeats the engines' rule independently, because all engines might have the same fault.
 func (u user) fits(ahead []user, limit int) bool {
 	used := u.weight
 	limit = smaller(u.limit, limit)
@@ -61,19 +61,19 @@ func (u user) fits(ahead []user, limit int) bool {
 type setting struct {
 	limit int
 	begun time.Time
-	done  time.Time // zero: it is under way, or may have an effect at any time
+	done  time.Time // zero: it is in progress, or may take effect at any time
 }
 
-// settings are all such calls, in order. Requires World.mu.
+// settings are all these calls, in order. Requires World.mu.
 type settings []*setting
 
-// between returns the limits that may count at an instant between two.
+// between returns the limits that may be in effect at some instant from from to to.
 func (all settings) between(from, to time.Time) (limits []int) {
 	limits = []int{0}
 	for _, s := range all {
 		if !s.done.IsZero() && s.done.Before(from) {
 			limits = limits[:0]
-			for _, o := range all { // of what came before, only that counts whose effect may be late
+			for _, o := range all { // of earlier settings, only those remain that may take effect late
 				if o == s {
 					break
 				}
@@ -89,7 +89,8 @@ func (all settings) between(from, to time.Time) (limits []int) {
 	return limits
 }
 
-// setLimit sets the limit of the resource as an operator, and again as long as the outcome is not known.
+// setLimit sets the limit of the resource as an operator. It repeats the call while the outcome is
+// unknown.
 func (c *client) setLimit(limit int) {
 	for range 3 {
 		if !c.ready("SetLimit") {
@@ -106,7 +107,7 @@ func (c *client) setLimit(limit int) {
 	}
 }
 
-// sets notes that the limit may be set from now on.
+// sets records that the limit may be set from now on.
 func (w *World) sets(limit int) *setting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +116,7 @@ func (w *World) sets(limit int) *setting {
 	return s
 }
 
-// isSet notes the outcome. What was served twice may be served once more.
+// isSet records the outcome. A request that was served twice may be served again later.
 func (w *World) isSet(s *setting, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +127,7 @@ func (w *World) isSet(s *setting, err error) {
 	time.AfterFunc(w.harness.TTL, func() { w.checkTooHeavy(s) })
 }
 
-// checkTooHeavy: where nothing happened, nobody waits for a TTL who has become too heavy.
+// checkTooHeavy: without changes, a claim that has become too heavy does not wait for a TTL.
 func (w *World) checkTooHeavy(s *setting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,15 +141,17 @@ func (w *World) checkTooHeavy(s *setting) {
 	}
 }
 
-// checkRefusedAsHeavy: who is refused as too heavy was so, at some instant of its call. Requires World.mu.
+// checkRefusedAsHeavy: a claim that was refused as too heavy was so at some instant of its call.
+// Requires World.mu.
 func (w *World) checkRefusedAsHeavy(c *client, u user, called time.Time) {
 	if !slices.ContainsFunc(w.ledger.settings.between(called, time.Now()), u.tooHeavy) {
 		w.fail("%s is refused as too heavy with a weight of %d, and was never", c.name, u.weight)
 	}
 }
 
-// checkRoom: those who believe to share fit below the least limit. An operator's counts at a grant, so
-// it is that of some instant at which the last of them may have been granted. Requires World.mu.
+// checkRoom: the sharers that believe to hold fit below the smallest limit. An operator's limit
+// counts at a grant. So one that was in effect when the last of them may have been granted
+// suffices. Requires World.mu.
 func (w *World) checkRoom(all []*lease) {
 	used, least := 0, 0
 	for _, l := range all {
@@ -166,13 +169,13 @@ func (w *World) checkRoom(all []*lease) {
 			return
 		}
 	}
-	if w.ledger.disturbed && fits(0) { // the engine may have forgotten what was set
+	if w.ledger.disturbed && fits(0) { // the engine may have forgotten the limit
 		return
 	}
 	w.fail("%d believe to share, who use %d of %d", len(all), used, w.allowed(least, all))
 }
 
-// allowed is the most that may have counted, for people.
+// allowed returns the highest limit that may have been in effect, for a message.
 func (w *World) allowed(least int, all []*lease) int {
 	first := slices.MinFunc(all, func(a, b *lease) int { return a.called.Compare(b.called) })
 	most := 0
@@ -182,7 +185,7 @@ func (w *World) allowed(least int, all []*lease) int {
 	return most
 }
 
-// limited notes that an engine has set a limit.
+// limited records that an engine has set a limit.
 func (w *World) limited(at place, limit int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +194,8 @@ func (w *World) limited(at place, limit int, err error) {
 	}
 }
 
-// checkRoomAt: there is room for a new holder beside the others and those ahead of it. Requires World.mu.
+// checkRoomAt: the new holder at index i fits beside the others, and beside those ahead of it.
+// Requires World.mu.
 func (w *World) checkRoomAt(before, now driver.State, i int, ahead []user) {
 	h, limit := now.Holders[i], now.Limit
 	for j, o := range now.Holders {
@@ -199,7 +203,7 @@ func (w *World) checkRoomAt(before, now driver.State, i int, ahead []user) {
 			ahead = append(ahead, userOf(o.Mode, o.Limit, o.Weight))
 		}
 	}
-	if limit != 0 { // it may have been set right after the grant
+	if limit != 0 { // it may have been set after the grant
 		limit = max(limit, before.Limit)
 		if before.Limit == 0 {
 			limit = 0
@@ -210,5 +214,5 @@ func (w *World) checkRoomAt(before, now driver.State, i int, ahead []user) {
 	}
 }
 
-// weighing is a share of that weight, of four in all.
+// weighing returns a wish for a share of this weight, under a limit of 4.
 func weighing(weight int) wish { return wish{limit: 4, weight: weight} }

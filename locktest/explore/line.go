@@ -14,14 +14,14 @@ type Process struct {
 	world *World
 	name  string
 	dead  bool    // guarded by World.mu
-	lines []*Line // guarded by World.mu; not closed by anybody
+	lines []*Line // guarded by World.mu; those that are not closed
 	ended ended   // guarded by World.mu
 }
 
-// ended counts the calls of a process that have ended.
+// ended says how the calls of a process have ended.
 type ended struct {
-	unanswered int  // how many have ended without an answer
-	heard      bool // the last that has ended had one
+	unanswered int  // number of calls that have ended without an answer
+	heard      bool // the last call that has ended had an answer
 }
 
 // Name returns a short name, the same in every schedule.
@@ -30,11 +30,11 @@ func (p *Process) Name() string { return p.name }
 // A Line is a connection of a process. Requests stay in order, and so do the answers.
 type Line struct {
 	process *Process
-	whole   *Line  // what it is a stream of; nil: it is none
-	down    bool   // guarded by World.mu; nothing comes back any more
-	lost    bool   // guarded by World.mu; nor does anything get to the engine
+	whole   *Line  // the connection of a stream; nil: this is no stream
+	down    bool   // guarded by World.mu; nothing returns over it any more
+	lost    bool   // guarded by World.mu; nothing reaches the engine over it any more
 	once    bool   // no request is served twice
-	broken  func() // tells the process
+	broken  func() // notifies the process
 }
 
 // Line opens a connection. broken is called, in a goroutine of its own, when the network has cut
@@ -100,7 +100,7 @@ func (l *Line) close() {
 	}
 }
 
-// cut closes the connection for both sides. It requires World.mu.
+// cut closes the connection for both sides. Requires World.mu.
 func (l *Line) cut() {
 	if !l.down {
 		l.close()
@@ -172,7 +172,7 @@ func (p *Process) Call(ctx context.Context, what, touches string, serve func() a
 	}
 }
 
-// called notes that a call has ended.
+// called records that a call has ended.
 func (p *Process) called(heard bool) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()

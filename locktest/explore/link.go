@@ -30,6 +30,7 @@ func (p *Process) Link(name string, d driver.Driver) driver.Driver {
 	return renewer
 }
 
+// A link is a driver across the network: calls of its claims are messages to inner.
 type link struct {
 	process *Process
 	name    string
@@ -44,13 +45,13 @@ func (l *link) Close() error {
 	return l.inner.Close()
 }
 
-// at returns the place of a resource in the engine.
+// at returns the place of a resource in this engine.
 func (l *link) at(resource string) place { return place{l.name, resource} }
 
-// of returns what a call for a resource touches.
+// of returns the part of the engine that a call for a resource touches.
 func (l *link) of(resource string) string { return l.at(resource).String() }
 
-// what names a kind of call.
+// what returns the name of a kind of call.
 func (l *link) what(op string) string {
 	if l.name == "" {
 		return op
@@ -74,26 +75,26 @@ func (l *link) Claim(req driver.Request) (driver.Claim, error) {
 	return c, nil
 }
 
-// A linkClaim is a claim on the other side of the network.
+// A linkClaim is a process's claim on an engine across the network.
 type linkClaim struct {
 	link   *link
 	inner  driver.Claim
 	req    driver.Request
-	wanted func() // of the request, on this side of the network; nil: nobody wants to know
+	wanted func() // Wanted of the request, without the network; nil: the request has none
 
 	mu       sync.Mutex
-	sent     int           // guarded by mu; calls
-	busy     bool          // guarded by mu; one is under way
-	returned int           // guarded by mu; the last call that has returned
-	served   int           // guarded by mu; the last call that was served
-	over     bool          // guarded by mu; it was released or lost, or refused: a call of Wanted may be from before
-	serving  bool          // guarded by mu; a call is served, whose answer tells of those who wait
-	tells    bool          // guarded by mu; it does
-	granted  bool          // guarded by mu; the engine's last answer, maybe still on its way, was a grant
+	sent     int           // guarded by mu; number of calls
+	busy     bool          // guarded by mu; a call is in progress
+	returned int           // guarded by mu; number of the last call that has returned
+	served   int           // guarded by mu; number of the last call that was served
+	over     bool          // guarded by mu; it was released, lost or refused, so a call of Wanted may be an old one
+	serving  bool          // guarded by mu; a call is being served, and its answer says whether others wait
+	tells    bool          // guarded by mu; the answer says that others wait
+	granted  bool          // guarded by mu; the engine's last answer, which may be on its way, was a grant
 	stopWake chan struct{} // ends the goroutine of passWake; nil: there is none
 }
 
-// outcome is the result of a call.
+// An outcome is the result of a call.
 type outcome struct {
 	grant  driver.Grant
 	err    error
@@ -109,9 +110,9 @@ func (o outcome) String() string {
 
 var errTooLate = errors.New("explore: came after a later call")
 
-// enter begins a call. When the call is served, late reports whether it must have no effect: a
-// later call has returned, or one that ends or shortens a lease was served meanwhile. leave is
-// called when the call has returned.
+// enter begins a call. late, called when the engine serves the call, reports whether it must have
+// no effect: a later call has returned or, except for Try, was served. leave must be called when
+// the call has returned.
 func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +137,7 @@ func (c *linkClaim) enter(op string) (late func() bool, leave func()) {
 	}
 }
 
-// call carries one call over the network.
+// call sends one call over the network.
 func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.Context) outcome) outcome {
 	late, leave := c.enter(op)
 	defer leave()
@@ -153,7 +154,7 @@ func (c *linkClaim) call(ctx context.Context, op string, serve func(ctx context.
 	return o
 }
 
-// tell serves a call, and notes whether the engine has said meanwhile that others wait.
+// tell serves a call. It records whether the engine has called Wanted meanwhile.
 func (c *linkClaim) tell(op string, serve func() outcome) outcome {
 	c.mu.Lock()
 	c.serving, c.tells = true, false
@@ -171,7 +172,7 @@ func (c *linkClaim) tell(op string, serve func() outcome) outcome {
 	return o
 }
 
-// hear takes in an answer.
+// hear applies an answer.
 func (c *linkClaim) hear(o outcome) {
 	c.mu.Lock()
 	c.over = c.over || errors.Is(o.err, driver.ErrLost) || errors.Is(o.err, driver.ErrBusy)
@@ -182,7 +183,7 @@ func (c *linkClaim) hear(o outcome) {
 	}
 }
 
-// recall passes on that others wait: with the answer to the call that is served, or unasked.
+// recall reports that others wait: with the answer to the call that is being served, or unasked.
 func (c *linkClaim) recall() {
 	c.mu.Lock()
 	c.tells = true
@@ -194,7 +195,7 @@ func (c *linkClaim) recall() {
 	c.link.pushes.Push(c.link.what("is wanted"), func() {
 		if granted {
 			c.hear(outcome{wanted: true})
-		} else { // the engine is wrong, and that must show
+		} else { // the engine is at fault, and that must become visible
 			c.wanted()
 		}
 	})
@@ -206,13 +207,13 @@ func (c *linkClaim) Try(ctx context.Context) (driver.Grant, error) {
 	return o.grant, c.passBusy(o.err)
 }
 
-// tried notes what the engine has answered to a Try.
+// tried records the engine's answer to a Try, and returns the outcome.
 func (c *linkClaim) tried(g driver.Grant, err error) outcome {
 	c.link.process.world.tried(c.link.at(c.req.Resource), c.link.inner.Features().Fair, &c.req, g, err)
 	return outcome{grant: g, err: err}
 }
 
-// passBusy is the error of a Try, whose Wake passes the network.
+// passBusy replaces the Wake in the error of a Try by one that passes the network.
 func (c *linkClaim) passBusy(err error) error {
 	busy, ok := errors.AsType[*driver.Busy](err)
 	if !ok || busy.Wake == nil {
@@ -237,13 +238,13 @@ func (c *linkClaim) Release(ctx context.Context, how driver.End) error {
 	return c.call(ctx, ending(how), func(ctx context.Context) outcome { return c.released(c.inner.Release(ctx, how)) }).err
 }
 
-// released notes what the engine has answered to a Release.
+// released records the engine's answer to a Release, and returns the outcome.
 func (c *linkClaim) released(err error) outcome {
 	c.link.process.world.released(c.link.at(c.req.Resource), c.req.Owner, err)
 	return outcome{err: err}
 }
 
-// ending names a kind of Release.
+// ending returns the name of a kind of Release.
 func ending(how driver.End) string {
 	if how.Linger > 0 {
 		return "Linger"
@@ -255,8 +256,8 @@ func (c *linkClaim) Note(ctx context.Context, note string) error {
 	return c.call(ctx, "Note", func(ctx context.Context) outcome { return outcome{err: c.inner.Note(ctx, note)} }).err
 }
 
-// LiftFence calls the driver.FenceLifter behind the network, or else the driver.Operator, as
-// callers do that find no FenceLifter.
+// LiftFence calls the driver.FenceLifter behind the network. If there is none, it calls the
+// driver.Operator, as the core does.
 func (c *linkClaim) LiftFence(ctx context.Context, fence uint64) error {
 	lift := func(ctx context.Context) error { return driver.ErrUnsupported }
 	if inner, ok := c.inner.(driver.FenceLifter); ok {
@@ -299,7 +300,7 @@ func operate[T any](ctx context.Context, l *link, op, touches string, serve func
 	return ask(ctx, l, op, touches, func(ctx context.Context) (T, error) { return serve(ctx, inner) })
 }
 
-// ask sends a call, which counts as open until its answer has come.
+// ask sends a call over the network. The call counts as open until its answer has come.
 func ask[T any](ctx context.Context, l *link, op, touches string, serve func(ctx context.Context) (T, error)) (T, error) {
 	w, served := l.process.world, context.WithoutCancel(ctx)
 	w.asked(1)
@@ -321,7 +322,7 @@ type reply[T any] struct {
 	err   error
 }
 
-// String returns a text for people.
+// String returns a text for the log.
 func (r reply[T]) String() string {
 	if r.err != nil {
 		return r.err.Error()
@@ -367,7 +368,7 @@ func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) er
 	return err
 }
 
-// SetLimit asks the driver.Operator behind the network.
+// SetLimit calls the driver.Operator behind the network.
 func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
 	_, err := operate(ctx, l, "SetLimit", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		err := inner.SetLimit(ctx, resource, limit)
@@ -377,11 +378,11 @@ func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
 	return err
 }
 
-// outcomes are the results of calls that were sent together.
+// outcomes are the results of calls that were sent in one message.
 type outcomes []outcome
 
-// together sends calls of several claims as one message: they are lost, or late, together. serve serves those that are in
-// time, which it gets by their indices.
+// together sends calls of several claims in one message. They are lost or late together. serve gets
+// the indices of those that may still have an effect, and serves them.
 func (l *link) together(ctx context.Context, op string, claims []*linkClaim, ops []string, serve func(ctx context.Context, inTime []int, answers outcomes)) outcomes {
 	lates := make([]func() bool, len(claims))
 	for i, c := range claims {
@@ -414,7 +415,7 @@ func (l *link) together(ctx context.Context, op string, claims []*linkClaim, ops
 	return answers
 }
 
-// A batchLink is a link to a driver that renews in batches: one message has many renewals.
+// A batchLink is a link to a driver.BatchRenewer. One message has many renewals.
 type batchLink struct {
 	*link
 	all driver.BatchRenewer
@@ -423,7 +424,7 @@ type batchLink struct {
 // RenewAll sends all renewals as one message.
 func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	claims, ops := make([]*linkClaim, len(renewals)), slices.Repeat([]string{"RenewAll"}, len(renewals))
-	ttls := make([]time.Duration, len(renewals)) // the caller may reuse its slice before all is served
+	ttls := make([]time.Duration, len(renewals)) // the caller may reuse its slice before the message is served
 	for i, r := range renewals {
 		claims[i], ttls[i] = r.Claim.(*linkClaim), r.TTL
 	}
@@ -444,7 +445,7 @@ func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// A trierLink is a batchLink to a driver that tries and releases several claims at once, too.
+// A trierLink is a batchLink to a driver that is also a driver.BatchTrier.
 type trierLink struct {
 	*batchLink
 	tries driver.BatchTrier

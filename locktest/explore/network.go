@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// post hands e to the network.
+// post gives e to the network.
 func (w *World) post(e *event) {
 	e.posted = time.Now()
 	w.mu.Lock()
@@ -20,12 +20,12 @@ func (w *World) post(e *event) {
 	}
 }
 
-// collect appends what was posted since the last time to what is pending, and gives it names. The
-// order does not depend on how goroutines ran, but keeps the order of each line.
+// collect appends what was posted since the last call to pending, and names it. The order does not
+// depend on the scheduling of goroutines, and keeps the order of each line.
 func (w *World) collect() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first := make(map[*Line][2]string) // labels of what was sent over it, and of what comes back
+	first := make(map[*Line][2]string) // labels of the first message in each direction
 	for _, e := range w.fresh {
 		if at := first[e.line]; e.line != nil && (at[e.way()] == "" || e.label < at[e.way()]) {
 			at[e.way()] = e.label
@@ -50,7 +50,7 @@ func (w *World) collect() {
 	w.fresh = w.fresh[:0]
 }
 
-// run goes on until done.
+// run lets events happen until done returns true.
 func (w *World) run(done func() bool) {
 	for {
 		synctest.Wait()
@@ -69,7 +69,7 @@ func (w *World) run(done func() bool) {
 	}
 }
 
-// next is the first of the pending that can happen now; -1: none can.
+// next returns the index of the first pending event that can happen now, or -1.
 func (w *World) next() int {
 	now := time.Now()
 	for i, e := range w.pending {
@@ -80,7 +80,7 @@ func (w *World) next() int {
 	return -1
 }
 
-// overtakes reports whether something stands before pending[i] on its line.
+// overtakes reports whether an earlier event on its line is still pending before pending[i].
 func (w *World) overtakes(i int) bool {
 	e := w.pending[i]
 	if e.line == nil {
@@ -89,7 +89,7 @@ func (w *World) overtakes(i int) bool {
 	return slices.ContainsFunc(w.pending[:i], func(f *event) bool { return f.line == e.line && f.way() == e.way() })
 }
 
-// take has pending[i] happen, or what is chosen instead.
+// take performs the action that is chosen for pending[i], or lets it happen.
 func (w *World) take(i int) {
 	e := w.pending[i]
 	if w.dropsDead(e) {
@@ -107,7 +107,7 @@ func (w *World) take(i int) {
 	w.happens(e)
 }
 
-// dropsDead reports whether there is no way for e.
+// dropsDead reports whether e cannot arrive, because its line is dead.
 func (w *World) dropsDead(e *event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,7 @@ func (w *World) remove(e *event) {
 	w.pending = slices.Delete(w.pending, i, i+1)
 }
 
-// happens has e happen, and lets go what was held behind it.
+// happens lets e happen, and releases events that were held until then.
 func (w *World) happens(e *event) {
 	w.events++
 	w.tell("%s", e.label)
@@ -150,7 +150,7 @@ func (w *World) happens(e *event) {
 	w.noteState()
 }
 
-// traces notes what happens now.
+// traces adds e to the traces.
 func (w *World) traces(e *event) {
 	if e.beat {
 		return
@@ -161,7 +161,7 @@ func (w *World) traces(e *event) {
 	}
 }
 
-// serve has the engine serve a request, and its answer set off.
+// serve lets the engine serve a request, and sends its answer.
 func (w *World) serve(e *event, serve func() any, arrive func(any)) {
 	go func() {
 		a := serve()
@@ -176,7 +176,7 @@ func (w *World) serve(e *event, serve func() any, arrive func(any)) {
 	}()
 }
 
-// releaseLate lets go what waits behind others that do not come.
+// releaseLate releases events that wait behind others that will not happen.
 func (w *World) releaseLate() (some bool) {
 	for _, e := range w.pending {
 		some = some || e.behind
@@ -185,7 +185,7 @@ func (w *World) releaseLate() (some bool) {
 	return some
 }
 
-// idle lets time pass until something is sent or is due.
+// idle lets time pass until something is sent or due.
 func (w *World) idle() {
 	w.quiet.Store(len(w.pending) == 0)
 	timer := time.NewTimer(time.Until(w.nextDue()))
@@ -209,7 +209,7 @@ func (w *World) nextDue() time.Time {
 	return due
 }
 
-// tick tells the engine's clock that time has passed.
+// tick advances the engine's clock.
 func (w *World) tick() {
 	if w.setClock != nil {
 		w.setClock(w.offset)

@@ -9,14 +9,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// An asker is a client's driver, whose claims want to know of others who wait. It checks what they
-// are told.
+// An asker is a client's driver whose claims ask whether others wait. It checks the calls of
+// Wanted.
 type asker struct {
 	driver.Driver
 	client *client
 }
 
-// asking returns d for a client whose claims want to know of others who wait.
+// asking returns d as an asker for c.
 func asking(d driver.Driver, c *client) driver.Driver {
 	a := &asker{d, c}
 	if all, ok := d.(driver.BatchRenewer); ok {
@@ -25,20 +25,20 @@ func asking(d driver.Driver, c *client) driver.Driver {
 	return a
 }
 
-// An asked is a claim that wants to know of others who wait.
+// An asked is a claim of an asker.
 type asked struct {
 	driver.Claim
 	client *client
 	req    driver.Request
 	yield  chan struct{} // closed by the first call of Wanted
 
-	told    time.Time // guarded by World.mu; when Wanted was called last
-	trying  bool      // guarded by World.mu; a Try is under way, or has ended without an answer
+	told    time.Time // guarded by World.mu; last call of Wanted
+	trying  bool      // guarded by World.mu; a Try is in progress, or has ended without an answer
 	holds   bool      // guarded by World.mu
-	over    time.Time // guarded by World.mu; when its end began to be known; zero: it has not ended
-	queued  time.Time // guarded by World.mu; since when it has a place for sure; zero: it has none
-	kept    time.Time // guarded by World.mu; when it kept that place last
-	renewed time.Time // guarded by World.mu; when its last renewal that was confirmed was sent
+	over    time.Time // guarded by World.mu; when its end could first be known; zero: it has not ended
+	queued  time.Time // guarded by World.mu; since when it certainly has a place; zero: it has none
+	kept    time.Time // guarded by World.mu; when it last kept that place
+	renewed time.Time // guarded by World.mu; when its last successful renewal was sent
 }
 
 func (a *asker) Claim(req driver.Request) (driver.Claim, error) {
@@ -62,7 +62,7 @@ func (a *asker) Claim(req driver.Request) (driver.Claim, error) {
 	return k, nil
 }
 
-// wanted checks a call of Wanted: it comes while the claim holds, or may hold already.
+// wanted checks a call of Wanted: the claim holds, or may hold already.
 func (k *asked) wanted() {
 	w := k.client.world
 	w.mu.Lock()
@@ -74,8 +74,8 @@ func (k *asked) wanted() {
 	}
 }
 
-// checkWanted: nobody is wanted who does not hold. A call that is under way when the lease ends
-// comes at that instant. Requires World.mu.
+// checkWanted: Wanted is not called for a claim that does not hold. A call that is in progress when
+// the lease ends comes at that instant. Requires World.mu.
 func (w *World) checkWanted(k *asked) {
 	switch {
 	case k.client.process.dead:
@@ -109,8 +109,9 @@ func (k *asked) Try(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// ownerOf returns the owner of a grant. Whoever asks the Lease may act for it, so that the grant is not kept any more; where
-// grants are kept, it is the owner of the last claim of its client that holds or may. Requires World.mu.
+// ownerOf returns the owner of a grant. Lease.Owner forbids keeping the grant. So in scenarios that
+// keep grants, it is the owner of the last claim of the client that holds, or may. Requires
+// World.mu.
 func (w *World) ownerOf(l *lease) string {
 	if w.kept == 0 {
 		return l.Lease.Owner()
@@ -123,7 +124,7 @@ func (w *World) ownerOf(l *lease) string {
 	return ""
 }
 
-// ends notes that the claim has come to its end. Requires World.mu.
+// ends records that the claim has ended. Requires World.mu.
 func (k *asked) ends() {
 	k.trying, k.holds, k.queued = false, false, time.Time{}
 	if k.over.IsZero() {
@@ -166,7 +167,7 @@ func (k *asked) LiftFence(ctx context.Context, fence uint64) error {
 	return driver.ErrUnsupported
 }
 
-// behind returns a claim of another that has had a place since then and keeps it; nil: there is none.
+// behind returns a claim of another owner that had a place before since and still keeps it, or nil.
 // Requires World.mu.
 func (w *World) behind(k *asked, since time.Time) *asked {
 	i := slices.IndexFunc(w.ledger.asked, func(o *asked) bool {
@@ -179,11 +180,11 @@ func (w *World) behind(k *asked, since time.Time) *asked {
 	return w.ledger.asked[i]
 }
 
-// healed is how many TTLs after the last change all goes on as if there had been none.
+// healed is the number of TTLs after the last change from which on it has no effect.
 const healed = 3
 
-// checkTells: a holder is told of who waits by its renewals, whatever was lost before: since the
-// one before the present one was sent, at least once. Requires World.mu.
+// checkTells: between two renewals, a holder is notified of waiters at least once, whatever was
+// lost before. Requires World.mu.
 func (w *World) checkTells(k *asked) {
 	since := k.renewed
 	if since.IsZero() || !k.holds || w.ledger.disturbed || since.Before(w.changed.Add(healed*w.harness.TTL)) {
@@ -194,8 +195,8 @@ func (w *World) checkTells(k *asked) {
 	}
 }
 
-// checkRecalled: where nothing happened, a holder hears at once of a place that a claim has got
-// by a Try that was sent then.
+// checkRecalled: without changes, a holder is notified at once of a place that o got by a Try sent
+// at the given time.
 func (w *World) checkRecalled(o *asked, sent time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,7 +210,7 @@ func (w *World) checkRecalled(o *asked, sent time.Time) {
 	}
 }
 
-// A batchAsker is an asker whose driver renews in batches.
+// A batchAsker is an asker whose driver is a driver.BatchRenewer.
 type batchAsker struct {
 	*asker
 	all driver.BatchRenewer
@@ -281,8 +282,8 @@ func (a *asker) SetLimit(ctx context.Context, resource string, limit int) error 
 	return o.SetLimit(ctx, resource, limit)
 }
 
-// yields acquires, holds until another waits and for so many TTLs more, and releases. It goes
-// without being wanted when all others have gone.
+// yields returns a script that acquires, holds until another waits and for the given number of TTLs
+// more, and releases. When all others have ended, it does not wait for another.
 func yields(ttls float64) func(c *client) {
 	return func(c *client) {
 		l := c.acquire(true, wish{})
@@ -313,7 +314,7 @@ func (c *client) keepUntilWanted(l *lease) {
 	}
 }
 
-// yield returns what is closed when the lease of owner is wanted.
+// yield returns the channel that closes when the lease of owner is wanted.
 func (c *client) yield(owner string) <-chan struct{} {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -325,7 +326,7 @@ func (c *client) yield(owner string) <-chan struct{} {
 	return nil
 }
 
-// isAlone reports whether all other clients have gone, or the process of c is dead.
+// isAlone reports whether all other clients have ended, or the process of c is dead.
 func (c *client) isAlone() bool {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()

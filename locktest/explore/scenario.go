@@ -4,28 +4,28 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A scenario is what the clients do, in the plain order.
+// A scenario says what the clients do.
 type scenario struct {
 	name  string
-	needs func(f driver.Features) bool // nil: nothing
-	does  string                       // for people
-	apart bool                         // each client has a Locker of its own, so that those of a process contend too
-	asks  bool                         // claims want to know of others who wait; each client has a Locker of its own
-	kept  float64                      // for how many TTLs Lockers keep what was released; with asks
-	// scripts returns the scripts of the clients of each process, by what they share.
+	needs func(f driver.Features) bool // features that the engine must have; nil: none
+	does  string                       // a description for people
+	apart bool                         // each client has its own Locker, so that the clients of a process contend at the engine
+	asks  bool                         // claims ask whether others wait; each client has its own Locker
+	kept  float64                      // Options.Keep in TTLs; requires asks
+	// scripts returns the clients' scripts of each process. It creates what they share.
 	scripts func() [][]func(c *client)
 }
 
 func (sc *scenario) fits(f driver.Features) bool { return sc.needs == nil || sc.needs(f) }
 
-// of is scripts that share nothing.
+// of returns scripts that share nothing.
 func of(scripts ...[]func(c *client)) func() [][]func(c *client) {
 	return func() [][]func(c *client) { return scripts }
 }
 
 type process = []func(c *client)
 
-// holds acquires, holds for so many TTLs and releases, n times.
+// holds returns a script that acquires, holds for the given number of TTLs and releases, n times.
 func holds(n int, ttls float64, w wish) func(c *client) {
 	return func(c *client) {
 		for range n {
@@ -49,7 +49,8 @@ func holdsAll(n int, ttls float64) func(c *client) {
 	}
 }
 
-// keeps holds the other resource, for so many TTLs at a time, until all is over.
+// keeps returns a script that holds the other resource until the end, for the given number of TTLs
+// at a time.
 func keeps(ttls int) func(c *client) {
 	return func(c *client) {
 		l := c.acquire(true, wish{of: other, ttls: ttls})
@@ -58,7 +59,7 @@ func keeps(ttls int) func(c *client) {
 	}
 }
 
-// after begins later.
+// after delays a script.
 func after(ttls float64, script func(c *client)) func(c *client) {
 	return func(c *client) {
 		c.pause(ttls)
@@ -66,7 +67,7 @@ func after(ttls float64, script func(c *client)) func(c *client) {
 	}
 }
 
-// looks asks who holds, three times.
+// looks inspects the resource three times.
 func looks(c *client) {
 	for range 3 {
 		c.look()
@@ -93,7 +94,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "crowd", does: "two clients each of two processes and one of a third acquire once, each in a Locker of its own",
-		needs: func(f driver.Features) bool { return f.Fair }, // where claims have places
+		needs: func(f driver.Features) bool { return f.Fair }, // because claims must have places
 		apart: true,
 		scripts: of(process{holds(1, 0.3, wish{}), holds(1, 0.2, wish{})}, process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{})},
 			process{holds(1, 0.001, wish{})}),
@@ -259,7 +260,7 @@ var scenarios = []scenario{
 					c.keep(l, 0.1)
 					left <- c.leave(l)
 					<-back
-					c.release(l) // which goes on being renewed where nobody has released it
+					c.release(l) // if nobody has released it, it is still renewed
 				}},
 				{func(c *client) {
 					defer close(back)

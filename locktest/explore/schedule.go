@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A result is what came of one schedule.
+// A result is the outcome of one schedule.
 type result struct {
 	violation string
 	log       []string
@@ -21,8 +21,8 @@ type result struct {
 	events    int
 }
 
-// hung is how long one schedule may take by the real clock. A goroutine that is blocked where
-// synctest does not see it, such as on a mutex whose holder waits, would never continue.
+// hung limits one schedule by the real clock. synctest does not see some blocked goroutines, such
+// as one that waits for a mutex. They would never continue.
 const hung = 90 * time.Second
 
 // play runs one schedule.
@@ -43,7 +43,7 @@ func play(t *testing.T, h *Harness, sc *scenario, p policy, states map[uint64]st
 	return r
 }
 
-// play runs the scenario until everybody has gone.
+// play runs the scenario until all clients have ended.
 func (w *World) play(t *testing.T, sc *scenario) {
 	connect := w.harness.New(w)
 	w.kept = w.ttl(sc.kept)
@@ -122,14 +122,14 @@ func (w *World) play(t *testing.T, sc *scenario) {
 	synctest.Wait()
 }
 
-// untidy reports whether something may be left for its TTL.
+// untidy reports whether something may be left until its TTL is over.
 func (w *World) untidy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ledger.untidy
 }
 
-// leaves says that one client is through.
+// leaves records that a client has ended.
 func (w *World) leaves() {
 	w.mu.Lock()
 	w.running--
@@ -146,7 +146,7 @@ func (w *World) allLeft() bool {
 	return w.running == 0
 }
 
-// ended is closed when nothing of the schedule goes on.
+// ended returns a channel that is closed when the schedule is over.
 func (w *World) ended() <-chan struct{} { return w.finished }
 
 func isClosed(ch <-chan struct{}) bool {
@@ -158,7 +158,7 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// features asks a driver in a bubble of its own.
+// features returns the engine's features, from a driver in its own bubble.
 func features(t *testing.T, h Harness) (f driver.Features) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(&h, plain{})

@@ -10,22 +10,22 @@ import (
 	"unicode"
 )
 
-// plain makes no change.
+// plain is the policy that makes no change.
 type plain struct{}
 
 func (plain) choose(string, []action) action { return pass }
 func (plain) made() []change                 { return nil }
 
-// A point is an event of a schedule, and what else could have been done with it.
+// A point is an event of a schedule, with the actions that could have been chosen.
 type point struct {
 	label  string
 	others []action
 }
 
-// A plan makes certain changes, and notes the points that come after the last of them.
+// A plan is the policy that makes given changes. It records the points after the last of them.
 type plan struct {
 	changes []change
-	done    int // how many of the changes were made
+	done    int // number of changes made
 	points  []point
 }
 
@@ -43,24 +43,25 @@ func (p *plan) choose(label string, others []action) action {
 	return pass
 }
 
-// A dice makes changes at random, and notes them. As it takes two at about the same time to break
-// most of what is broken, another is more likely for some events after one.
+// A dice is the policy that makes changes at random. Most faults need two changes at about the same
+// time. So another change is more likely for some events after one.
 type dice struct {
 	rng     *rand.Rand
 	chance  func(label string) float64
 	after   nearness
 	left    int
-	near    int // events
+	near    int // number of events for which a change is more likely
 	changes []change
 }
 
-// A nearness is for how many events after a change how likely another one is.
+// A nearness is the number of events after a change for which another one is more likely, with its
+// probability.
 type nearness struct {
 	events int
 	chance float64
 }
 
-// nearnesses are for what breaks while something lasts, and for what does within a few messages.
+// nearnesses cover faults during a lasting condition, and faults within a few messages.
 var nearnesses = []nearness{{40, 0.05}, {10, 0.2}}
 
 func (d *dice) made() []change { return d.changes }
@@ -81,8 +82,8 @@ func (d *dice) choose(label string, others []action) action {
 	return a
 }
 
-// pick takes any action, or one of the kinds of action, and one of these: what there are many of is not always
-// chosen more often for that.
+// pick chooses at random: either among all actions, or first a kind of action and then an action of
+// it. Otherwise kinds with many actions would always dominate.
 func (d *dice) pick(others []action) action {
 	if d.rng.IntN(2) == 0 {
 		return others[d.rng.IntN(len(others))]
@@ -100,14 +101,14 @@ func (d *dice) pick(others []action) action {
 	return of[d.rng.IntN(len(of))]
 }
 
-// A search goes through the schedules of one scenario.
+// A search tries the schedules of one scenario.
 type search struct {
 	t        *testing.T
 	harness  *Harness
 	scenario scenario
 	states   map[uint64]struct{}
-	seen     map[uint64]struct{} // traces whose schedules were gone through
-	plain    map[string]int      // points of each kind in the schedule without a change
+	seen     map[uint64]struct{} // traces whose schedules were continued
+	plain    map[string]int      // number of points of each kind in the schedule without changes
 	figures  figures
 }
 
@@ -121,7 +122,7 @@ type finding struct {
 	violation string
 }
 
-// search goes through all schedules of few changes, then some with more.
+// search tries all schedules with few changes, then random ones with more.
 func (s *search) search() {
 	start := time.Now()
 	found := s.inOrder()
@@ -137,7 +138,7 @@ func (s *search) search() {
 	}
 }
 
-// inOrder goes through all schedules, those with fewer changes first.
+// inOrder tries all schedules with few changes, those with fewer first.
 func (s *search) inOrder() *finding {
 	for n := 0; n <= max(s.harness.Changes, 0); n++ {
 		s.seen = make(map[uint64]struct{})
@@ -184,7 +185,7 @@ func (s *search) deepen(changes []change, n int) *finding {
 	return nil
 }
 
-// kindOf is a label without its numbers.
+// kindOf returns a label without its numbers.
 func kindOf(label string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
@@ -205,7 +206,7 @@ func (s *search) play(p policy) (result, *finding) {
 	return r, &finding{p.made(), r.violation}
 }
 
-// atRandom tries schedules with two to five changes.
+// atRandom tries random schedules with two to five changes.
 func (s *search) atRandom() *finding {
 	s.figures.seed = *flagSeed
 	if s.figures.seed == 0 {
@@ -225,8 +226,9 @@ func (s *search) atRandom() *finding {
 	return nil
 }
 
-// chance returns the probability of a change at an event, for so many changes in a schedule. It is
-// the same at each event, or for each kind of event: some kinds come once and others all the time.
+// chance returns the probability of a change at an event, for a schedule with the given number of
+// changes. It is equal for all events, or for all kinds of events, because some kinds occur once
+// and others all the time.
 func (s *search) chance(changes int, byKind bool) func(label string) float64 {
 	points := 0
 	for _, n := range s.plain {
@@ -240,7 +242,7 @@ func (s *search) chance(changes int, byKind bool) func(label string) float64 {
 	}
 }
 
-// report prints a schedule that breaks a promise, with the changes that it needs.
+// report prints a schedule that breaks a promise, with only the changes that it needs.
 func (s *search) report(f *finding) {
 	f.changes = s.shrink(f.changes)
 	r := s.again(f.changes)
@@ -252,7 +254,7 @@ func (s *search) report(f *finding) {
 		strings.Join(r.log, "\n"), s.t.Name(), f.encode(s.scenario.name))
 }
 
-// shrink leaves out changes that are not needed.
+// shrink removes changes that are not needed.
 func (s *search) shrink(changes []change) []change {
 	for i := 0; i < len(changes); {
 		fewer := slices.Delete(slices.Clone(changes), i, i+1)
@@ -265,7 +267,8 @@ func (s *search) shrink(changes []change) []change {
 	return changes
 }
 
-// again runs a schedule until it breaks a promise, a few times: the core waits for random times.
+// again runs a schedule up to a few times until it breaks a promise, because the core's waits are
+// random.
 func (s *search) again(changes []change) (r result) {
 	for range 4 {
 		r = play(s.t, s.harness, &s.scenario, &plan{changes: changes}, nil, true)
@@ -276,7 +279,7 @@ func (s *search) again(changes []change) (r result) {
 	return r
 }
 
-// encode writes a schedule as replay reads it.
+// encode writes a schedule in the form that replay reads.
 func (f *finding) encode(scenario string) string {
 	text := []string{scenario}
 	for _, c := range f.changes {
@@ -285,7 +288,7 @@ func (f *finding) encode(scenario string) string {
 	return strings.Join(text, "; ")
 }
 
-// decode is its reverse.
+// decode is the reverse of encode.
 func decode(text string) (scenario string, changes []change, err error) {
 	parts := strings.Split(text, "; ")
 	for _, part := range parts[1:] {

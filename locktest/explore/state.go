@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// checkState looks at what the engine has, where it can be seen.
+// checkState checks the engine's state, if OnState was called.
 func (w *World) checkState() {
 	if w.inspect == nil {
 		return
@@ -24,7 +24,7 @@ func (w *World) checkState() {
 	}
 }
 
-// names returns the one resource of all scenarios, and others of which somebody has had a lease.
+// names returns the resource of all scenarios, and others of which a client has had a lease.
 func (w *World) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,8 +35,9 @@ func (w *World) names() []string {
 	return all
 }
 
-// checkServed: the engine grants nobody beyond a limit, and a fair one passes nobody who waits, by the order of first
-// attempts. Once messages were held or lost, places may be, and with them the order.
+// checkServed: the engine grants nothing beyond a limit. A fair engine serves waiters in the order
+// of their first attempts. After messages were held or lost, places may be lost, and with them the
+// order.
 func (w *World) checkServed(before, now driver.State) {
 	waits := func(all []driver.Waiter, owner string) int {
 		return slices.IndexFunc(all, func(o driver.Waiter) bool { return o.Owner.Reveal() == owner })
@@ -52,7 +53,7 @@ func (w *World) checkServed(before, now driver.State) {
 		if !w.fair || w.faulty {
 			ahead = nil
 		}
-		var first []user // who may hold beside h, and have not heard of it yet
+		var first []user // waiters that may hold beside h, and may have been granted without knowing it
 		for _, o := range ahead {
 			if waits(now.Waiters, o.Owner.Reveal()) < 0 {
 				continue
@@ -64,13 +65,13 @@ func (w *World) checkServed(before, now driver.State) {
 				first = append(first, one)
 			}
 		}
-		if w.fair { // else one of several servers may have granted what the others refuse, until it is given back
+		if w.fair { // otherwise one of several servers may have granted what the others refuse, until that is given back
 			w.checkRoomAt(before, now, i, first)
 		}
 	}
 }
 
-// checkKept: nobody believes for longer than the engine keeps its lease.
+// checkKept: no client believes that it holds for longer than the engine keeps its lease.
 func (w *World) checkKept(now driver.State) {
 	if w.ledger.disturbed {
 		return
@@ -88,7 +89,7 @@ func (w *World) checkKept(now driver.State) {
 	}
 }
 
-// viewState writes what the engine has.
+// viewState writes the engine's state, for noteState.
 func (w *World) viewState(b *strings.Builder) {
 	for _, name := range []string{resource, other} {
 		for _, h := range w.seen[name].Holders {
@@ -98,7 +99,7 @@ func (w *World) viewState(b *strings.Builder) {
 	}
 }
 
-// awaitArrival waits until no message is under way, or as long as one may be held.
+// awaitArrival waits until no message is in flight, at most for as long as one may be held.
 func (w *World) awaitArrival() {
 	time.Sleep(100 * hop)
 	for end := time.Now().Add(3 * w.harness.TTL); !w.quiet.Load() && time.Now().Before(end); {

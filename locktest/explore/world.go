@@ -11,11 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 )
 
-// hop is how long a message is under way in the plain order.
+// hop is how long a message takes in the plain order.
 const hop = time.Millisecond
 
-// A World is one schedule: an engine, the processes that use it, and the network between them. What is
-// not guarded by mu is of the goroutine that runs the schedule alone.
+// A World is one schedule: an engine, the processes that use it, and the network between them.
+// Fields not guarded by mu belong to the goroutine that runs the schedule.
 type World struct {
 	harness *Harness
 	policy  policy
@@ -30,57 +30,57 @@ type World struct {
 	damage
 }
 
-// traffic is what is under way.
+// traffic has the messages in flight.
 type traffic struct {
-	fresh    []*event       // guarded by mu; not put in order yet
+	fresh    []*event       // guarded by mu; those that are not ordered yet
 	ordinals map[string]int // guarded by mu
 	posted   chan struct{}  // capacity 1
 	pending  []*event
 	paused   map[*Process]time.Time
-	quiet    atomic.Bool // no message is under way
+	quiet    atomic.Bool // no message is in flight
 }
 
-// A crowd is who uses the engine.
+// A crowd has the users of the engine.
 type crowd struct {
 	processes []*Process
 	clients   []*client
-	running   int           // guarded by mu; clients
-	calm      bool          // guarded by mu; no more changes, as only what is left over is waited for
-	over      bool          // guarded by mu; no more changes, and no more calls
-	stopped   chan struct{} // closed when the clients are to come to their end
-	finished  chan struct{} // closed when nothing goes on any more
+	running   int           // guarded by mu; number of running clients
+	calm      bool          // guarded by mu; no more changes, because only leftovers are waited for
+	over      bool          // guarded by mu; no more changes and no more calls
+	stopped   chan struct{} // closed when the clients must end
+	finished  chan struct{} // closed when the schedule is over
 }
 
-// checks are what was seen of promises.
+// checks have what was observed about promises.
 type checks struct {
 	violation string // guarded by mu
 	ledger    ledger // guarded by mu
 	told      locktest.Pairs
-	seen      map[string]driver.State // of the engine, after the last event
-	fair      bool                    // the engine is
-	recalls   bool                    // the engine tells holders at once of those who wait
-	kept      time.Duration           // for how long Lockers keep what was released
+	seen      map[string]driver.State // the engine's state after the last event
+	fair      bool                    // the engine is fair
+	recalls   bool                    // the engine notifies holders of waiters at once
+	kept      time.Duration           // Options.Keep of the Lockers
 }
 
-// A journal is what there is to tell of the schedule.
+// A journal has the log of the schedule, and the states it passed.
 type journal struct {
-	log     []string // guarded by mu; kept if verbose
+	log     []string // guarded by mu; written if verbose
 	verbose bool
 	trace   trace
 	states  map[uint64]struct{} // may be nil
 	events  int
 }
 
-// damage is what the changes have done so far.
+// damage says what the changes have done so far.
 type damage struct {
-	changed time.Time     // when the last one was made
-	offset  time.Duration // of the engine's clock
-	faulty  bool          // one was made to more than the order
-	slow    atomic.Bool   // a message was held, or a process paused
+	changed time.Time     // time of the last change
+	offset  time.Duration // offset of the engine's clock
+	faulty  bool          // a change has affected more than the order
+	slow    atomic.Bool   // a message was held, or a process was paused
 	givenUp bool          // a caller gave up
-	lossy   atomic.Bool   // a message or more was lost, or the engine disturbed
-	flushed bool          // the engine forgot
-	setBack time.Duration // how much its clock was, in all
+	lossy   atomic.Bool   // a message was lost, or the engine was disturbed
+	flushed bool          // the engine has lost its data
+	setBack time.Duration // by how much its clock was set back in total
 }
 
 func newWorld(h *Harness, p policy) *World {
@@ -93,10 +93,10 @@ func newWorld(h *Harness, p policy) *World {
 	}
 }
 
-// now is how long the schedule runs.
+// now returns the time since the beginning of the schedule.
 func (w *World) now() time.Duration { return time.Since(w.start) }
 
-// tell keeps a line for people.
+// tell adds a line to the log.
 func (w *World) tell(format string, args ...any) {
 	if !w.verbose {
 		return
@@ -106,7 +106,7 @@ func (w *World) tell(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%8.3f  ", w.now().Seconds())+fmt.Sprintf(format, args...))
 }
 
-// noteState counts the state that everything is in, as far as it is known.
+// noteState counts the state of the world, as far as it is known.
 func (w *World) noteState() {
 	if w.states == nil {
 		return
@@ -123,5 +123,5 @@ func (w *World) noteState() {
 	w.states[hashOf(b.String())] = struct{}{}
 }
 
-// coarse is d in eighths of a TTL.
+// coarse returns d in eighths of a TTL.
 func (w *World) coarse(d time.Duration) int { return int(max(d, 0) * 8 / w.harness.TTL) }

@@ -1,4 +1,4 @@
-// What one may do about a lock. Each is asked about first, in words of what will happen.
+// The actions on a lock. A dialog first says what will happen, and asks.
 
 import { html } from './html.js'
 import { isRenewed } from './lease.js'
@@ -13,7 +13,7 @@ import { ago, clock, clockIn, say, time } from './words.js'
 const HOUR = 3_600_000
 const RESERVATIONS = [1, 4, 8, 24, 72, 168].map((hours) => hours * HOUR)
 
-// Owners of this tab's own reservations by name and token: whoever knows one may release.
+// The owners of this tab's own reservations, by name and token. Anyone who knows an owner may release its lease.
 const KEY = 'reservations'
 const kept = () => JSON.parse(sessionStorage.getItem(KEY) ?? '{}')
 const idOf = (name, token) => JSON.stringify([name, token])
@@ -28,7 +28,7 @@ export const mayReserve = (name) => can.reserve() && may('lock', name)
 
 const asOf = (look) => say('factsAsOf', clock(new Date(Date.now() - look.age)))
 
-/** Whether a holder is alive, as far as its renewals tell. */
+/** Says whether a holder is alive, judging by its renewals. */
 function sign (holder, look) {
   const { details, renewed_ms: renewed, unrenewed_ms: unseen } = holder
   if (details?.kind === 'reserved') return say('factReserved')
@@ -39,7 +39,7 @@ function sign (holder, look) {
   return say('factAlive', ago(renewed))
 }
 
-/** What speaks for and against an eviction, as far as the last look tells, and as of then. */
+/** Lists what speaks for and against an eviction, as of the last look. */
 function safety (state, holder, look) {
   const facts = [asOf(look), sign(holder, look)]
   facts.push(say(me.features.fencing ? 'factFenced' : 'factUnfenced'))
@@ -100,7 +100,7 @@ export const setLimit = (state, look) => openDialog({
   done: () => ({ word: say('limitDone') })
 })
 
-/** Reserves a name, of which the state is told if it is known; without a name it asks for that too. */
+/** Reserves a name. state is the lock's, if known. Without a name, it asks for one. */
 export function reserve (name, state, look) {
   const hours = RESERVATIONS.map((ms) => [String(ms), time(ms)])
   openDialog({
@@ -121,10 +121,10 @@ export function reserve (name, state, look) {
   })
 }
 
-/** Forgets the owners, as when somebody signs out. */
+/** Forgets the owners, for example when somebody signs out. */
 export const forget = () => sessionStorage.removeItem(KEY)
 
-/** Whether this tab made a reservation, and so may release it. */
+/** Reports whether this tab made a reservation, and so may release it. */
 export const isOwn = (name, holder) => idOf(name, holder.token) in kept()
 
 export const release = ({ name, waiters }, holder, look) => openDialog({

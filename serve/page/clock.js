@@ -1,28 +1,28 @@
-// Time as the console measures it, and the ticks by which what is shown grows old.
+// Time as the console measures it, and the ticks that redraw ages.
 
 import { useEffect, useReducer } from './html.js'
 
-/** A moment, to measure from. */
+/** Returns the current moment, to measure from. */
 export const mark = () => ({ running: performance.now(), wall: Date.now() })
 
 /**
- * How long ago a moment was, in milliseconds. The browser's running clock may stop while a machine
- * sleeps and its wall clock may be set back, so the one that says more counts.
+ * Returns how long ago a moment was, in milliseconds. The browser's running clock may stop while the machine
+ * sleeps, and its wall clock may be set back, so the greater of the two counts.
  */
 export const since = (at) => Math.max(performance.now() - at.running, Date.now() - at.wall, 0)
 
 const TICK = 500
 const ticking = new Set()
 
-/** Draws all anew, so that all of it shows the same moment. */
+/** Redraws everything, so that all parts show the same moment. */
 export const tick = () => { for (const draw of ticking) draw() }
 
 setInterval(tick, TICK)
-// A page that was asleep or out of sight draws what it knows by now before anything else.
+// A page that was asleep or hidden first redraws what it knows.
 for (const woken of ['visibilitychange', 'resume']) document.addEventListener(woken, tick)
 for (const woken of ['pageshow', 'focus']) window.addEventListener(woken, tick)
 
-/** Draws a component anew with every tick. */
+/** Redraws a component with every tick. */
 export function useTick () {
   const [, draw] = useReducer((n) => n + 1, 0)
   useEffect(() => {

@@ -1,4 +1,4 @@
-// What has happened to a lock, as sentences.
+// Sentences about what has happened to a lock.
 
 import { html } from './html.js'
 import { renews } from './lease.js'
@@ -6,22 +6,22 @@ import { LockLink } from './parts/small.js'
 import { isLink, Text, who } from './text.js'
 import { ago, clock, say, time } from './words.js'
 
-/** Who it was, with the link that it gave, and on which host. */
+/** Who it was, with the person's link and host. */
 function Person (entry) {
   const { host, link } = entry.details ?? {}
   const name = who(entry) ? html`<${Text} of=${who(entry)} class="who" />` : say('somebody')
   return html`${isLink(link) ? html`<a href=${link} rel="noreferrer noopener" target="_blank">${name}</a>` : name}${host && html`<span class="how on"> ${say('onHost', html`<${Text} of=${host} />`)}</span>`}`
 }
 
-/** Entries by their time, the newest first: they come as they were seen. */
+/** Sorts entries by time, newest first. They arrive in the order in which they were seen. */
 export const inOrder = (entries) => [...entries].sort((a, b) => (a.age ?? a.ago_ms) - (b.age ?? b.ago_ms))
 
-/** What a sentence says after who it was: how, by whom and why. */
+/** Returns the part of a sentence after the person: how, by whom and why. */
 function how (entry) {
   const parts = []
   if (entry.kind === 'granted' && entry.waited_ms >= 1000) parts.push(say('afterWait', time(entry.waited_ms)))
   if (entry.kind === 'left' && entry.waited_ms >= 1000) parts.push(say('afterWait', time(entry.waited_ms)))
-  // Of an end that was only seen, the time when it was seen is known.
+  // For an end that a look found, only the time of the look is known.
   const seen = entry.kind === 'ended'
   if (entry.silent_ms) parts.push(say(seen ? 'noRenewalSeenFor' : 'noRenewalFor', time(entry.silent_ms)))
   if (entry.held_ms && entry.kind !== 'granted') parts.push(say(seen ? 'heldAtMost' : 'heldFor', time(entry.held_ms)))
@@ -34,18 +34,18 @@ function how (entry) {
 // join puts a space before a word, but none before a comma.
 const join = (words) => !words || /^[,，]/.test(words) ? words : ` ${words}`
 
-// A lease that nobody renewed, or meant to, was not lost when its time was over.
+// A lease that nobody renewed, or meant to renew, was not lost when its time was over.
 const isLoss = (entry) => entry.details ? renews(entry.details.kind) : entry.held_ms > entry.silent_ms
 
-/** The kind of an entry, as a word: leases that expired were lost, or ran out. */
+/** Returns the kind of an entry, as a word: an expired lease was lost, or ran out. */
 export const kindOf = (entry) => entry.kind === 'expired' && !isLoss(entry) ? 'ranOut' : entry.kind
 
-/** An entry of the history as a sentence; named, where it stands beside those of other locks. */
+/** An entry of the history as a sentence, with the lock's name if it appears among other locks' entries. */
 export const Sentence = ({ entry, named }) => html`
   ${named && html`<${LockLink} name=${entry.name} /> `}<span class="kind is-${kindOf(entry)}">${say(`kind_${kindOf(entry)}`)}</span>
   ${entry.kind === 'gap' ? null : html`${join(say(`person_${kindOf(entry)}`))} ${Person(entry)}`}${how(entry)}`
 
-/** Entries, of which those that do not tell whose a lease was are told by those that do. */
+/** Adds details and notes to entries without them, from other entries of the same lease. */
 export function named (entries) {
   const known = new Map()
   for (const entry of entries) if (entry.details || entry.note) known.set(entry.token + entry.handle, { details: entry.details, note: entry.note })

@@ -1,4 +1,4 @@
-// The stream of events: it has looks look sooner, and is what the view of events shows.
+// The stream of events. An event makes looks come sooner, and the view of events shows it.
 
 import { listen } from './api.js'
 import { mark, since } from './clock.js'
@@ -8,17 +8,17 @@ import { useEffect, useReducer } from './html.js'
 const KEPT = 500
 const FIRST_PAUSE = 500
 const LONGEST_PAUSE = 5000
-// The service says something every five seconds.
+// The service sends something every five seconds.
 const SILENT = 12_000
 
-/** What was heard, the last first; from when on all was heard, or null; and whether it hears now. */
+/** The events received, newest first; since when all were received, or null; whether the stream is open. */
 export const heard = { events: [], from: null, open: false, partial: false, count: 0 }
 
 const kinds = new Set(['granted', 'released', 'evicted', 'expired', 'ended', 'waiting', 'left', 'reserved', 'reset'])
 const listeners = new Set()
 const tell = () => { for (const listener of listeners) listener() }
 
-/** Draws a component anew when something is heard. */
+/** Redraws a component when an event arrives. */
 export function useHeard () {
   const [, draw] = useReducer((n) => n + 1, 0)
   useEffect(() => {
@@ -31,8 +31,8 @@ export function useHeard () {
 let abort = new AbortController()
 let last = mark()
 
-// Over HTTP/1.1 all tabs of a browser share six connections to a service. A tab that nobody sees
-// closes its stream, or seven tabs would have no connection left to ask anything.
+// Over HTTP/1.1 all tabs of a browser share six connections to a service. A hidden tab closes its
+// stream, because seven open streams would leave no connection for calls.
 const LEAVES = 5000
 let away = false // the page was left, and the browser may keep it
 let leaving
@@ -51,7 +51,7 @@ function keep (event) {
   heard.events.length = Math.min(heard.events.length, KEPT)
 }
 
-/** Begins anew, as when somebody signs in. */
+/** Starts again, for example when somebody signs in. */
 export function hearAgain () {
   Object.assign(heard, { events: [], from: null })
   abort.abort()

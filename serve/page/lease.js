@@ -1,18 +1,18 @@
-// What is known of a lease's time. Nothing is counted on from an answer: until the next one comes, the
-// last one stands, and a lease is called late only by what two looks in a row have told.
+// What is known about a lease's time. The console does not count on from an answer: the last answer stands
+// until the next one, and a lease is called late only if two looks in a row found it so.
 
 import { STALE } from './look.js'
 import { clockIn, say, time } from './words.js'
 
-// A grant and its first renewal are further apart than this.
+// The time between a grant and its first renewal is longer than this.
 const FIRST = 500
-// By how much a deadline moves at least if the lease was renewed, whatever the two answers took.
+// If a lease was renewed, its deadline has moved by at least this, however long the two answers took.
 const MOVED = 300
 const REMEMBERED = 20_000
 
-const watched = new Map() // lease → what was seen of its deadline
+const watched = new Map() // lease → its last deadline
 
-/** Notes the deadlines that an answer tells, which was asked for at `began`. */
+/** Records the deadlines in an answer to a call that was sent at `began`. */
 export function watch (states, began) {
   for (const state of states) {
     for (const holder of state.holders) {
@@ -22,7 +22,7 @@ export function watch (states, began) {
       const before = watched.get(key)
       const gap = before ? Math.max(began.running - before.at.running, began.wall - before.at.wall) : Infinity
       const silent = gap < STALE && ends < before.ends + MOVED ? before.silent + gap : 0
-      watched.delete(key) // so that the last that was noted is the last in the map
+      watched.delete(key) // so that it becomes the last in the map
       watched.set(key, { at: began, ends, silent })
     }
   }
@@ -34,14 +34,14 @@ export function watch (states, began) {
 
 const keyOf = (name, holder) => JSON.stringify([name, holder.handle ?? '', holder.token])
 
-/** Whether a program renews leases of that kind. */
+/** Reports whether a program renews leases of that kind. */
 export const renews = (kind) => !kind || kind === 'keeps'
 
-/** Whether somebody means to renew a lease: of those who tell details by their kind, and of others who has done so. */
+/** Reports whether somebody means to renew a lease: by its kind if it has details, otherwise if it was renewed before. */
 export const isRenewed = (holder) => holder.details ? renews(holder.details.kind) : holder.held_ms > 0 && holder.held_ms - holder.renewed_ms >= FIRST
 
 /**
- * What a lease's time comes to: its tone (good, late, calm or unknown), the share of its TTL that is left,
+ * Describes a lease's time: its tone (good, late, calm or unknown), the share of its TTL that is left,
  * or null, and a sentence.
  */
 export function leaseOf (name, holder, look) {
@@ -63,7 +63,7 @@ export function leaseOf (name, holder, look) {
   return { tone: 'calm', share: null, text: silent > STALE ? say('noneSeen', time(silent), time(left)) : say('left', time(left)) }
 }
 
-/** What a lock is, as a word for filters and badges, by its holders. */
+/** Returns the state of a lock from its holders, as a word for filters and badges. */
 export function stateOf (state, look) {
   if (!look.fresh) return 'unknown'
   const holders = state.holders.filter((holder) => holder.owner)
@@ -73,16 +73,16 @@ export function stateOf (state, look) {
   return holders.every((holder) => holder.details?.kind === 'keeps') ? 'keeps' : 'held'
 }
 
-/** What a lock was when the look was answered, however long ago that is. */
+/** Returns the state of a lock as of the look's answer, however old that is. */
 export const lastStateOf = (state, look) => stateOf(state, { fresh: true, age: look.age, row: look.lastRow })
 
-/** The limit that counts: the smallest of the holders' own and the operator's; 0: none. */
+/** Returns the limit that counts: the smallest of the holders' own and the operator's; 0: none. */
 function limitOf (state) {
   const limits = [state.limit, ...state.holders.map((holder) => holder.limit)].filter((limit) => limit > 0)
   return limits.length > 0 ? Math.min(...limits) : 0
 }
 
-/** "exclusive", or of a shared lock how much of how much; brief, where there is little room. */
+/** Returns "exclusive", or how much of a shared lock is used. brief is for narrow places. */
 export function modeOf (state, brief) {
   const [first] = state.holders
   if (!first || first.mode !== 'shared') return say('exclusive')
@@ -92,5 +92,5 @@ export function modeOf (state, brief) {
   return limit ? say('shares', count, limit) : say('sharesOpen', count)
 }
 
-/** How long the first in the queue has waited, in milliseconds. */
+/** Returns how long the first in the queue has waited, in milliseconds. */
 export const longestWait = (state) => Math.max(0, ...state.waiters.map((waiter) => waiter.waited_ms ?? 0))

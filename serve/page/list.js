@@ -1,5 +1,5 @@
-// Lists of locks: pages of the service where they are asked for by name, and otherwise as many as one
-// wants to look through, since the service neither filters nor sorts by what holders are.
+// Lists of locks. Sorted by name, they are pages of the service. Otherwise the console reads as many locks as
+// it is asked to, because the service neither filters nor sorts by holders.
 
 import { ask } from './api.js'
 import { mark, since } from './clock.js'
@@ -9,13 +9,13 @@ import { who } from './text.js'
 export const ROWS = 50
 const PAGE = 1000
 
-/** How many locks are looked through at first, how many more with each wish, and how many at most: each look asks for all of them. */
+/** How many locks are read at first, and at most. Each request for more adds SCAN. Each look reads all of them. */
 export const SCAN = 5000
 export const MOST = 20_000
 
 const WITHIN = 5000
 
-/** Asks for `count` locks from a place on: {locks, next, damaged}. A page may be empty although there are more. */
+/** Reads `count` locks from a position on: {locks, next, damaged}. A page may be empty although more follow. */
 export async function askLocks ({ prefix, after, count }, signal) {
   const list = { locks: new Map(), damaged: [], next: after }
   const began = mark()
@@ -33,7 +33,7 @@ const first = (state) => state.holders[0] ?? {}
 const left = (state) => Math.min(Infinity, ...state.holders.map((holder) => holder.left_ms ?? Infinity))
 const text = (value) => value ?? ''
 
-/** What the columns sort by. */
+/** The values by which the columns sort. */
 export const columns = {
   name: (state) => state.name,
   state: (state, look) => lastStateOf(state, look),
@@ -45,7 +45,7 @@ export const columns = {
   mode: (state) => modeOf(state)
 }
 
-/** Filters by what the service does not: the states that the select offers. */
+/** The states that the select offers. The service does not filter by them. */
 export const states = ['held', 'keeps', 'late', 'waited', 'reserved', 'shared', 'done']
 
 const inState = (state, wanted, look) => wanted === 'waited' ? state.waiters.length > 0
@@ -59,7 +59,7 @@ const textsOf = (one) => [who(one), one.note, one.details?.host, one.details?.us
 
 const says = (lock, q) => includes([lock.name, ...lock.holders.flatMap(textsOf)], q)
 
-/** The place in the queue of the waiter by whom filters found a lock, from 0 on; -1: the lock or a holder matches. */
+/** Returns the position in the queue, from 0, of the waiter that filters match; -1: they match the lock or a holder, or nobody. */
 export function placeOf (lock, { q, host, label }) {
   const filters = [
     q && !says(lock, q) && ((one) => includes(textsOf(one), q)),
@@ -76,7 +76,7 @@ function labelled (details, wanted) {
   return Object.hasOwn(labels, key) && (value.length === 0 || labels[key] === value.join('='))
 }
 
-/** Whether the list needs all locks, and not one page of the service. */
+/** Reports whether the list needs all locks, and not one page of the service. */
 export const isRefined = ({ q, state, host, label, sort, dir }) => Boolean(q || state || host || label || (sort && sort !== 'name') || dir === 'desc')
 
 export function refined (locks, { prefix = '', q, state, host, label, sort = 'name', dir }, look) {

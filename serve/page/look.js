@@ -1,18 +1,18 @@
-// Looks: what the service is asked for again and again, and how old its last answer is. An answer
-// was true at some time after it was asked for, so its age counts from there.
+// Looks: repeated calls to the service, and the age of their last answers. An answer was true at some
+// time after its call was sent, so its age counts from the sending.
 
 import { mark, since, tick } from './clock.js'
 import { useEffect, useRef } from './html.js'
 import { askWho, me } from './me.js'
 
-// The time between looks, in milliseconds: longer if answers take long, but never so long that an
-// answer that comes in time grows stale before the next one.
+// The time between looks, in milliseconds. It is longer if answers take long, but always short enough
+// that a timely answer is not stale before the next one.
 const PAUSE = 2000
 const LONGEST = 3000
 const SOON = 300
 const SHARE = 3
 
-/** Above this age nothing is claimed any more: two of the longest pauses. */
+/** Above this age, data is stale and nothing is claimed: two of the longest pauses. */
 export const STALE = 2 * LONGEST
 
 // How long an answer may take.
@@ -22,20 +22,20 @@ export class Look {
   #ask
   #timer
   #due = Infinity
-  #abort = null // of the look under way
+  #abort = null // of the look in progress
   #began = null
   #stopped = false
 
   data = null
-  at = null // when the data was asked for
+  at = null // when the call for the data was sent
   row = 0 // how many looks in a row were answered in time
-  lastRow = 0 // and how many when the data came
+  lastRow = 0 // its value when the data arrived
   problem = 'connecting' // a word, or '' while all is well
   error = ''
 
   constructor (ask) { this.#ask = ask }
 
-  // Options: how old what an answer tells was when it was told, and up to which age it counts as fresh.
+  // Options: told returns how old the data was when the service sent it; limit is the age up to which it is fresh.
   told = () => 0
   limit = STALE
 
@@ -55,7 +55,7 @@ export class Look {
     this.#abort?.abort()
   }
 
-  /** Looks at once. What was asked for before a pause of this machine is not waited for. */
+  /** Looks at once. A call from before a pause of this machine is abandoned. */
   now () {
     if (this.#abort && since(this.#began) < LONGEST) return
     this.#abort?.abort()
@@ -68,7 +68,7 @@ export class Look {
     else if (this.#due > performance.now() + this.#pause(SOON)) this.#in(this.#pause(SOON))
   }
 
-  // An answer that takes long is asked for less often.
+  // Calls with slow answers are made less often.
   #pause = (least) => Math.min(Math.max(least, SHARE * (this.took ?? 0)), LONGEST)
 
   #in (ms) {
@@ -103,7 +103,7 @@ export class Look {
       heardFrom = began
     } else {
       Object.assign(this, answer, { row: 0 })
-      if (isRefused(answer.problem) && !isRefused(me.told)) askWho() // a token that was known is so no more
+      if (isRefused(answer.problem) && !isRefused(me.told)) askWho() // a known token has become unknown
     }
     const late = this.took > LONGEST && !this.problem // it is half stale by now
     this.#in(late ? SOON : this.#pause(this.again ? SOON : PAUSE))
@@ -116,21 +116,21 @@ const isRefused = (word) => word === 'signInNeeded' || word === 'wrongToken'
 const all = new Set()
 let heardFrom = null
 
-/** Whether the service has answered anything lately. */
+/** Reports whether the service has answered any call recently. */
 export const answers = () => heardFrom !== null && since(heardFrom) < STALE
 
-/** The looks that are under way: what the console shows is as fresh as they are. */
+/** Returns the active looks. The console is as fresh as they are. */
 export const looks = () => [...all]
 
-/** Has all look at once. */
+/** Makes all looks look at once. */
 export const lookNow = () => { for (const look of all) look.now() }
 
 for (const woken of ['visibilitychange', 'resume']) document.addEventListener(woken, () => { if (!document.hidden) lookNow() })
 for (const woken of ['pageshow', 'online']) window.addEventListener(woken, lookNow)
 
 /**
- * Looks for as long as a component is shown, and again where what it depends on has changed. While
- * the first answer is under way, `before` is the look at what was asked for last.
+ * Looks while a component is shown, and again when `depends` changes. Until the first answer arrives,
+ * `before` is the previous look.
  */
 export function useLook (ask, depends, options = {}) {
   const kept = useRef({ key: null, look: null })

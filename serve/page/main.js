@@ -1,5 +1,5 @@
-// The console: it asks the service that it came from what is held, hears of changes, and shows both. What
-// the service does not answer is shown as unknown, never as free.
+// The console. It reads the service's leases, receives events, and shows both. If the service does not
+// answer, it shows states as unknown, never as free.
 
 import { useTick } from './clock.js'
 import { hear } from './hear.js'
@@ -20,7 +20,7 @@ const views = { overview: Overview, locks: Locks, lock: Lock, events: Events, me
 const tabs = ['overview', 'locks', 'events']
 const refusals = ['signInNeeded', 'wrongToken']
 
-/** How fresh what is shown is: the oldest of what it rests on. */
+/** Returns the freshness of the page: that of its oldest vital data. */
 function freshness () {
   const vital = looks().filter((look) => look.vital)
   const problem = vital.map((look) => look.problem).find((word) => word && word !== 'connecting') ?? ''

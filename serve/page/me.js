@@ -1,4 +1,4 @@
-// Who looks, what that person may do here, and what the service can.
+// The client's identity and rights, and the service's abilities.
 
 import { ask, Refusal } from './api.js'
 import { useEffect, useReducer } from './html.js'
@@ -8,8 +8,8 @@ const EVERY = 60_000
 const WITHIN = 10_000
 
 /**
- * client is null until the service has told who looks; it tells nobody where `told` is 'missing'. While
- * it does not answer, what it told last stands.
+ * client is null until the service has identified the client. `told` is 'missing' if the service has no
+ * such call. While the service does not answer, its last answer stands.
  */
 export const me = { client: null, told: '', features: {} }
 
@@ -57,11 +57,11 @@ export async function askWho () {
   timer = setTimeout(askWho, again)
 }
 
-/** Whether one may do something with a name. Where the service does not tell, its answer to the attempt does. */
+/** Reports whether the client may do something with a name. If the service does not say, its answer to the attempt will. */
 export const may = (right, name) => me.client === null ? me.told === 'missing'
   : (me.client.rights ?? []).some((rule) => name.startsWith(rule.prefix) && rule.rights.includes(right))
 
-/** Whether the service can do something at all. */
+/** Whether the service supports an action. */
 export const can = {
   evict: () => me.features.evicts === true,
   reset: () => me.features.evicts === true,

@@ -17,11 +17,11 @@ import (
 //go:embed index.html *.css *.js parts views words vendor
 var files embed.FS
 
-// policy lets the console run its own files and ask its own service, and nobody frame it.
+// policy lets the console run its own files and call its own service. Nobody may frame it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// kinds are the types of files by their extension. Others are not served.
+// kinds are the content types by file extension. Other files are not served.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -30,10 +30,10 @@ var kinds = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// served are the files by their path; index.html is at "/".
+// served are the files by path; index.html is at "/".
 var served = read()
 
-// A file is what a browser gets.
+// A file is one file of the console.
 type file struct {
 	kind, tag string
 	text      []byte
@@ -48,7 +48,8 @@ func read() map[string]file {
 		}
 		text, err := files.ReadFile(name)
 		if name == "vendor/hooks.mjs" {
-			// A browser resolves a bare name by an import map alone, and the policy allows none in the page.
+			// A browser resolves a bare module name only by an import map, and the policy forbids
+			// one in the page.
 			text = bytes.Replace(text, []byte(`from"preact"`), []byte(`from"./preact.mjs"`), 1)
 		}
 		at := "/" + strings.TrimSuffix(name, "index.html")
@@ -56,12 +57,12 @@ func read() map[string]file {
 		return err
 	})
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // impossible: the files are embedded
 	}
 	return all
 }
 
-// Has reports whether a path is one of the console's, which say nothing of any lock.
+// Has reports whether a path belongs to the console. Its files reveal nothing about locks.
 func Has(path string) bool {
 	_, ok := served[path]
 	return ok
@@ -77,14 +78,14 @@ func Register(mux *http.ServeMux) {
 	}
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements [http.Handler].
 func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.kind)
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache") // another version of the service has other files
+	h.Set("Cache-Control", "no-cache") // another version of the service may have other files
 	h.Set("ETag", f.tag)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
 }

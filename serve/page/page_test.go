@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// What others wrote stays as they published it, with its licence.
+// Files of others are as they were published, with their licences.
 func TestVendoredFilesAreAsPublished(t *testing.T) {
 	t.Parallel()
 	list, err := os.ReadFile("vendor/VERSIONS")
@@ -35,7 +35,7 @@ func TestVendoredFilesAreAsPublished(t *testing.T) {
 			t.Errorf("%s: %s (%v), want %s", f[0], sum, err, f[5])
 		}
 		if !known[f[1]+".LICENSE.txt"] {
-			known[f[1]+".LICENSE.txt"] = false // until its line comes
+			known[f[1]+".LICENSE.txt"] = false // until its line is found
 		}
 	}
 	entries, err := os.ReadDir("vendor")
@@ -49,7 +49,7 @@ func TestVendoredFilesAreAsPublished(t *testing.T) {
 	}
 }
 
-// A module names others by paths that the service has: there is no import map.
+// A module imports others by paths that the service has: there is no import map.
 func TestModulesImportWhatIsServed(t *testing.T) {
 	t.Parallel()
 	imports := regexp.MustCompile(`\bfrom\s*['"]([^'"]+)['"]`)
@@ -63,7 +63,7 @@ func TestModulesImportWhatIsServed(t *testing.T) {
 			}
 		}
 	}
-	// The page asks for all modules at once, and not one after the other as they are found.
+	// The page requests all modules at once, and not one after another as they are found.
 	index := string(served["/"].text)
 	for at, f := range served {
 		if want := fmt.Sprintf(`href="%s"`, at[1:]); strings.HasPrefix(f.kind, "text/javascript") && !strings.Contains(index, want) {
@@ -97,7 +97,7 @@ func TestFilesAreValidated(t *testing.T) {
 	}
 }
 
-// Each word that the console says is there in both languages.
+// Each text of the console exists in both languages.
 func TestWordsAreComplete(t *testing.T) {
 	t.Parallel()
 	words := map[string]map[string]bool{}

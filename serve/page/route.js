@@ -1,4 +1,4 @@
-// What is shown stands in the address, so that a view can be shared: #/locks?sort=held&host=web-7
+// The address contains what is shown, so that a view can be shared: #/locks?sort=held&host=web-7
 
 import { useEffect, useReducer } from './html.js'
 
@@ -13,7 +13,7 @@ function parse () {
 }
 
 let route = parse()
-let list = '#/locks' // as it was filtered last
+let list = '#/locks' // with the last filters
 const listeners = new Set()
 
 function changed () {
@@ -38,21 +38,21 @@ const fieldsOf = (query) => {
   return text && `?${text}`
 }
 
-/** Where one came from to a lock. */
+/** Returns the list from which the lock was opened. */
 export const linkToList = () => list
 
 export const link = (view, query = {}) => `#/${view}${fieldsOf(query)}`
 
 export const linkToLock = (name, query = {}) => `#/lock/${encodeURIComponent(name)}${fieldsOf(query)}`
 
-/** Changes fields of the query, without another entry in the browser's history. */
+/** Changes fields of the query without a new entry in the browser's history. */
 export function refine (fields) {
   const path = (location.hash.slice(1) || '/').split('?')[0]
   history.replaceState(null, '', `#${path}${fieldsOf({ ...route.query, ...fields })}`)
   changed()
 }
 
-/** Changes fields, so that the browser's Back returns. */
+/** Changes fields with a new entry, so that the browser's Back returns. */
 export function move (fields) {
   const path = (location.hash.slice(1) || '/').split('?')[0]
   location.hash = `${path}${fieldsOf({ ...route.query, ...fields })}`

@@ -1,15 +1,15 @@
-// Names and notes are anybody's: they become text, and what would not be seen of them is escaped.
+// Names and notes may come from anybody. They become text, and invisible characters are escaped.
 
 import { html } from './html.js'
 import { say } from './words.js'
 
-/** Text as it can be read: what is invisible or turns the direction is escaped. */
+/** Escapes characters that are invisible or change the direction of text. */
 export const seen = (text) => (text ?? '').replace(/[\p{C}\p{Zl}\p{Zp}]|[^\S ]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`)
 
-/** Text of anybody. */
+/** Text from anybody, shown safely. */
 export const Text = ({ of, ...rest }) => html`<bdi title=${seen(of)} ...${rest}>${seen(of)}</bdi>`
 
-/** Who a holder or waiter is, in a few words: its text, else its program, else its owner's beginning. */
+/** Describes a holder or waiter in a few words: its text, or its program, or the beginning of its owner. */
 export function who (one) {
   const { text, user, program, pid, kind } = one.details ?? {}
   if (kind === 'reserved' && user) return text ? `${user}: ${text}` : user
@@ -18,5 +18,5 @@ export function who (one) {
 
 export const Who = ({ of }) => who(of) ? html`<${Text} of=${who(of)} class=${of.note || of.details ? 'who' : 'who dim'} />` : html`<span class="dim">${say('noNote')}</span>`
 
-/** A link of anybody is followed only where it leads to the web. */
+/** Reports whether a link leads to the web. Other links are not offered. */
 export const isLink = (text) => /^https?:\/\//i.test(text ?? '')

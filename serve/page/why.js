@@ -1,5 +1,5 @@
-// Why the first in a queue waits, and what another limit would change. The rule is the stores': claims
-// are served in order; shared ones hold together while their weights fit into the smallest limit.
+// Why the first in a queue waits, and what another limit would change. The rule is the stores' rule: claims
+// are served in order, and shared ones hold together while their weights fit into the smallest limit.
 
 import { number, say } from './words.js'
 
@@ -7,13 +7,13 @@ const weightOf = (one) => one.weight || 1
 const smaller = (a, b) => a && b ? Math.min(a, b) : a || b
 const isShared = (one) => one.mode === 'shared'
 
-/** The smallest limit that holders have named themselves; 0: none. Those of waiters are not told. */
+/** Returns the smallest limit that holders have set themselves; 0: none. Waiters' limits are unknown. */
 export const ownLimitOf = (state) => state.holders.reduce((least, holder) => smaller(least, holder.limit ?? 0), 0)
 
 const usedOf = (state) => state.holders.filter(isShared).reduce((sum, holder) => sum + weightOf(holder), 0)
 const fits = (waiter, used, limit) => isShared(waiter) && (!limit || used + weightOf(waiter) <= limit)
 
-/** A sentence, or none where what holds the lock says enough. */
+/** Returns a sentence, or "" if the holders explain enough. */
 export function whyWaits (state) {
   const [first, ...others] = state.waiters
   if (!first || state.holders.length === 0) return ''
@@ -29,7 +29,7 @@ export function whyWaits (state) {
   return parts.join(say('gapOfSentences'))
 }
 
-/** What would be so if an operator set a limit, as sentences. */
+/** Returns sentences about the effect of a limit that an operator would set. */
 export function effectOf (state, limit) {
   const own = ownLimitOf(state)
   const counts = smaller(limit, own)

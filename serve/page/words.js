@@ -1,4 +1,4 @@
-// What the console says, in English and in Chinese, and how it says times.
+// The texts of the console, in English and in Chinese, and its formats of times.
 
 import en from './words/en.js'
 import zh from './words/zh.js'
@@ -9,7 +9,7 @@ const KEY = 'language'
 let language = (localStorage.getItem(KEY) ?? navigator.language).startsWith('zh') ? 'zh' : 'en'
 document.documentElement.lang = language === 'zh' ? 'zh-CN' : 'en'
 
-/** A word, or a sentence made of values: text, or parts of which some are markup. */
+/** Returns a text, or a sentence made from values: text, or parts of which some are markup. */
 export function say (word, ...values) {
   const text = all[language][word]
   return typeof text === 'function' ? text(...values) : text ?? word
@@ -21,7 +21,7 @@ export function otherLanguage () {
   localStorage.setItem(KEY, language)
 }
 
-/** A length of time. */
+/** Formats a duration. */
 export function time (ms) {
   if (ms === undefined || ms === null) return '–'
   const [milli, s, min, h, d] = say('units')
@@ -34,13 +34,13 @@ export function time (ms) {
   return pair(Math.floor(seconds / 86400), d, Math.floor(seconds % 86400 / 3600), h)
 }
 
-/** A length of time of which a tenth of a second counts. */
+/** Formats a duration to a tenth of a second, if that matters. */
 export const precise = (ms) => ms >= 1000 && ms < 10_000 ? `${(ms / 1000).toFixed(1)} ${say('units')[1]}` : time(ms)
 
-/** A length of time that grows: coarser, so that it does not flicker. */
+/** Formats a growing duration, coarsely enough not to flicker. */
 export const ago = (ms) => ms < 1000 ? say('justNow') : say('ago', time(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : ms))
 
-/** A time of day, by this machine's clock, with the day where it is another one. */
+/** Formats a time of day by this machine's clock, with the day unless it is today. */
 export function clock (date, seconds = true) {
   const locale = document.documentElement.lang
   const options = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', ...(seconds && { second: '2-digit' }) }
@@ -48,7 +48,7 @@ export function clock (date, seconds = true) {
   return new Intl.DateTimeFormat(locale, options).format(date)
 }
 
-/** The time of day in so many milliseconds. */
+/** Formats the time of day that comes in `ms` milliseconds. */
 export const clockIn = (ms) => clock(new Date(Date.now() + ms), false)
 
 export const number = (n) => n === undefined || n === null ? '–' : new Intl.NumberFormat(document.documentElement.lang).format(n)

@@ -1,5 +1,6 @@
-// Command image writes an OCI image of one program for several platforms, from scratch: a tar of
-// an image layout, as podman, skopeo, crane and docker load read it. The same input gives the same bytes.
+// Command image writes an OCI image of one program for several platforms, without a base image. The
+// output is a tar of an image layout, which podman, skopeo, crane and docker load can read. The
+// same input gives the same bytes.
 package main
 
 import (
@@ -25,10 +26,10 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// program is where the binary stands in the image.
+// program is the path of the binary in the image.
 const program = "usr/bin/leasehold"
 
-// nobody is the user that the program runs as, unless another is named.
+// nobody is the default user of the program.
 const nobody = "65534:65534"
 
 type descriptor struct {
@@ -72,12 +73,12 @@ type config struct {
 	} `json:"rootfs"`
 }
 
-// An image is a layout that is being written.
+// An image is a layout in progress.
 type image struct {
 	out     *tar.Writer
 	created time.Time
 	version string
-	has     map[string]bool // digests
+	has     map[string]bool // digests of the blobs written so far
 }
 
 func main() {
@@ -92,7 +93,7 @@ func main() {
 	}
 }
 
-// write makes the image of binaries, each as OS/ARCHITECTURE=FILE.
+// write writes the image. Each of binaries has the form OS/ARCHITECTURE=FILE.
 func write(file, version string, created time.Time, binaries []string) error {
 	out, err := os.Create(file)
 	if err != nil {
@@ -123,7 +124,7 @@ func (im *image) addPlatform(p platform, binary string) (descriptor, error) {
 	}
 	var packed bytes.Buffer
 	gz := gzip.NewWriter(&packed)
-	gz.Write(layer) // neither this nor Close fails on a buffer
+	gz.Write(layer) // on a buffer neither this nor Close fails
 	gz.Close()
 	c := config{platform: p, Created: im.created}
 	c.Config.User = nobody
@@ -153,7 +154,7 @@ func (im *image) labels() map[string]string {
 	}
 }
 
-// layer is a tar with the program in it, and a folder for what programs write for a while.
+// layer returns a tar with the program and a folder for temporary files.
 func (im *image) layer(binary string) ([]byte, error) {
 	text, err := os.ReadFile(binary)
 	if err != nil {

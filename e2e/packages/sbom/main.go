@@ -1,4 +1,4 @@
-// Command sbom writes what a Go program was built of, as the program itself tells it, in the form
+// Command sbom writes what a Go program was built from, according to the program itself, as
 // CycloneDX 1.6. The same program gives the same bytes.
 package main
 
@@ -79,13 +79,13 @@ func list(info *debug.BuildInfo, version string, created time.Time) bom {
 	return b
 }
 
-// module is m; one of the tree that was built has version.
+// module returns the component for m. A module of the built tree gets version.
 func module(m *debug.Module, version string) component {
 	if m.Sum == "" {
 		return library(m.Path, version)
 	}
 	c := library(m.Path, m.Version)
-	// A sum of go.sum, "h1:" and base64, is the SHA-256 of the module's list of files.
+	// A sum in go.sum, "h1:" and base64, is the SHA-256 of the module's list of files.
 	if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:")); err == nil {
 		c.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum)}}
 	}

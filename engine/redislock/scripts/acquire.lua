@@ -1,18 +1,21 @@
 #!lua
--- One attempt: grants, or refuses and keeps the place in the queue.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats,
---       10 weights, 11 an operator's limit; 12 the mark of memory.lua, unless any memory will do
+-- One attempt. It grants the lock, or refuses and keeps the owner's place in the queue.
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends,
+--       9 beats, 10 weights, 11 an operator's limit; 12 the mark of memory.lua, if the server must
+--       be known to remember
 -- ARGV: 1 owner, 2 TTL in ms, 3 mode (x, or s and the weight), 4 limit (0: none), 5 1: queue,
---       6 channel for the end of the lease, and for who waits, 7 note, 8 life of the history in ms (0: for ever),
---       9 1: refuse without a history, 10 number of the attempt,
---       11 channel for the turn, 12 ms the server must be known to remember (0: any),
---       13 number of calls before it that may still come (else empty), 14 how long to remember that,
---       15 number of this Try, 16 1: it may be granted later without another,
---       17 a name for a new memory, 18 the memory that was seen, 19 for how long, in ms,
---       20 how long a rest is in ms (0: there are none), 21 how long a place lives in ms
+--       6 channel for the end of the lease and for waiters, 7 note, 8 life of the history in ms (0:
+--       for ever), 9 1: refuse without a history, 10 number of the attempt, 11 channel of the
+--       waiter, 12 ms the server must be known to remember (0: any), 13 last number of earlier
+--       calls that may still come (else empty), 14 how long to remember that in ms, 15 number of
+--       this Try, 16 1: a release may grant the lock without another Try, 17 a name for a new
+--       memory, 18 the memory that was seen, 19 for how long, in ms, 20 length of a rest in ms (0:
+--       there are none), 21 how long a place lives in ms
 -- Reply: {1, fence, others wait} granted; {2, fence, others wait} granted before;
---        {3, the mark} the claim was released meanwhile, or another ended what it had; {4} no history; {5, memory, ms} known for too short; {6} too heavy;
---        {0, first in the queue, foreign, left in ms, owner, mode, fence, held in ms, note}
+--        {3, the mark} the claim was released meanwhile, or another ended what it had;
+--        {4} no history; {5, memory, ms} the server is known to remember for too short a time;
+--        {6} too heavy; {0, first in the queue, foreign, left in ms, owner, mode, fence,
+--        held in ms, note} refused
 local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local found = redis.call('MGET', lock, history, KEYS[3])
@@ -24,7 +27,8 @@ local ms = math.floor(us / 1000)
 --include history.lua
 local last, fence, since, by, channel, note = recall(past)
 
--- The first sharer of what nobody holds or wants. All below would come to the same, and take twice as long.
+-- The first sharer of a lock that nobody holds or waits for. The code below has the same effect,
+-- but takes twice as long.
 if not held and string.sub(mode, 1, 1) == 's' and not found[3] and ARGV[9] == '0' and ARGV[12] == '0' and ARGV[13] == '' and
   ARGV[20] == '0' and redis.call('EXISTS', queue, details, shares, limits, weights) == 0 then
   local n, weight, set = next_fence(last, us), tonumber(string.sub(mode, 2)) or 1, tonumber(redis.pcall('GET', most)) or 0
@@ -67,7 +71,8 @@ if ARGV[12] ~= '0' and (not held or held == SHARED or held == owner) then
 end
 if found[3] and found[3] ~= BARRED then keep_at_most(KEYS[3], tonumber(ARGV[14])) end
 if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3, tonumber(found[3])} end
--- What may still come must not end what is granted now, and no attempt of before grant it anew when it has ended.
+-- Calls that may still come must neither end what is granted now nor, once it has ended, grant it
+-- anew.
 if ARGV[13] ~= '' then
   redis.call('SET', KEYS[3], ARGV[13], 'PX', ARGV[14])
 end
@@ -76,7 +81,7 @@ local function others_wait() return redis.call('EXISTS', queue) end
 local n = next_fence(last, us)
 local function exhausted() return redis.error_reply('FENCE is exhausted: it has reached 2^53') end
 
--- Tells holders that want to know it that another waits.
+-- Notifies the holders that want to know that another waits.
 local function tell_holders()
   if held and held == by then
     if wants(channel) then tell(channel, 'r', held, string.format('%.0f', fence)) end
@@ -93,9 +98,9 @@ local function tell_holders()
   end
 end
 
--- Held already: the reply was lost, or the caller wants the lease restarted.
+-- The owner holds the lock already: the reply was lost, or the caller restarts the lease.
 if held == owner then
-  redis.call('PEXPIRE', lock, ttl, 'GT') -- a late attempt must not shorten what was extended since
+  redis.call('PEXPIRE', lock, ttl, 'GT') -- a late attempt must not shorten a lease that was extended since
   if by ~= owner then -- the history was lost
     if not n then return exhausted() end
     fence = n
@@ -112,16 +117,16 @@ if held == SHARED and redis.call('ZSCORE', shares, owner) then
     follow_sharers()
     return {2, fence, others_wait()}
   end
-  drop_sharer(owner) -- what it held has no fence any more
+  drop_sharer(owner) -- its fence is lost, so the lease is too
   free_if_unshared()
 end
 if held == SHARED and redis.call('EXISTS', shares) == 0 and past then
-  -- All sharers have expired in this very millisecond: the key follows them.
+  -- All sharers have expired in this very millisecond, and the key expires with them.
   held = redis.call('PTTL', lock) > 1 and held
   if not held then redis.call('DEL', lock) end
 end
 
--- While it rests, only clients that know nothing of it take the lock.
+-- During a rest, only clients that know nothing of it take the lock.
 local rest = tonumber(ARGV[20])
 if rest > 0 and not held then
   rest = (tonumber(redis.pcall('GET', KEYS[8])) or 0) - ms
@@ -148,7 +153,7 @@ if rest <= 0 and (not first or first == owner) and fits(mode, limit) then
     return {1, n, others_wait()}
   end
   if not held then
-    -- Sharers from before the key was gone are lost, whatever became of it.
+    -- The key was gone, so sharers from before that have lost their leases.
     for _, who in ipairs(redis.call('ZRANGE', shares, 0, -1)) do drop_sharer(who) end
     redis.call('DEL', limits, weights)
     held = SHARED

@@ -1,10 +1,13 @@
 #!lua flags=allow-oom
--- Keeps the places of all those who wait behind one channel, by one write, and tells what became of them. The places of
--- those who wait no more end when their last Try is as long ago as a place lives.
--- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 beats, 8 weights, 9 an operator's limit
--- ARGV: 1 channel for the turn, 2 how long a place lives in ms, 3 how many wait, then their owners, then those who wait no more
--- Reply: {the instant of the beat in ms, owner of the first in the queue, {which of those who wait have no place, …},
---         what acquire.lua tells one who is refused}
+-- Keeps the places of all waiters behind one channel by one write, and reports what became of them.
+-- The places of owners that no longer wait are removed once they would have expired without the
+-- beats.
+-- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 beats, 8 weights,
+--       9 an operator's limit
+-- ARGV: 1 channel of the waiters, 2 how long a place lives in ms, 3 number of waiters, then their
+--       owners, then the owners that no longer wait
+-- Reply: {the instant of the beat in ms, owner of the first in the queue, {indexes of the waiters
+--        without a place, …}, what acquire.lua replies to a refused attempt}
 local lock, history, queue, details, shares, limits, beats, weights, most = unpack(KEYS)
 local mine, PLACE, waiting = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local found = redis.call('MGET', lock, history)

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- Ends a lease by force, raises the fence, tells the holder, and keeps for it why.
--- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 why, 8 gone, 9 beats, 10 weights, 11 an operator's limit
--- ARGV: 1 owner (empty: what lingers), 2 reason, 3 life of the history in ms (0: for ever), 4 for how
---       long to keep the reason at least, in ms, 5 for how long its attempts may still come, in ms,
---       6 how long a place lives in ms
--- Reply: the raised fence; 0: the owner holds nothing
+-- Ends a lease by force, raises the fence, notifies the holder, and keeps the reason for it.
+-- KEYS: 1 lock, 2 history, 3 queue, 4 details, 5 shares, 6 limits, 7 why, 8 gone, 9 beats,
+--       10 weights, 11 an operator's limit
+-- ARGV: 1 owner (empty: a hold that lingers), 2 reason, 3 life of the history in ms (0: for ever),
+--       4 for how long to keep the reason at least, in ms, 5 for how long the owner's attempts may
+--       still come, in ms, 6 how long a place lives in ms
+-- Reply: the raised fence; 0: the owner does not hold the lock
 local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[9], KEYS[10], KEYS[11]
 local owner = ARGV[1]
 local found = redis.call('MGET', lock, history)

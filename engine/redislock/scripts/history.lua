@@ -1,22 +1,24 @@
--- What all scripts agree on. No owner has a control character, so these values of the lock key are nobody's. EXACT is
--- 2^53, where Lua's numbers stop being exact; take.lua, which includes nothing, has it too.
+-- Included by all scripts that use more than the lock key. No owner has a control character, so no
+-- owner equals these values of the lock key. EXACT is 2^53, where Lua's numbers stop being exact.
+-- take.lua, which does not include this, repeats it.
 local SHARED, LINGER = '\31shared', '\31linger'
 local EXACT = 9007199254740992
 
--- A sharer that weighs more than 1 stands in weights, by its weight. There EXTRA has by how much all of them weigh more
--- than their number, so that nobody has to add them up. In limits HEAVY stands for them, as one who lets nobody beside it:
--- programs that know no weights count heads, and stay away. Where such a program has forgotten one that died, its weight
--- counts until all are gone.
+-- Sharers with a weight above 1 are in weights, by their weight. There the score of EXTRA is by how
+-- much all of them weigh more than their number, so that no script must add them up. In limits they
+-- are represented by HEAVY with a limit of 1. So programs that know no weights, and count sharers,
+-- grant nothing beside them. If such a program removes a sharer that died, its weight counts until
+-- all sharers are gone.
 local EXTRA, HEAVY = '\31extra', '\31heavy'
 
--- Whether a holder's channel tells it, too, when another waits.
+-- Whether the holder behind a channel wants to know that another waits.
 local function wants(channel) return string.sub(channel, 1, 12) == 'leasehold:r:' end
 
--- What is stored beside sharers if one of them may have such a channel.
+-- A field in the details if one of the sharers may have such a channel.
 local ASKED = 'r'
 
--- decode returns true and what cmsgpack stored, which kinds tells: n a number that a record
--- can have, s a string. false: it is missing, damaged, or of another version.
+-- decode returns true and the values that cmsgpack stored, of the kinds n, a number that a record
+-- may have, and s, a string. It returns false if they are missing, damaged, or of another version.
 local function decode(kinds, stored)
   if type(stored) ~= 'string' then return false end
   local found = {pcall(cmsgpack.unpack, stored)}
@@ -32,14 +34,14 @@ local function decode(kinds, stored)
   return unpack(found)
 end
 
--- What is stored of a waiter: expiry of its place, mode, limit, channel, first Try, note,
--- last Try, its number, TTL (0: not to be granted without a Try), channel for the end of
--- the lease, life of the history. Of a sharer: fence, granted, limit, channel, note.
+-- A waiter's values: expiry of its place, mode, limit, channel, first Try, note, last Try, its
+-- number, TTL (0: grant only by a Try), channel for the end of the lease, life of the history. A
+-- sharer's values: fence, granted, limit, channel, note.
 local WAITER, SHARER = 'nsnsnsnsnss', 'nnnss'
 
--- How the history of a resource is kept: the last fence given, and of the last exclusive
--- grant its fence, instant, owner, channel and note. It uses history, the key, and ms (the
--- server's time). The seventh value is whether somebody damaged it.
+-- The history of a resource: the last fence given, and of the last exclusive grant its fence,
+-- instant, owner, channel and note. recall uses history, the key, and ms, the server's time. Its
+-- seventh value is whether the history is damaged.
 local function recall(past)
   if not past then return 0, 0, 0, '', '', '', false end
   if #past < 24 then return 0, 0, 0, '', '', '', true end
@@ -50,10 +52,10 @@ local function recall(past)
   return last, fence, since, by, channel, note, false
 end
 
--- For how long a history is kept: a fence that is ahead of the clock for as much longer.
+-- For how long a history is kept. If its fence is ahead of the clock, that much longer.
 local function life_of(last, life) return life + math.max(0, math.floor(last / 1000) - ms) end
 
--- life is in ms, '0': for ever, '': as it was.
+-- Writes the history. life is in ms; '0': for ever; '': as before.
 local function remember(life, last, fence, since, by, channel, note)
   local value = struct.pack('>I8I8I8', last, fence, since) .. cmsgpack.pack(by, channel, note)
   if life == '' then
@@ -65,7 +67,8 @@ local function remember(life, last, fence, since, by, channel, note)
   end
 end
 
--- Above the last one, and above all former ones if that was lost: the clock has gone on.
+-- Returns a fence above the last one. If that was lost, it is still above all earlier fences,
+-- because the clock has gone on.
 local function next_fence(last, us)
   local n = math.max(last + 1, us)
   if n >= EXACT then return nil end

@@ -1,9 +1,10 @@
 #!lua flags=no-writes
--- Shows who holds and who waits for each of several names, and what of that somebody has damaged.
+-- Shows holders and waiters of several names, and which of their data is damaged.
 -- KEYS: for each name lock, history, queue, details, shares, beats, weights, an operator's limit
 -- ARGV: 1 how long a place lives in ms
 -- Reply: for each name {last fence, {owner, mode, limit, fence, held in ms, left in ms, note, …},
---         {owner, mode, waited in ms, note, …}, {what is damaged, …}, the operator's limit}, or WRONGTYPE
+--        {owner, mode, waited in ms, note, …}, {what is damaged, …}, the operator's limit}, or
+--        WRONGTYPE
 local PLACE = tonumber(ARGV[1])
 local strings = {}
 for i = 1, #KEYS, 8 do
@@ -18,12 +19,12 @@ local function add(list, ...)
   for _, v in ipairs({...}) do table.insert(list, v) end
 end
 
--- What there is of a name, of whose lock and history the values are held and past.
+-- Shows one name. held and past are the values of its lock and history.
 local function show(held, past, most, lock, history, queue, details, shares, beats, weights)
   local last, fence, since, by, _, note, bad_history = recall(past)
   local holders, waiters, damaged = {}, {}, {}
 
-  -- The reply to a command on what, or none if that is of another type.
+  -- Returns the reply to a command. If its key has another type, adds what to the damaged parts.
   local function ask(what, ...)
     local reply = redis.pcall(...)
     if type(reply) ~= 'table' or not reply.err then return reply end

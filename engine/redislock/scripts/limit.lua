@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Sets an operator's limit, and wakes those who wait, for whom it changes something.
+-- Sets an operator's limit, and wakes the waiters that it affects.
 -- KEYS: 1 lock, 2 queue, 3 details, 4 shares, 5 limits, 6 beats, 7 weights, 8 the operator's limit
 -- ARGV: 1 the limit (0: none), 2 how long a place lives in ms
 -- Reply: 1

@@ -1,9 +1,10 @@
--- For how long the server is known to remember all that it was told, in ms. No clock of its
--- own can tell: who asks first leaves a mark, which goes with the rest when it forgets; who
--- has seen it for a while, on a clock that only goes forward, adds that to it. A server
--- that was started again has another run id, so that a mark which it kept is void.
--- Returns the name of this memory, and the ms. ARGV of the caller tell life and known, of the
--- memory that it has seen; fresh and us make a name that no memory had before.
+-- Returns for how long the server is known to have kept its data, in ms. The server's clock cannot
+-- prove that. So the first caller leaves a mark, which is lost with the rest of the data. A driver
+-- that has seen the mark for a while, by a monotonic clock, adds that time to it. A server that was
+-- restarted has another run id, so a mark that it has kept is void.
+--
+-- Returns the name of this memory, and the ms. life and known are the memory that the driver has
+-- seen, and for how long; fresh and us make a name that no memory had before.
 local function remembers(mark, life, known, fresh, us)
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
   local of, name, ms = string.match(redis.call('GET', mark) or '', '^(%w+) (%S+) (%d+)$')

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Replaces the note of a lease.
 -- KEYS: 1 lock, 2 history, 3 details, 4 shares, 5 noted
--- ARGV: 1 owner, 2 note, 3 who calls, 4 number of the call, 5 how long to remember it, in ms, because earlier
---       ones may still come (0: none may)
+-- ARGV: 1 owner, 2 note, 3 id of the claim, 4 number of the call, 5 how long to remember it in ms,
+--       because earlier calls may still come (0: none may)
 -- Reply: 1; 0: lost
 local lock, history, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, note = ARGV[1], ARGV[2]

@@ -1,5 +1,5 @@
--- What a refusal tells of who is in the way, as the head of acquire.lua has it. ahead is 1 for the first in the queue,
--- rest how long the lock rests in ms, and the others are what the history tells. It uses what prelude.lua uses.
+-- The reply {0, …} of acquire.lua: who holds the lock. ahead is 1 for the first in the queue, rest
+-- how long the lock rests in ms, and the others are from the history. Uses what prelude.lua uses.
 local function obstacle(ahead, rest, fence, since, by, note)
   if not held then return {0, ahead, rest > 0 and 1 or 0, rest} end
   local left = redis.call('PTTL', lock)

@@ -1,16 +1,17 @@
 #!lua
--- Runs a command unless its key is done, and marks it as done in the same breath.
+-- Runs a command and marks its key as done, unless it is done already.
 -- KEYS: 1 done, 2 token, 3 the command's key
--- ARGV: 1 owner, 2 token, 3 this attempt, 4 life of the mark in ms
---       (0: for ever), 5 the command's name, then what follows its key
--- Reply: {0, reply} it ran; {1} it had run by this attempt; {2} it was done; {3, token} the
---        token is stale; {4, error} the command's: nothing was done
+-- ARGV: 1 owner, 2 token, 3 id of this attempt, 4 life of the mark in ms (0: for ever), 5 the
+--       command's name, then its arguments after the key
+-- Reply: {0, reply} it ran; {1} this attempt had run it before; {2} it was done; {3, token} the
+--        token is stale; {4, error} the command's error, nothing was done
 local owner, token, attempt, life = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local mark = redis.call('GET', KEYS[1])
 if mark == attempt then return {1} end
-if mark == '' then mark = false end -- what it stood for did not happen
+if mark == '' then mark = false end -- its command was refused
 
--- Tokens are above what a Lua number holds. They have no leading zeros.
+-- Tokens may exceed what a Lua number holds exactly, so they are compared as text. They have no
+-- leading zeros.
 local function above(a, b) return #a > #b or #a == #b and a > b end
 local seen = redis.call('HMGET', KEYS[2], 'token', 'owner')
 if seen[1] and (above(seen[1], token) or seen[1] == token and seen[2] ~= owner) then
@@ -18,10 +19,10 @@ if seen[1] and (above(seen[1], token) or seen[1] == token and seen[2] ~= owner) 
 end
 if mark then return {2} end
 
--- What may fail comes before the mark: to write at all, for want of memory or a permission,
--- and to have as many arguments on Lua's stack. The mark is one command and comes before the
--- effect, because it may fail too; it is taken back by the same command, which cannot fail
--- then. And from the first write on, the server does not end a script that takes too long.
+-- What may fail comes before the mark: the first write, for want of memory or a permission, and the
+-- arguments, for want of room on Lua's stack. The mark may fail too, so it comes before the effect.
+-- If the effect is refused, the same command takes the mark back, and cannot fail then. After its
+-- first write, a script that takes too long is not ended by the server.
 local function effect(...)
   redis.call('HSET', KEYS[2], 'token', token, 'owner', owner)
   if life == '0' then

@@ -1,8 +1,8 @@
--- Shared by the other scripts, which include it after their fast path.
--- It uses: held (the value at the lock key or false), ms (the server's time), the keys, and PLACE, how long
--- a place lives in ms: what ends later than that from now is of before the clock was set back.
+-- Included by other scripts after their fast path. It uses held (the value of the lock key, or
+-- false), ms (the server's time), the keys, and PLACE, how long a place lives in ms. A place that
+-- ends later than that is from before the clock was set back.
 
--- The mark of an owner whose attempts are all refused, which no number follows.
+-- The mark of an owner whose attempts are all refused. No number exceeds it.
 local BARRED = string.format('%.0f', EXACT)
 
 local function extra() return tonumber(redis.call('ZSCORE', weights, EXTRA) or nil) or 0 end
@@ -34,7 +34,7 @@ local function drop_sharer(who)
   weigh_no_more(who)
 end
 
--- Sharers that have expired.
+-- Removes sharers that have expired.
 local function purge()
   if held ~= SHARED then return end
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', shares, '-inf', string.format('(%.0f', ms))) do
@@ -42,7 +42,7 @@ local function purge()
   end
 end
 
--- The lock is free when its last sharer has gone.
+-- Frees the lock if its last sharer has gone.
 local function free_if_unshared()
   if redis.call('EXISTS', shares) == 0 then
     redis.call('DEL', lock, limits, weights)
@@ -50,9 +50,9 @@ local function free_if_unshared()
   end
 end
 
--- The lock key lives as long as the last sharer's lease: it keeps the clients out that
--- know nothing but that key. It is the last that a script does: what is read afterwards is measured
--- by the time at which the script began, from which the clock may have been set back since.
+-- Lets the lock key live as long as the last sharer's lease, to exclude clients that know only that
+-- key. It must be the last step of a script: a later read would be compared with the time at which
+-- the script began, and the clock may have been set back since.
 local function follow_sharers()
   local last = redis.call('ZREVRANGE', shares, 0, 0, 'WITHSCORES')[2]
   if not last then return end
@@ -62,18 +62,18 @@ local function follow_sharers()
   for _, key in ipairs({shares, limits, weights}) do redis.call('PEXPIRE', key, left) end
 end
 
--- Lets a key live for at least that long.
+-- Lets a key live for span at least.
 local function keep(key, span)
   if redis.call('PTTL', key) < span then redis.call('PEXPIRE', key, span) end
 end
 
--- Lets a key live for no longer than that, as it may after the clock was set back.
+-- Lets a key live for span at most. It may live longer after the clock was set back.
 local function keep_at_most(key, span)
   if redis.call('PTTL', key) > span then redis.call('PEXPIRE', key, span) end
 end
 
--- What an owner held was ended by another than its claim: attempts that were made until now are late.
--- Those that follow are told the mark, and take greater numbers.
+-- Refuses all attempts that the owner has made until now, because another than its claim ended its
+-- lease. Later attempts are refused with the mark, and are repeated with greater numbers.
 local function bar(key, span)
   local former = tonumber(redis.pcall('GET', key)) or 0
   redis.call('SET', key, string.format('%.0f', math.max(former + 1, ms)), 'PX', span)
@@ -84,8 +84,9 @@ local function leave(who)
   return redis.call('ZREM', queue, who) == 1
 end
 
--- When the driver that listens to a channel last kept the places of its waiters; nil: that is too long ago. A beat
--- from before the clock was set back counts from now on. A damaged one is none.
+-- Returns when the driver behind a channel last kept the places of its waiters; nil: longer ago
+-- than PLACE. A beat from before the clock was set back counts from now on. A damaged beat counts
+-- as none.
 local function last_beat(channel)
   local beat = tonumber(redis.pcall('ZSCORE', beats, channel))
   if beat and beat > ms then
@@ -95,10 +96,13 @@ local function last_beat(channel)
   return beat and beat + PLACE >= ms and beat
 end
 
--- The first waiter whose place has not expired, and what is stored of it; me is alive,
--- for it is asking. A place that its driver has kept since its last Try counts as tried by the last beat, which has its
--- instant, below zero, in place of a number. A place from before the clock was set back begins anew, so that the
--- living keep theirs and the dead are not waited for. A damaged place is nobody's.
+-- Returns the first waiter whose place has not expired, and what is stored of it. The place of me
+-- is valid, because me is asking.
+--
+-- If the driver has kept a place since its last Try, the last beat counts as that Try, and the
+-- number is replaced by the negative instant of the beat. A place from before the clock was set
+-- back begins anew, so that live waiters keep theirs and dead ones still expire. A damaged place is
+-- removed.
 local function head(me)
   while true do
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -121,27 +125,27 @@ local function head(me)
   end
 end
 
--- A mode is x, or s and the weight, of which 1 is left out.
+-- A mode is x, or s and the weight. A weight of 1 is left out.
 local function is_shared(mode) return string.sub(mode, 1, 1) == 's' end
 local function weight_of(mode) return tonumber(string.sub(mode, 2)) or 1 end
 
--- The smaller of two limits, of which 0 is none.
+-- The smaller of two limits, where 0 is none.
 local function smaller(a, b)
   if a == 0 or b > 0 and b < a then return b end
   return a
 end
 
--- The limit of a shared claim that is decided: an operator's counts, too.
+-- The limit of a shared claim. The operator's limit counts too.
 local function limit_of(limit) return smaller(limit, tonumber(redis.pcall('GET', most)) or 0) end
 
--- Whether a claim can never hold.
+-- Whether the claim exceeds the limit by itself, so that it can never hold.
 local function too_heavy(mode, limit)
   if not is_shared(mode) then return false end
   limit = limit_of(limit)
   return limit > 0 and weight_of(mode) > limit
 end
 
--- Whether nobody who holds excludes such a claim.
+-- Whether no holder excludes such a claim.
 local function fits(mode, limit)
   if not held then return not too_heavy(mode, limit) end
   if held ~= SHARED or not is_shared(mode) then return false end
@@ -153,16 +157,16 @@ local function fits(mode, limit)
   return least == 0 or count + extra() + weight_of(mode) <= least
 end
 
--- Tells the driver behind a channel, and returns how many were listening. A message that
--- nobody hears costs a delay only.
+-- Sends a message to the driver behind a channel, and returns how many received it. A lost message
+-- costs only a delay.
 local function tell(channel, kind, who, text)
   if channel == '' then return 0 end
   local publish = string.sub(channel, 1, 12) == 'leasehold:s:' and 'SPUBLISH' or 'PUBLISH'
   return redis.pcall(publish, channel, kind .. #who .. ':' .. who .. text)
 end
 
--- Wakes the first waiter if it would be granted, and nobody else; or, so that it looks
--- when to come back, in any case.
+-- Wakes the first waiter if it would be granted the lock, or can never hold it. With anyway, wakes
+-- it in any case, so that it learns when to try again.
 local function wake(anyway)
   local first, _, mode, limit, channel = head()
   if first and (anyway or fits(mode, limit) or too_heavy(mode, limit)) then tell(channel, 'w', first, '') end

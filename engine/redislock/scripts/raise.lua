@@ -1,7 +1,8 @@
 #!lua
 -- Raises the last fence given.
 -- KEYS: 1 lock, 2 history
--- ARGV: 1 fence, 2 life of the history in ms (0: for ever), 3 owner who must hold the lock (else empty)
+-- ARGV: 1 fence, 2 life of the history in ms (0: for ever), 3 owner who must hold the lock (else
+--       empty)
 -- Reply: the last fence from now on; -1: the owner does not hold the lock
 local lock, history = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')

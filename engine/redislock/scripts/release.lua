@@ -1,24 +1,26 @@
 #!lua flags=allow-oom
--- Gives up a lease or a place in the queue, and grants the lock to the next, or wakes it.
--- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends, 9 beats, 10 weights, 11 an operator's limit
--- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if its
---       outcome is unknown so that it may still come (else empty; 'all': what is held was
---       granted to another claim of the owner), 4 how long to remember that in ms,
---       5 number of this release, of 'all' the fence of what is held, 6 how long a rest is in
---       ms (0: there are none), 7 how long after the last one began another may, in ms,
---       8 for how long to refuse all attempts of the owner, in ms (0: not), 9 how long a place lives in ms
--- Reply: 1 given up; 2 and granted to the next; 0 there was nothing; -1 what is held was granted since
+-- Gives up a lease or a place in the queue, and grants the lock to the next waiter or wakes it.
+-- KEYS: 1 lock, 2 history, 3 gone, 4 queue, 5 details, 6 shares, 7 limits, 8 when a rest ends,
+--       9 beats, 10 weights, 11 an operator's limit
+-- ARGV: 1 owner, 2 linger in ms (0: free at once), 3 number of the last attempt, if it may still
+--       come (else empty; 'all': what is held was granted to another claim of the owner), 4 how
+--       long to remember that in ms, 5 number of this release, with 'all' the fence of what is
+--       held, 6 length of a rest in ms (0: there are none), 7 least time between the beginnings of
+--       two rests in ms, 8 for how long to refuse all attempts of the owner in ms (0: do not),
+--       9 how long a place lives in ms
+-- Reply: 1 given up; 2 and granted to the next; 0 nothing to give up; -1 what is held was granted
+--        later
 local lock, history, queue, details, shares, limits, beats, weights, most = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9], KEYS[10], KEYS[11]
 local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
 local PLACE = tonumber(ARGV[9])
-if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- it comes late: what is held was granted since
+if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- this release is late, and what is held was granted since
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
 --include history.lua
--- The last sharer of what nobody else wants. All below would come to the same.
+-- The last sharer of a lock that nobody else wants. The code below has the same effect.
 if held == SHARED and linger == 0 and ARGV[3] == '' and ARGV[6] == '0' and ARGV[8] == '0' and redis.call('EXISTS', queue) == 0 then
   local two = redis.call('ZRANGE', shares, 0, 1, 'WITHSCORES')
   if #two == 2 and two[1] == owner and tonumber(two[2]) >= ms then
@@ -28,11 +30,13 @@ if held == SHARED and linger == 0 and ARGV[3] == '' and ARGV[6] == '0' and ARGV[
 end
 --include prelude.lua
 
--- Grants the lock to the first waiter, who need not ask again. Its lease ends when
--- its place would have, unless it renews, so that one who is gone delays others no longer
--- than by its place. What it is told is the lease's length since its last Try was served:
--- of the instants here it knows none but that it sent that Try before; and its length from
--- now on, for the clock may have been set since. Reply: whether it was granted.
+-- Grants the lock to the first waiter, which need not ask again. Returns whether it was granted.
+-- Unless it is renewed, the lease ends when the waiter's place would have, so a dead waiter delays
+-- others no longer than its place.
+--
+-- The waiter knows only one instant here: it sent its last Try before that was served. So the
+-- message has the lease's length since that Try was served, and also its length from now on,
+-- because the clock may have been set since.
 local function grant_next()
   local first, expires, mode, _, channel, _, note, asked, number, ttl, loss, life = head()
   if not first or mode ~= 'x' then return false end
@@ -42,14 +46,14 @@ local function grant_next()
   local text = string.format('%s %.0f %.0f %.0f', number, n, ms - asked + span, span)
   if wants(loss) and redis.call('ZCARD', queue) > 1 then text = text .. ' 1' end -- others wait
   local heard = tell(channel, 'g', first, text)
-  if type(heard) ~= 'number' or heard == 0 then return false end -- it is gone, or comes back by itself
+  if type(heard) ~= 'number' or heard == 0 then return false end -- nobody listens, or the waiter comes back by itself
   redis.call('SET', lock, first, 'PX', span)
   leave(first)
   remember(life, n, n, ms, first, loss, note)
   return true
 end
 
--- The fence of what the owner holds; 0: it holds nothing, or that is not known.
+-- The fence of what the owner holds; 0: it holds nothing, or the fence is unknown.
 local function fence_held()
   if held == owner and past then
     local _, fence, _, by = recall(past)
@@ -63,7 +67,7 @@ end
 if ARGV[3] == 'all' and fence_held() > tonumber(ARGV[5]) then return -1 end
 
 local given = 0
-local freed = held == owner and linger == 0 -- and its key is to go, or to be the next one's
+local freed = held == owner and linger == 0 -- the key must be deleted, or passed to the next
 if held == owner then
   given = 1
   if linger > 0 then
@@ -102,18 +106,18 @@ elseif ARGV[3] == 'all' then
 elseif ARGV[3] ~= '' then
   redis.call('SET', KEYS[3], ARGV[3], 'PX', ARGV[4])
 end
--- A rest: free for others, who do not queue. The next one comes when it is over. That of a clock
--- which was set back since does not keep the lock from another.
+-- Begins a rest: clients that do not queue may take the lock, and the next waiter comes when it is
+-- over. A rest that began before the clock was set back must not keep others from one.
 if ARGV[6] ~= '0' then keep_at_most(KEYS[8], tonumber(ARGV[7])) end
 local rests = not held and ARGV[6] ~= '0' and redis.call('SET', KEYS[8], string.format('%.0f', ms + ARGV[6]), 'PX', ARGV[7], 'NX')
-if not held and not rests and (freed or redis.call('EXISTS', lock) == 0) then -- what is no string is somebody's
-  local ok, granted = pcall(grant_next) -- a queue that somebody damaged must not keep the lock
+if not held and not rests and (freed or redis.call('EXISTS', lock) == 0) then -- another type than string belongs to another program
+  local ok, granted = pcall(grant_next) -- a damaged queue must not keep the lock held
   if ok and granted then return 2 * given end
   local holds = not ok and redis.call('GET', lock)
   if holds and holds ~= owner then return given end -- it was granted before the error
 end
 if freed then redis.call('DEL', lock) end
-wake(linger > 0) -- what lingers ends sooner than the first waiter was told
+wake(linger > 0) -- a hold that lingers ends sooner than the first waiter expects
 if held == SHARED then
   if linger > 0 then keep(details, linger) end
   follow_sharers()

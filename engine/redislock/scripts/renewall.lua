@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- Restarts exclusive leases, each by its one key: while a slot of a cluster moves, keys that
--- are used together may be in different places. It shortens none: a late renewal would undo a longer
--- one that was answered. Histories are left alone.
--- KEYS: for each lease lock; then for each that wants to know whether others wait queue
--- ARGV: for each lease owner, TTL in ms; then for each of those that want to know it which lease it is
--- Reply: for each lease 1: renewed; 2: renewed, and others wait; 0: lost; negative: ask renew.lua, which knows
---        more: -1: it is of another kind, or another's; -2: it is renewed, and ends later than that
+-- Restarts exclusive leases by their lock keys alone: while a slot of a cluster moves, keys that
+-- are used together may be in different places. It shortens no lease, because a late renewal would
+-- undo a longer one that was answered. It leaves histories alone.
+-- KEYS: lock for each lease; then queue for each holder that wants to know whether others wait
+-- ARGV: owner and TTL in ms for each lease; then the index of the lease of each such holder
+-- Reply: for each lease 1: renewed; 2: renewed, and others wait; 0: lost; negative: use renew.lua,
+--        which handles all cases: -1: it is of another kind, or another's; -2: it is renewed, and
+--        ends later than asked
 local leases, replies = #ARGV - #KEYS, {}
 for i = 1, leases do
-  local held, ttl = redis.pcall('GET', KEYS[i]), ARGV[2 * i] -- a damaged one must not fail the others
+  local held, ttl = redis.pcall('GET', KEYS[i]), ARGV[2 * i] -- a damaged lease must not fail the others
   if held ~= ARGV[2 * i - 1] then
     replies[i] = held and -1 or 0
   elseif redis.call('PEXPIRE', KEYS[i], ttl, 'GT') == 0 and redis.call('PTTL', KEYS[i]) > tonumber(ttl) then

@@ -1,9 +1,10 @@
 #!lua
 -- Grants an exclusive lease that nobody else wants.
--- KEYS: 1 lock, 2 history, 3 queue, 4 gone; 5 the mark of memory.lua, unless any memory will do
--- ARGV: 1 owner, 2 TTL in ms, 3 life of the history in ms, 4 owner, channel and note as
---       history.lua packs them, 5 ms the server must be known to remember, if there is a mark
--- Reply: the fence; 0: nothing was done, ask acquire.lua, which knows more
+-- KEYS: 1 lock, 2 history, 3 queue, 4 gone; 5 the mark of memory.lua, if the server must be known
+--       to remember
+-- ARGV: 1 owner, 2 TTL in ms, 3 life of the history in ms, 4 owner, channel and note as history.lua
+--       packs them, 5 ms the server must be known to remember, if there is a mark
+-- Reply: the fence; 0: nothing was done, use acquire.lua, which handles all cases
 if redis.call('EXISTS', KEYS[3], KEYS[4]) > 0 then return 0 end
 if KEYS[5] then
   --include memory.lua
@@ -20,7 +21,7 @@ if type(past) == 'string' then
   local last = #past >= 8 and struct.unpack('>I8', past) or math.huge
   if last < n then return n end
   if last > 9007199254740992 then last = n end -- it is damaged
-  -- As it was; it is kept for longer by what it is ahead of the clock.
+  -- Restores the history. If its fence is ahead of the clock, it is kept that much longer.
   redis.call('SET', KEYS[2], past, 'PX', ARGV[3] + math.floor(last / 1000) - ms)
 end
 redis.call('DEL', KEYS[1])

@@ -28,7 +28,7 @@ func (w *way) RoundTrip(*http.Request) (*http.Response, error) {
 
 func (w *way) CloseIdleConnections() { w.idle++ }
 
-// What the files say counts a second later, or with the next call after one that failed.
+// A changed file takes effect within a second, or with the next call after one that failed.
 func TestChangedFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -85,7 +85,7 @@ func TestChangedFiles(t *testing.T) {
 	}
 }
 
-// Nothing is made anew for nothing.
+// Without a change, nothing is created again.
 func TestUnchangedFiles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package urltest is what the tests of every engine ask of its OpenURL.
+// Package urltest has the tests that every engine's OpenURL must pass.
 package urltest
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Canary stands for a password in the URLs of a test: no error has it.
+// Canary is a password in the URLs of tests. No error may contain it.
 const Canary = "s3cr3t-canary"
 
 // Open is the function under test.
 type Open func(ctx context.Context, url string) (driver.Driver, error)
 
-// Opens has each URL opened, and closed.
+// Opens requires that each URL can be opened, and closes the driver.
 func Opens(t *testing.T, open Open, urls ...string) {
 	t.Helper()
 	for _, url := range urls {
@@ -31,7 +31,7 @@ func Opens(t *testing.T, open Open, urls ...string) {
 	}
 }
 
-// Wrong has each URL refused, by an error that says what goes with it and has no password.
+// Wrong requires that each URL is refused by an error that contains its text, and no password.
 func Wrong(t *testing.T, open Open, says map[string]string) {
 	t.Helper()
 	for url, want := range says {

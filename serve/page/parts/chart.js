@@ -1,9 +1,9 @@
-// Small charts: a line over the last minutes, whose figures are told where the pointer is.
+// Small charts: a line over the last minutes. The pointer shows the figures at its position.
 
 import { html, useLayoutEffect, useRef, useState } from '../html.js'
 import { ago, time } from '../words.js'
 
-/** The width of an element, as it is and becomes. */
+/** Returns the width of an element, and follows its changes. */
 export function useWidth (first) {
   const ref = useRef(null)
   const [width, setWidth] = useState(first)
@@ -19,7 +19,7 @@ export function useWidth (first) {
 
 const HEIGHT = 44
 
-// runsOf are the points between those whose figure is unknown.
+// runsOf returns the runs of points with known figures.
 function runsOf (points, field) {
   const runs = [[]]
   points.forEach((point, i) => {
@@ -30,8 +30,8 @@ function runsOf (points, field) {
 }
 
 /**
- * Lines of points, the newest first. lines are {field, className}; the first one has its area filled.
- * Bars stand for what happened within each point.
+ * Draws lines of points, newest first. lines are {field, className}; the area under the first one is filled.
+ * With bars, each point is a bar for what happened in its time.
  */
 export function Spark ({ points, lines, bars = false, label, show }) {
   const [ref, width] = useWidth(220)

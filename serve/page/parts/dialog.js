@@ -1,12 +1,12 @@
-// Dialogs ask before something is done, and say what will happen. Enter does what the focused button
-// says, and in a field what the dialog is for, once that is allowed.
+// Dialogs that ask before an action and say what will happen. Enter presses the focused button; in a
+// field, it presses the dialog's own button once that is enabled.
 
 import { act } from '../api.js'
 import { html, useEffect, useLayoutEffect, useReducer, useRef, useState } from '../html.js'
 import { lookNow } from '../look.js'
 import { say } from '../words.js'
 
-let asked = null // what the open dialog is about
+let asked = null // options of the open dialog
 let opened = 0
 const listeners = new Set()
 
@@ -80,7 +80,7 @@ function Asking ({ id, title, what, facts = [], fields, effects, yes, danger, ca
   </dialog>`
 }
 
-// attempt does what was asked for. What had no answer may have been done.
+// attempt makes the call. If it gets no answer, the action may have been done.
 async function attempt (call, body, done) {
   try {
     const { word, over } = done(await act(call, body))

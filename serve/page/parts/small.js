@@ -1,21 +1,21 @@
-// Small parts that all views are made of.
+// Small parts of all views.
 
-import { html, useEffect, useRef, useState } from '../html.js'
+import { html, useLayoutEffect, useRef, useState } from '../html.js'
 import { leaseOf, stateOf } from '../lease.js'
 import { linkToLock, refine } from '../route.js'
 import { seen, Text } from '../text.js'
 import { ago, number, say } from '../words.js'
 
-/** The link to a lock's own view. */
+/** A link to a lock's own view. */
 export const LockLink = ({ name, ...rest }) => html`<a class="lock-link" href=${linkToLock(name)} ...${rest}><${Text} of=${name} /></a>`
 
-/** What a lock is, as a word with a shape and a colour. */
+/** The state of a lock, as a word with a shape and a colour. */
 export function State ({ state, look }) {
   const word = stateOf(state, look)
   return html`<span class="badge is-${word}" title=${word === 'keeps' ? say('keepsWhat') : undefined}>${say(`is_${word}`)}</span>`
 }
 
-/** A lease's time as a bar and a sentence. Without a known TTL the bar is empty: it would claim a share. */
+/** A lease's time as a bar and a sentence. If the TTL is unknown, the bar is empty, because its length would claim a share. */
 export function LeaseBar ({ name, holder, look }) {
   const { tone, share, text } = leaseOf(name, holder, look)
   return html`<div class="lease is-${tone}">
@@ -39,7 +39,7 @@ export function Copy ({ text, what }) {
   </button>`
 }
 
-// Browsers have a clipboard for pages of this machine and of https alone.
+// Browsers offer the clipboard only to pages from this machine or over https.
 async function copied (text) {
   try {
     await navigator.clipboard.writeText(text)
@@ -48,7 +48,7 @@ async function copied (text) {
     const area = document.createElement('textarea')
     area.value = text
     area.className = 'hidden'
-    const dialog = document.querySelector('dialog[open]') // outside of it nothing gets the focus
+    const dialog = document.querySelector('dialog[open]') // outside it, nothing gets the focus
     ;(dialog ?? document.body).append(area)
     area.select()
     const done = document.execCommand('copy')
@@ -57,7 +57,7 @@ async function copied (text) {
   }
 }
 
-/** Why a part shows nothing that is known now, or nothing at all. */
+/** Says why a part shows old data or none. */
 export function Stale ({ look }) {
   if (look.fresh) return null
   if (look.problem === 'missing') return html`<p class="note">${say('missing')}</p>`
@@ -70,7 +70,7 @@ export function Stale ({ look }) {
 
 export const Empty = ({ children }) => html`<div class="empty">${children}</div>`
 
-/** Filters, which fold behind a button where there is little room for them: `count` of them are in use. */
+/** Filters, folded behind a button where space is short. `count` of them are in use. */
 export function Filters ({ label, count, search, children }) {
   const [open, setOpen] = useState(false)
   return html`<form class=${open ? 'tools open' : 'tools'} role="search" onSubmit=${(e) => e.preventDefault()}>
@@ -85,16 +85,25 @@ export const Field = ({ label, children, ...rest }) => html`<label ...${rest}><s
 
 const TYPED = 250
 
-/** A filter whose text comes into the address once nobody types any more. */
+/** A filter whose text enters the address once typing pauses. */
 export function Filter ({ id, label, value, type = 'search' }) {
   const [typed, setTyped] = useState(value)
   const timer = useRef(0)
-  useEffect(() => { setTyped(value) }, [value])
+  const sent = useRef(value) // into the address, from which it comes back while somebody types on
+  useLayoutEffect(() => {
+    if (value === sent.current) return
+    clearTimeout(timer.current)
+    sent.current = value
+    setTyped(value)
+  }, [value])
   const type_ = (event) => {
     const text = event.target.value
     setTyped(text)
     clearTimeout(timer.current)
-    timer.current = setTimeout(() => refine({ [id]: text, after: '', p: '' }), TYPED)
+    timer.current = setTimeout(() => {
+      sent.current = text
+      refine({ [id]: text, after: '', p: '' })
+    }, TYPED)
   }
   return html`<${Field} label=${label}><input id=${id} type=${type} value=${typed} autocomplete="off" spellcheck=${false} onInput=${type_} /><//>`
 }

@@ -1,5 +1,5 @@
-// A lock's timeline: its holders as bars one after the other, how many waited as an area, and where leases
-// were lost or evicted. The table beneath it says the same in words.
+// A lock's timeline: its holders as bars one after another, the number of waiters as an area, and where
+// leases were lost or evicted. The table beneath it says the same in words.
 
 import { kindOf } from '../ends.js'
 import { html } from '../html.js'
@@ -20,11 +20,11 @@ export const ENDS = new Set(['released', 'expired', 'evicted', 'ended', 'reset']
 
 const same = (a, b) => a.token === b.token && (!a.handle || !b.handle || a.handle === b.handle)
 
-/** The holders' times within the last `range` milliseconds: from and to are ages, the older one first. */
+/** Returns the holders' times within the last `range` milliseconds. from and to are ages, the older one first. */
 export function barsOf (entries, state, range) {
   const open = []
   const bars = []
-  // A bar whose beginning is unknown is a stub.
+  // If its beginning is unknown, a bar is a stub.
   const begun = (held, to) => held ? { from: to + held } : { from: to + range * STUB, unbegun: true }
   for (const entry of [...entries].reverse()) {
     if (BEGINS.has(entry.kind)) {
@@ -44,7 +44,7 @@ export function barsOf (entries, state, range) {
   return bars.filter((bar) => bar.to <= range).map((bar) => ({ ...bar, length: bar.from - bar.to, from: Math.min(bar.from, range) })).sort((a, b) => b.from - a.from)
 }
 
-/** Whose waits were under way, as steps: {ago, count}, the oldest first. */
+/** Returns the number of waiters over time, as steps {ago, count}, the oldest first. */
 export function waitsOf (entries, state, range) {
   const began = new Map()
   const steps = []
@@ -100,7 +100,7 @@ export function Timeline ({ entries, state, range, begins, gaps, cut }) {
   for (const step of waits) area += `H${x(step.ago).toFixed(1)}V${y(step.count).toFixed(1)}`
   area += `H${width}V${floor}Z`
   const ends = (kinds) => bars.filter((bar) => kinds.includes(endOf(bar))).length
-  const left = cut !== undefined && cut < range ? cut : undefined // what is older is left out
+  const left = cut !== undefined && cut < range ? cut : undefined // older entries are left out
   const unseen = [...(begins !== undefined && begins < range ? [{ from: range, to: begins }] : []), ...gaps]
   return html`<figure class="timeline">
     <div ref=${ref}>

@@ -1,4 +1,4 @@
-// Events as they happen, and what the service remembers from before, up to any time.
+// Events as they happen, and the service's history, up to any time.
 
 import { ask } from '../api.js'
 import { mark, since } from '../clock.js'
@@ -14,12 +14,12 @@ import { ago, clock, number, say } from '../words.js'
 const TROUBLE = 'expired,evicted'
 const KINDS = ['granted', 'released', 'expired', 'evicted', 'ended', 'waiting', 'left', 'reserved', 'reset']
 const SHOWN = 200
-// The service does not search texts, so more is asked for to search here.
+// The service does not search texts, so more is read, to search here.
 const SEARCHED = 1000
 
 let ahead = null // by how much the service's clock is ahead of this machine's, in milliseconds
 
-/** Asks for events up to an instant of the service's clock, or for the last ones. */
+/** Reads events up to an instant of the service's clock, or the last ones. */
 async function askEvents ({ until, ...query }, signal) {
   const asked = async (fields) => {
     const answer = await ask('history', fields, signal)
@@ -32,7 +32,7 @@ async function askEvents ({ until, ...query }, signal) {
   return asked({ ...query, until_ms: Math.max(Math.floor(Date.now() + ahead - until), 0) })
 }
 
-/** The last events: the service's history, which tells most, or what was heard. */
+/** Returns the last events: the service's history, which has most, or the events received. */
 function eventsOf (past) {
   if (past.problem === 'missing') return heard.events.map((event) => ({ ...event, seq: String(event.key), age: since(event.at) }))
   return named(past.data?.entries ?? []).map((entry) => ({ ...entry, age: entry.ago_ms + past.age }))
@@ -40,18 +40,18 @@ function eventsOf (past) {
 
 const pad = (n) => String(n).padStart(2, '0')
 
-/** An instant as a field for times of this machine has it: to the minute. */
+/** Formats an instant for a field of local time, to the minute. */
 function minuteOf (instant) {
   const at = new Date(instant)
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}`
 }
 
-/** The end of a minute that was chosen, as the address has it. */
+/** Returns the end of the chosen minute, for the address. */
 const endOf = (minute) => minute && new Date(Date.parse(minute) + 59_999).toISOString()
 
 export function Events ({ query }) {
   useHeard()
-  const [paused, setPaused] = useState(null) // what was shown then, and when
+  const [paused, setPaused] = useState(null) // what was shown when it was paused, and when that was
   const { prefix = '', kind = '' } = query
   const until = Number.isNaN(Date.parse(query.until)) ? null : Date.parse(query.until)
   const asks = { until, prefix, kind: kind && `${kind},gap`, limit: query.q ? SEARCHED : SHOWN }
@@ -68,7 +68,7 @@ export function Events ({ query }) {
     (!wanted || [event.name, who(event), event.details?.host, event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted))))).slice(0, SHOWN)
   const live = past.problem === 'missing' ? heard.open : past.fresh
   const oldest = inOrder(now).at(-1)
-  // A page of one instant is passed over, so that the next one is another.
+  // Skip the rest of an instant that fills a page, so that the next page is another one.
   const older = () => move({ until: new Date(Math.min(Date.parse(oldest.time), (until ?? Infinity) - 1)).toISOString() })
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('events')}</h1>

@@ -1,4 +1,4 @@
-// One lock: what is so now, in words; its timeline; its holders and its queue; and its history.
+// One lock: its current state in words, its timeline, its holders and queue, and its history.
 
 import { evict, isOwn, mayEvict, mayLimit, mayRemove, mayReserve, release, remove, reserve, reset, setLimit } from '../actions.js'
 import { ask } from '../api.js'
@@ -38,7 +38,7 @@ export function Lock ({ name, query }) {
   const state = look.data
   useHeard()
   const all = pastOf(name, past)
-  // Where little was seen yet, little is shown.
+  // If little is known yet, the range is short.
   const range = query.range ? asked : ['5m', '15m'].find((word) => all.begins <= RANGES[word]) ?? asked
   return html`<section class="view lock">
     <nav class="crumbs" aria-label=${say('crumbs')}><a href=${linkToList()}>${say('locks')}</a> <span aria-hidden="true">/</span> <span class="dim">${say('lock')}</span></nav>
@@ -59,7 +59,7 @@ export function Lock ({ name, query }) {
   </section>`
 }
 
-/** What an operator asks first, as a sentence or two. */
+/** Answers an operator's first questions, in a sentence or two. */
 function Summary ({ state, look }) {
   const [holder] = state.holders
   const waits = state.waiters.length
@@ -110,7 +110,7 @@ function Holder ({ state, holder, look }) {
   </li>`
 }
 
-/** Who somebody is, as far as it was told. */
+/** The details that a holder or waiter has given. */
 function Details ({ of, name }) {
   const { host, user, program, pid, started, link: href, preference, labels = {} } = of.details ?? {}
   const facts = [
@@ -146,13 +146,13 @@ function Queue ({ state, look }) {
   </section>`
 }
 
-// gapsOf are the times that the service did not see, as ages: its clock may be another than this machine's.
+// gapsOf returns the times that the service did not see, as ages, because its clock may differ from this machine's.
 function gapsOf ({ data, age }) {
   const now = Date.parse(data?.begins) + data?.begins_ms + age
   return (data?.gaps ?? []).map((gap) => ({ from: now - Date.parse(gap.from), to: gap.to ? now - Date.parse(gap.to) : 0 }))
 }
 
-/** What happened: the service's history, or what was heard since the console was opened. */
+/** Returns what happened: the service's history, or the events received since the console was opened. */
 function pastOf (name, past) {
   const own = past.problem === 'missing'
   const entries = own
@@ -165,14 +165,14 @@ function pastOf (name, past) {
     fresh: own || past.fresh,
     begins: own ? heard.from ? since(heard.from) : 0 : past.data ? (past.data.begins_ms ?? 0) + past.age : 0,
     gaps: own ? [] : gapsOf(past),
-    // Where entries are left out, from the oldest that there is on: its age.
+    // If older entries are left out: the age of the oldest one that is there.
     cut: !own && past.data?.next && entries.length > 0 ? entries.at(-1).ago_ms : undefined,
     warning: own ? '' : past.data?.warning ?? ''
   }
 }
 
 function Times ({ name, past, all, range, look }) {
-  // Where the lock itself is stale, that was said above.
+  // If the lock itself is stale, the page has said so above.
   return html`<section class="card" aria-labelledby="timeline-title">
     <div class="head"><h2 id="timeline-title">${say('timeline')}</h2>
       <div class="ranges" role="group" aria-label=${say('range')}>${Object.keys(RANGES).map((word) => html`<button type="button" aria-pressed=${word === range} onClick=${() => refine({ range: word })}>${say(`range_${word}`)}</button>`)}</div></div>
@@ -182,7 +182,7 @@ function Times ({ name, past, all, range, look }) {
   </section>`
 }
 
-/** What the timeline and the history leave out. */
+/** Says what the timeline and the history leave out. */
 function Missing ({ name, all }) {
   return html`${all.cut !== undefined && html`<p class="fine cut">${say('cutOff', number(all.entries.length), clock(new Date(Date.now() - all.cut)))} <a href=${link('events', { prefix: name })}>${say('olderEvents')}</a></p>`}
     ${all.warning && html`<p class="note warn">${say('historyWarns', seen(all.warning))}</p>`}`

@@ -16,14 +16,14 @@ export function Locks ({ query }) {
   const prefix = query.prefix ?? ''
   const narrowed = isRefined(query)
   const [scan, setScan] = useState(SCAN)
-  const [back, setBack] = useState([]) // the places of the pages before this one
+  const [back, setBack] = useState([]) // cursors of the pages before this one
   const place = narrowed ? { prefix, after: '', count: scan } : { prefix, after: query.after ?? '', count: ROWS }
   const minds = ({ name }) => name === undefined || name.startsWith(prefix)
   const look = useLook((signal) => askLocks(place, signal), ['locks', place], { vital: true, minds })
   const known = look.data ? look : look.before ?? look
   const list = known.data
   const page = Number(query.p ?? 0)
-  // With each answer, and not with each tick: thousands of locks take a while to sort.
+  // Sort with each answer, not with each tick: thousands of locks take a while.
   const all = useMemo(() => list ? refined(list.locks, query, known) : [], [list, known.lastRow > 1, JSON.stringify(query)])
   const shown = narrowed ? all.slice(page * ROWS, (page + 1) * ROWS) : all
   const turn = {
@@ -40,7 +40,7 @@ export function Locks ({ query }) {
       move({ after: list.next })
     }
   }
-  // The first look cannot tell yet what is late.
+  // The first look cannot know yet which leases are late.
   const told = look.fresh && look.data && (query.state !== 'late' || look.row > 1)
   return html`<section class="view">
     <div class="head"><h1 tabindex="-1">${say('locks')}</h1>
@@ -115,7 +115,7 @@ function Row ({ state, look, query }) {
   </tr>`
 }
 
-/** What is kept for nobody: a job that is done, with what it came to. */
+/** A hold without an owner: a job that is done, with its exit code. */
 export function Done ({ holder }) {
   const exit = holder.details?.labels?.exit
   return html`${exit !== undefined && html`<span class=${exit === '0' ? 'exit good' : 'exit bad'}>${say('exit', seen(exit))}</span> `}<${Who} of=${holder} />`

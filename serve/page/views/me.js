@@ -1,4 +1,4 @@
-// Who looks: signing in, what one may do, and signing out.
+// The client's own page: signing in, its rights, and signing out.
 
 import { forget } from '../actions.js'
 import { ask, signedIn, signIn } from '../api.js'
@@ -19,7 +19,7 @@ function use (token) {
   lookNow()
 }
 
-/** Asks for a token, and says whether there was none or a wrong one. */
+/** Asks for a token, and says whether it was missing or wrong. */
 export function SignIn ({ problem }) {
   const submit = (event) => {
     event.preventDefault()

@@ -1,4 +1,4 @@
-// The overview: figures with charts, what is waited for most, which hosts hold most, and the last ends.
+// The overview: figures with charts, the most contended names, the hosts that hold most, and the last ends.
 
 import { ask } from '../api.js'
 import { since } from '../clock.js'
@@ -12,7 +12,7 @@ import { Text } from '../text.js'
 import { ago, number, precise, say, time } from '../words.js'
 
 const HOUR = 3_600_000
-// The service counts what it saw in its own last look, which it repeats every five seconds.
+// The service's figures come from its own last look, which it repeats every five seconds.
 const COUNTED = 5000
 const counted = (data) => data.store === 'down' ? Infinity : data.age_ms ?? 0
 
@@ -52,7 +52,7 @@ function Figures ({ data, prefix }) {
   const points = data.series?.points ?? []
   const hour = points.filter((point) => point.ago_ms <= HOUR)
   const per = say('perPoint', time(data.series?.step_ms ?? 60_000))
-  // What is counted by the minute is told of whole ones: the one that has begun would seem to be a fall.
+  // Figures per minute are shown for whole minutes: the current one would look like a drop.
   const spark = (label, lines, show, bars) => points.length > (lines[0].whole ? 2 : 1) && html`<${Spark} points=${bars ? hour : lines[0].whole ? points.slice(1) : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
   return html`<div class="figures">
     <${Figure} label=${say('figHeld')} value=${number(data.held)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'held' })}>

@@ -1,4 +1,4 @@
-// Command peers is one process of a crowd that waits by other libraries; see package crowd.
+// Command peers is one process of a crowd that waits with other libraries; see package crowd.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	})
 }
 
-// ofRueidislock has one Locker in a process, as its users have.
+// ofRueidislock opens one Locker per process, as its users do.
 func ofRueidislock(addr string) (func() (crowd.Lock, error), error) {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}},
@@ -46,7 +46,8 @@ func ofRueidislock(addr string) (func() (crowd.Lock, error), error) {
 	}, err
 }
 
-// ofConcurrency opens a session for each waiter. Two mutexes of one session do not exclude each other.
+// ofConcurrency opens a session per waiter, because two mutexes of one session do not exclude each
+// other.
 func ofConcurrency(addr string) (func() (crowd.Lock, error), error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
 	return func() (crowd.Lock, error) {
@@ -63,7 +64,7 @@ func ofConcurrency(addr string) (func() (crowd.Lock, error), error) {
 	}, err
 }
 
-// quiet is go-zookeeper's logger.
+// quiet is a silent logger for go-zookeeper.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Outcomes of what an actor wanted, as the numbers of its message.
+// Outcomes of an actor's attempt, sent as the Number of its message.
 const soldOut, sold, gaveUp = 0, 1, 2
 
-// An audience is what became of many actors who wanted something at once.
+// An audience collects the outcomes of many actors that try something at once.
 type audience struct {
-	away    int         // how many have neither looked nor are done, see [worker.meet]
-	numbers map[int]int // how many had each outcome
+	away    int         // actors that have neither read nor finished, see [worker.meet]
+	numbers map[int]int // number of actors by outcome
 	all     []time.Duration
-	took    time.Duration // from the opening to the last answer
+	took    time.Duration // time from the beginning to the last outcome
 }
 
 func newAudience(n int) *audience { return &audience{away: n, numbers: make(map[int]int)} }
 
-// Messages of actors who wait for each other: one says that it waits, and all get the go-ahead.
+// Messages of actors that wait for each other: each sends looked, and all receive goOn.
 const looked, goOn = "looked", "go on"
 
-// audience lets processes play n actors, called what, and collects the outcome of each.
+// audience lets processes play n actors, called what, and collects their outcomes.
 func (r *run) audience(ctx context.Context, processes, n int, what string) (*audience, error) {
 	a := newAudience(n)
 	return a, r.perform(ctx, processes, func(_ *process, m message) error {
@@ -34,7 +34,7 @@ func (r *run) audience(ctx context.Context, processes, n int, what string) (*aud
 	})
 }
 
-// gather lets those who wait for each other go on when nobody is away any more.
+// gather lets the waiting actors continue when none is away any more.
 func (a *audience) gather(r *run, m message) {
 	if m.What != looked && m.What != done {
 		return
@@ -46,7 +46,7 @@ func (a *audience) gather(r *run, m message) {
 	}
 }
 
-// hear notes one actor's outcome.
+// hear records one actor's outcome.
 func (a *audience) hear(r *run, m message) {
 	a.numbers[m.Number]++
 	a.all = append(a.all, m.Wait)

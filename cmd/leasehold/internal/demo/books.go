@@ -10,17 +10,17 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-// books are the database of the business. It knows nothing of the lock but the greatest
-// token that was shown to it.
+// books are the database of the business. About locks they know only the greatest token that they
+// were shown.
 type books struct {
-	place   place // opens the same books in another process
+	place   place // for opening the same books in another process
 	dialect fence.Dialect
 	db      *sql.DB
 	guard   *fence.SQL
-	drop    func(ctx context.Context) error // by who created them
+	drop    func(ctx context.Context) error // for the process that created them
 }
 
-// prepare makes new books ready for their tables.
+// prepare prepares new books for their tables.
 func (b *books) prepare(ctx context.Context) error {
 	if b.dialect == fence.SQLite {
 		if _, err := b.db.ExecContext(ctx, `PRAGMA journal_mode = WAL`); err != nil {
@@ -32,10 +32,10 @@ func (b *books) prepare(ctx context.Context) error {
 
 func (b *books) close() error { return b.db.Close() }
 
-// serial is how statements that create tables write a number that the database counts up.
+// serial stands for a type in statements that create tables: a number that the database counts up.
 const serial = "{serial}"
 
-// create makes tables and fills them.
+// create runs statements that create and fill tables.
 func (b *books) create(ctx context.Context, statements ...string) error {
 	for _, s := range statements {
 		if _, err := b.db.ExecContext(ctx, strings.ReplaceAll(s, serial, databases[b.dialect].serial)); err != nil {
@@ -45,7 +45,7 @@ func (b *books) create(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// A ticket is what an actor shows to the books: the lease it acts under.
+// A ticket is what an actor shows to the books: the lease that it acts under.
 type ticket struct {
 	resource, owner string
 	token           uint64
@@ -55,10 +55,10 @@ func ticketOf(lease *leasehold.Lease) *ticket {
 	return &ticket{lease.Name(), lease.Owner(), lease.Token()}
 }
 
-// step runs a step in a transaction, which checks the ticket first, if there is one:
-// fence.ErrStale for one whose lease went to another meanwhile. Reads show it too. To
-// show it only when writing is not enough: the write of the former holder could then
-// slip in between the read and the write of the present one.
+// step runs a step in a transaction. If there is a ticket, the transaction checks it first. It
+// returns fence.ErrStale for a ticket whose lease another holder has succeeded. Reads are checked
+// too. If only writes were, a former holder's write could come between the current holder's read
+// and write.
 func (b *books) step(ctx context.Context, t *ticket, do func(tx *tx) error) error {
 	begun, err := b.db.BeginTx(ctx, &sql.TxOptions{Isolation: databases[b.dialect].isolation})
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *books) write(ctx context.Context, t *ticket, statement string, args ...
 	})
 }
 
-// read runs queries when the actors have ended.
+// read runs queries after all actors have ended.
 func (b *books) read(ctx context.Context, do func(tx *tx) error) error {
 	err := b.step(ctx, nil, do)
 	if err != nil {
@@ -99,7 +99,7 @@ func (b *books) read(ctx context.Context, do func(tx *tx) error) error {
 	return nil
 }
 
-// text writes a statement's parameters, which are ?, as the database has them.
+// text returns a statement with parameters as the database writes them, instead of ?.
 func (b *books) text(statement string) string {
 	if b.dialect != fence.Postgres {
 		return statement
@@ -117,7 +117,7 @@ func (b *books) text(statement string) string {
 	return text.String()
 }
 
-// A tx is a step under way.
+// A tx is a step in progress.
 type tx struct {
 	ctx   context.Context
 	tx    *sql.Tx
@@ -146,7 +146,7 @@ func (t *tx) numbers(query string, args ...any) (all []int, err error) {
 	return all, rows.Err()
 }
 
-// write runs a statement and returns how many rows it found.
+// write runs a statement and returns the number of rows that it matched.
 func (t *tx) write(statement string, args ...any) (int, error) {
 	res, err := t.tx.ExecContext(t.ctx, t.books.text(statement), args...)
 	if err != nil {

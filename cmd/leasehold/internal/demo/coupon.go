@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Coupon is a limited series of coupons, one for each user, and users who click on every
-// server at once. One server is stopped between its read and its write for longer than
-// its lease: the claim that it was serving is rolled back.
+// Coupon is a limited series of coupons, one per user. Users click on several servers at once. One
+// server is stopped between its read and its write, for longer than its lease. The claim that it
+// was serving is rolled back.
 type Coupon struct {
 	Users     int           `json:"users"`
 	Series    int           `json:"series"`
@@ -62,13 +62,13 @@ func (s *Coupon) headline() string {
 	return fmt.Sprintf("%d users click on %d servers, %d coupons", s.Users, s.Processes, s.Series)
 }
 
-// A CouponResult is what the books say of the coupons.
+// A CouponResult is what the books say about the coupons.
 type CouponResult struct {
 	Given      int `json:"given"`
-	Left       int `json:"left"`        // what the books believe
-	Several    int `json:"several"`     // users with more than one
-	Refused    int `json:"refused"`     // claims: the user had one, or none was left
-	GaveUp     int `json:"gave_up"`     // claims that found the lock busy in all tries
+	Left       int `json:"left"`        // according to the books
+	Several    int `json:"several"`     // users with several coupons
+	Refused    int `json:"refused"`     // claims for which the user had one, or none was left
+	GaveUp     int `json:"gave_up"`     // claims that found the lock busy in each attempt
 	RolledBack int `json:"rolled_back"` // claims whose lease was lost before the write
 	waits
 	verdict
@@ -81,7 +81,7 @@ func (r *CouponResult) figures() []figure {
 	}, r.waits.figures()...)
 }
 
-// rolledBack is what a coupon's process says, too.
+// rolledBack is also a message of a process.
 const rolledBack = "rolled back"
 
 func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
@@ -104,8 +104,8 @@ func (s *Coupon) play(ctx context.Context, r *run) (Result, error) {
 		case done:
 			a.hear(r, m)
 			r.progress("%d claims answered", len(a.all))
-			// A store may keep a lease for longer than its holder counts on it. The stopped
-			// server's write is right until another has had the lock.
+			// A store may keep a lease for longer than its holder relies on it. The stopped
+			// server's write is right until another server has had the lock.
 			overtaken = overtaken || by != r.processes[0] && m.Number != gaveUp
 			if overtaken || len(a.all) == s.Users*(s.Processes-1) {
 				resume()
@@ -159,7 +159,7 @@ func (s *Coupon) work(ctx context.Context, w *worker) error {
 	})
 }
 
-// workStopped is the server that is stopped while it serves a claim.
+// workStopped runs the server that is stopped while it serves a claim.
 func (s *Coupon) workStopped(ctx context.Context, w *worker) error {
 	err := again(func() error { return s.serveStopped(ctx, w) })
 	outcome := sold
@@ -175,12 +175,12 @@ func (s *Coupon) workStopped(ctx context.Context, w *worker) error {
 	return w.say(message{What: done, Number: outcome, Wait: time.Since(w.opened)})
 }
 
-// errOvertaken: the lease was lost while the server was stopped.
+// errOvertaken means that the lease was lost while the server was stopped.
 var errOvertaken = errors.New("the lease was lost while the server was stopped")
 
-// serveStopped serves the claim in which the server is stopped. errLost: it was not yet. The
-// lease is not renewed: who is stopped in the midst of that keeps others from a store that
-// is a file.
+// serveStopped serves the claim during which the server is stopped. errLost means that it was not
+// stopped yet. The lease is not renewed: a process that is stopped during a renewal would keep
+// others from a store in a file.
 func (s *Coupon) serveStopped(ctx context.Context, w *worker) error {
 	stopped := false
 	err := w.under(ctx, w.Resource, func(ctx context.Context, t *ticket) error {
@@ -192,7 +192,7 @@ func (s *Coupon) serveStopped(ctx context.Context, w *worker) error {
 			return err
 		}
 		stopped = true
-		<-w.lines // goOn: meanwhile it was stopped
+		<-w.lines // goOn: the server was stopped before it arrived
 		return s.give(ctx, w, 0, left, t)
 	}, leasehold.NoRenew())
 	if stopped && errors.Is(err, errLost) {
@@ -201,7 +201,7 @@ func (s *Coupon) serveStopped(ctx context.Context, w *worker) error {
 	return err
 }
 
-// claim is a user's click on one server, with all its tries.
+// claim is one user's click on one server, including retries.
 func (s *Coupon) claim(ctx context.Context, w *worker, user int) (outcome int, err error) {
 	for range s.Tries {
 		outcome = soldOut
@@ -225,7 +225,7 @@ func (s *Coupon) claim(ctx context.Context, w *worker, user int) (outcome int, e
 	return gaveUp, nil
 }
 
-// look returns how many coupons are left for user, who may have one already.
+// look returns how many coupons are left for user. It is 0 if the user has one already.
 func (s *Coupon) look(ctx context.Context, w *worker, user int, t *ticket) (left int, err error) {
 	err = w.books.step(ctx, t, func(tx *tx) error {
 		var has int
@@ -237,7 +237,7 @@ func (s *Coupon) look(ctx context.Context, w *worker, user int, t *ticket) (left
 	return max(left, 0), err
 }
 
-// give writes down one coupon for user and that one less than left is left.
+// give records a coupon for user, and that one less than left is left.
 func (s *Coupon) give(ctx context.Context, w *worker, user, left int, t *ticket) error {
 	return w.books.step(ctx, t, func(tx *tx) error {
 		_, taken := tx.write(`UPDATE series SET coupons = ? WHERE id = 1`, left-1)

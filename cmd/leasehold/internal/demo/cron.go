@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Cron is a daily job in the crontabs of several servers, whose clocks differ. On the
-// second day the server that runs it dies in the middle.
+// Cron is a daily job in the crontabs of several servers, whose clocks differ. On the second day,
+// the server that runs it dies halfway.
 type Cron struct {
 	Servers int           `json:"servers"`
 	Day     time.Duration `json:"day_ns"`
@@ -59,30 +59,30 @@ func (s *Cron) headline() string {
 	return fmt.Sprintf("%d servers, 2 days of %v", s.Servers, s.Day)
 }
 
-// leastDay leaves time for a job.
+// leastDay leaves enough time for a job.
 const leastDay = 500 * time.Millisecond
 
-// Shares of a day: between two askings, and by how much clocks differ.
+// askShare is the share of a day between two attempts. skewShare is the one by which clocks differ.
 const askShare, skewShare = 4, 50
 
-// atMost is how long a runner may take that is killed, or stopped.
+// atMost limits how long a job may run, in case its server is killed or stopped.
 func atMost(day time.Duration) time.Duration { return day * 9 / 20 }
 
-// days is how long the crontabs are looked at, asks how often a day each asks. There is
-// none in the evening, which may be over before a server that is late has asked. On the
-// last day servers go on asking, up to lastAsks, until the report is there: on a busy
-// machine each of them may be late.
+// days is how long the crontabs run. asks is how often each of them starts the job per day. None
+// starts it in the evening, because the day could be over before a late server has asked. On the
+// last day servers continue, up to lastAsks, until the report has come: on a busy machine each of
+// them may be late.
 const days, asks, lastAsks = 2, 3, 12
 
-// A CronResult is what the report's readers say.
+// A CronResult is what the readers of the reports see.
 type CronResult struct {
-	Reports [days]int `json:"reports"` // got on each day
+	Reports [days]int `json:"reports"` // number of reports on each day
 	Begun   int       `json:"begun"`
 	Killed  int       `json:"killed"`
-	Refused int       `json:"refused"`   // askings: it runs, or did
-	Stands  bool      `json:"stands_in"` // the store lets another run what a killed server began
-	// Reports that were sent although nobody knows whether the lease stays until the day is over:
-	// each may come once more.
+	Refused int       `json:"refused"`   // attempts that were refused because the job runs, or ran
+	Stands  bool      `json:"stands_in"` // the store lets another server run what a killed one began
+	// Unmarked counts reports after which the store did not confirm that the lease stays until the
+	// end of the day. Each of them may come once more.
 	Unmarked [days]int `json:"unmarked"`
 	verdict
 }
@@ -94,7 +94,7 @@ func (r *CronResult) figures() []figure {
 	}
 }
 
-// Messages of a server: it was refused, its store has no AtLeast, or its store did not confirm that
+// Messages of a server: it was refused; its store has no AtLeast; its store did not confirm that
 // the lease stays.
 const refused, noAtLeast, unmarked = "refused", "no at least", "unmarked"
 
@@ -148,8 +148,8 @@ func (s *Cron) play(ctx context.Context, r *run) (Result, error) {
 	return res, err
 }
 
-// sent reports whether as many reports as wanted came on a day, or one more for each that the
-// store may not know of.
+// sent reports whether the number of reports on a day is right: want, or one more for each report
+// that the store may not know of.
 func (r *CronResult) sent(day, want int) bool {
 	return r.Reports[day] >= want && r.Reports[day] <= want+r.Unmarked[day]
 }
@@ -178,15 +178,15 @@ func (s *Cron) work(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// A crontab is a server's.
+// A crontab is the crontab of one server.
 type crontab struct {
 	*worker
 	day      time.Duration
-	midnight time.Time // before the first day
-	keeps    bool      // the store knows no AtLeast
+	midnight time.Time // the one before the first day
+	keeps    bool      // the store has no AtLeast
 }
 
-// over reports whether a day's asking is over before the nth, from 0.
+// over reports whether the nth attempt of a day, from 0, comes too late.
 func (c *crontab) over(ctx context.Context, day, n int) (bool, error) {
 	switch {
 	case n < asks:
@@ -198,14 +198,14 @@ func (c *crontab) over(ctx context.Context, day, n int) (bool, error) {
 	return sent > 0, err
 }
 
-// ask waits for the nth time of a day and runs the line of the crontab.
+// ask waits for the nth time of a day and starts the job.
 func (c *crontab) ask(ctx context.Context, day, n int) error {
 	at := c.midnight.Add(time.Duration(day)*c.day + time.Duration(n)*c.day/askShare)
 	if err := pause(ctx, time.Until(at)); err != nil {
 		return err
 	}
 	if time.Since(at) > c.day/askShare/2 {
-		return nil // a crontab does not make up for what it has missed
+		return nil // cron does not make up for missed times
 	}
 	report := func(ctx context.Context, t *ticket) error { return c.report(ctx, day, t) }
 	err := c.once(ctx, day, report)
@@ -216,12 +216,12 @@ func (c *crontab) ask(ctx context.Context, day, n int) error {
 	case errors.Is(err, leasehold.ErrBusy):
 		return c.say(message{What: refused})
 	case errors.Is(err, errLost):
-		return nil // the job took too long; whoever asks next begins it again
+		return nil // the job took too long; the next attempt begins it again
 	}
 	return err
 }
 
-// once does report once a day, or tells that the store may not know that it did.
+// once runs report once a day. It reports if the store may not know that it ran.
 func (c *crontab) once(ctx context.Context, day int, report func(ctx context.Context, t *ticket) error) error {
 	if c.locks == nil {
 		return report(ctx, nil)
@@ -237,7 +237,7 @@ func (c *crontab) once(ctx context.Context, day int, report func(ctx context.Con
 	return err
 }
 
-// keep is for a store that knows no AtLeast: the lease is not given up.
+// keep is for a store without AtLeast: it does not release the lease.
 func (c *crontab) keep(ctx context.Context, report func(ctx context.Context, t *ticket) error) error {
 	c.keeps = true
 	if err := c.say(message{What: noAtLeast}); err != nil {

@@ -12,21 +12,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Failover is the death of a Redis server while a lock is held on it: what each
-// configuration loses.
+// Failover kills a Redis server while a lock is held on it. It shows what each configuration loses.
 type Failover struct {
 	TTL time.Duration `json:"ttl_ns"`
 }
 
 func newFailover() *Failover { return &Failover{TTL: 600 * time.Millisecond} }
 
-// The configurations. Where the first of two holders is not stopped, only the books can
-// tell the two apart.
+// The configurations. If the first of two holders is not stopped in time, only the books can tell
+// them apart.
 const (
-	async    Strategy = "async"    // a replica, which had not seen the grant
-	fencing  Strategy = "fencing"  // the same, and the books refuse smaller tokens
-	replicas Strategy = "replicas" // a grant counts when the replica has it
-	redlock  Strategy = "redlock"  // three servers that know nothing of each other
+	async    Strategy = "async"    // a replica that has not seen the grant
+	fencing  Strategy = "fencing"  // as async, but the books refuse smaller tokens
+	replicas Strategy = "replicas" // a grant counts only when a replica has it
+	redlock  Strategy = "redlock"  // three independent servers
 )
 
 // About implements Scenario.
@@ -64,15 +63,15 @@ func (s *Failover) headline() string {
 	return fmt.Sprintf("a server dies, leases of %v", s.TTL)
 }
 
-// A FailoverResult is what the books say, and the holders.
+// A FailoverResult combines the books with what the holders reported.
 type FailoverResult struct {
 	Tokens     [2]uint64 `json:"tokens"`
-	NotGranted int       `json:"not_granted"` // tries that no replica confirmed
-	Both       float64   `json:"both_ms"`     // how long two held the lock
-	WentOn     bool      `json:"went_on"`     // the first holder's lease outlived the server
+	NotGranted int       `json:"not_granted"` // attempts that no replica confirmed
+	Both       float64   `json:"both_ms"`     // how long both held the lock
+	WentOn     bool      `json:"went_on"`     // the first holder's lease continued after the server's death
 	Writes     int       `json:"writes"`
-	Refused    int       `json:"refused"`   // writes, by the books
-	Backwards  int       `json:"backwards"` // writes with a smaller token than the one before
+	Refused    int       `json:"refused"`   // writes that the books refused
+	Backwards  int       `json:"backwards"` // writes with a smaller token than the previous one
 	verdict
 }
 
@@ -92,20 +91,20 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// What the holders say.
+// Messages of the holders.
 const (
 	granted    = "granted"     // Number 0: not confirmed by a replica
-	refusal    = "refusal"     // of a write
-	leaseEnded = "lease ended" // Number 1: by the holder, who was told that it is enough
+	refusal    = "refusal"     // the books refused a write
+	leaseEnded = "lease ended" // Number 1: the holder released it, because it was told to stop
 )
 
-// A failoverPlay is the play under way.
+// A failoverPlay is a run in progress.
 type failoverPlay struct {
 	run   *run
 	nodes *failoverNodes
 	res   *FailoverResult
-	ended int64 // instant until which the first holder believed to hold it
-	began int64 // instant from which the second did
+	ended int64 // until when the first holder believed to hold the lock
+	began int64 // since when the second holder held it
 }
 
 func (s *Failover) play(ctx context.Context, r *run) (Result, error) {
@@ -136,7 +135,7 @@ func (s *Failover) play(ctx context.Context, r *run) (Result, error) {
 		}
 		return err
 	})
-	// Sentinels may promote another replica than the one that has confirmed.
+	// The sentinels may promote another replica than the one that confirmed the grant.
 	excludes := r.strategy == redlock || r.strategy == replicas && !strings.HasPrefix(r.stage.Store, sentinelScheme)
 	res.verdict = judge(
 		rule{res.Backwards == 0, fmt.Sprintf("%d writes came after one with a greater token", res.Backwards)},
@@ -180,7 +179,7 @@ func (s *Failover) work(ctx context.Context, w *worker) error {
 	return s.second(ctx, w)
 }
 
-// first holds the lock and writes until its lease is over, or until it gets the message to stop.
+// first holds the lock and writes, until its lease is over or it is told to stop.
 func (s *Failover) first(ctx context.Context, w *worker) error {
 	lease, err := w.acquireTelling(ctx, func(error) error { return w.say(message{What: granted}) }, w.Resource)
 	if err != nil {
@@ -197,7 +196,7 @@ func (s *Failover) first(ctx context.Context, w *worker) error {
 		select {
 		case <-w.lines:
 			now := time.Now()
-			if held.Err() == nil { // else both have come at once
+			if held.Err() == nil { // otherwise both happened at once
 				end.Number, end.At = 1, now.UnixNano()
 			}
 		case <-time.After(writeEvery):
@@ -205,7 +204,7 @@ func (s *Failover) first(ctx context.Context, w *worker) error {
 		}
 	}
 	if end.Number == 0 {
-		end.At = lease.Deadline().UnixNano() // it may have been noticed late
+		end.At = lease.Deadline().UnixNano() // the end may have been noticed late
 	}
 	if err := w.say(end); err != nil {
 		return err
@@ -213,7 +212,7 @@ func (s *Failover) first(ctx context.Context, w *worker) error {
 	return w.holding(ctx, lease, func(context.Context, *ticket) error { return nil })
 }
 
-// second waits for the message that the server has died, and then wants the lock too.
+// second waits for the message that the server has died. It then acquires the lock as well.
 func (s *Failover) second(ctx context.Context, w *worker) error {
 	<-w.lines
 	lease, err := w.acquire(ctx, w.Resource)
@@ -236,7 +235,7 @@ func (s *Failover) second(ctx context.Context, w *worker) error {
 
 const writeEvery, secondWrites = 20 * time.Millisecond, 5
 
-// write writes down the lease's token, which the books check unless nothing does.
+// write records the lease's token. With fencing the books check it.
 func (s *Failover) write(ctx context.Context, w *worker, lease *leasehold.Lease) error {
 	t := ticketOf(lease)
 	if w.Strategy == async {
@@ -247,7 +246,7 @@ func (s *Failover) write(ctx context.Context, w *worker, lease *leasehold.Lease)
 	case errors.Is(err, fence.ErrStale):
 		return w.say(message{What: refusal})
 	case ctx.Err() != nil:
-		return nil // the lease has ended, which its holder sees for itself
+		return nil // the lease has ended, which the caller notices itself
 	}
 	return err
 }

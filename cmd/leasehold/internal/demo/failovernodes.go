@@ -12,9 +12,9 @@ import (
 
 // failoverNodes are the servers of one configuration.
 type failoverNodes struct {
-	urls      [2]string // of the store, for the first and the second holder
+	urls      [2]string // URLs of the store, for the first and the second holder
 	fail      func(ctx context.Context) error
-	replicate func() error // lets the replica see what the primary has
+	replicate func() error // lets the replica receive the primary's data
 	ends      []func()
 }
 
@@ -24,7 +24,7 @@ func (n *failoverNodes) close() {
 	}
 }
 
-// startNodes starts the servers of the run's configuration, or uses the user's. On error
+// startNodes starts the servers of the run's configuration, or uses those of the user. On error
 // none is left.
 func (r *run) startNodes(ctx context.Context) (*failoverNodes, error) {
 	n := &failoverNodes{replicate: func() error { return nil }}
@@ -44,7 +44,7 @@ func (r *run) startNodes(ctx context.Context) (*failoverNodes, error) {
 	return n, nil
 }
 
-// server starts a Redis with a folder of its own.
+// server starts a Redis server in a folder of its own.
 func (n *failoverNodes) server(ctx context.Context, r *run, primary string) (*redisServer, error) {
 	dir, err := os.MkdirTemp(r.stage.Dir, "redis-")
 	if err != nil {
@@ -57,7 +57,7 @@ func (n *failoverNodes) server(ctx context.Context, r *run, primary string) (*re
 	return s, err
 }
 
-// startPair starts a primary, and a replica that is in sync and then hears no more of it.
+// startPair starts a primary, and a replica that is in sync and then cut off.
 func (n *failoverNodes) startPair(ctx context.Context, r *run) error {
 	primary, err := n.server(ctx, r, "")
 	if err != nil {
@@ -84,7 +84,7 @@ func (n *failoverNodes) startPair(ctx context.Context, r *run) error {
 	return wire.cut(r.order.TTL)
 }
 
-// startRedlock starts three servers, the first of which will die.
+// startRedlock starts three servers. The first one will die.
 func (n *failoverNodes) startRedlock(ctx context.Context, r *run) error {
 	var hosts []string
 	var first *redisServer
@@ -98,7 +98,8 @@ func (n *failoverNodes) startRedlock(ctx context.Context, r *run) error {
 		}
 		hosts = append(hosts, s.addr)
 	}
-	// Servers that run for less than their memory grant nothing; these never forget.
+	// Servers with a shorter uptime than min_uptime grant nothing. These servers never restart, so
+	// they need none.
 	url := "redlock://" + strings.Join(hosts, ",") + "?min_uptime=off"
 	n.urls = [2]string{url, url}
 	n.fail = func(context.Context) error {
@@ -108,7 +109,8 @@ func (n *failoverNodes) startRedlock(ctx context.Context, r *run) error {
 	return nil
 }
 
-// useRedlock uses the user's servers. It cannot kill them, but cut the link to the first.
+// useRedlock uses the user's servers. It cannot kill a server, so it cuts the link to the first
+// one.
 func (n *failoverNodes) useRedlock(_ context.Context, r *run) error {
 	wire, err := newProxyLinkTo(1, "redlock", strings.TrimPrefix(r.stage.Store, "redlock:"))
 	if err != nil {
@@ -122,8 +124,8 @@ func (n *failoverNodes) useRedlock(_ context.Context, r *run) error {
 
 const sentinelScheme = "redis+sentinel"
 
-// useSentinel uses the user's servers. It cannot kill the primary, but has the sentinels
-// make a replica the primary while it lives.
+// useSentinel uses the user's servers. It cannot kill the primary, so it makes the sentinels
+// promote a replica while the primary lives.
 func (n *failoverNodes) useSentinel(ctx context.Context, r *run) error {
 	_, hosts, path := hostsOf(strings.TrimPrefix(r.stage.Store, sentinelScheme+":"))
 	name, options, _ := strings.Cut(strings.Trim(path, "/"), "?")
@@ -143,8 +145,8 @@ func (n *failoverNodes) useSentinel(ctx context.Context, r *run) error {
 	return client.GetMasterAddrByName(ctx, name).Err()
 }
 
-// failOver has the sentinels choose another primary, and returns when they have. They
-// refuse while they are still busy with an earlier failover.
+// failOver makes the sentinels choose another primary, and returns when they have. They refuse
+// while an earlier failover is in progress.
 func failOver(ctx context.Context, client *redis.SentinelClient, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, serverWithin)
 	defer cancel()

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Inventory is a shop that takes orders of several pieces: it compares the stock with the
-// order and then subtracts. Two orders that both fit alone take the stock below zero.
+// Inventory is a shop that takes orders of several pieces. It compares the stock with the order,
+// and then subtracts. Two orders that each fit alone can take the stock below zero.
 type Inventory struct {
 	Items      int   `json:"items"`
 	Stock      int   `json:"stock"`      // of each item
-	Quantities []int `json:"quantities"` // an order of each, for each item
+	Quantities []int `json:"quantities"` // one order of each quantity, for each item
 	Processes  int   `json:"processes"`
 }
 
@@ -63,14 +63,14 @@ func (s *Inventory) headline() string {
 	return fmt.Sprintf("%d items, %d pieces of each, orders for %v of each, %d processes", s.Items, s.Stock, s.Quantities, s.Processes)
 }
 
-// An InventoryResult is what the warehouse's books say.
+// An InventoryResult is the content of the warehouse's books.
 type InventoryResult struct {
-	Accepted  int `json:"accepted"` // orders
+	Accepted  int `json:"accepted"` // number of orders
 	Refused   int `json:"refused"`
-	Pieces    int `json:"pieces"` // sold, of all items
+	Pieces    int `json:"pieces"` // pieces sold, of all items
 	Left      int `json:"left"`
-	BelowZero int `json:"below_zero"` // items
-	Lowest    int `json:"lowest"`     // stock of an item
+	BelowZero int `json:"below_zero"` // number of items
+	Lowest    int `json:"lowest"`     // lowest stock of an item
 	waits
 	verdict
 }
@@ -119,7 +119,7 @@ func (s *Inventory) work(ctx context.Context, w *worker) error {
 	if err := w.ready(); err != nil {
 		return err
 	}
-	// Consecutive orders are for one item, and in different processes.
+	// Consecutive orders are for the same item, in different processes.
 	return w.crowd(w.share(s.Items*len(s.Quantities), s.Processes), func(order int) (message, error) {
 		item, pieces := order/len(s.Quantities), s.Quantities[order%len(s.Quantities)]
 		var outcome int
@@ -133,7 +133,7 @@ func (s *Inventory) work(ctx context.Context, w *worker) error {
 	})
 }
 
-// take is one order: compare, think, subtract.
+// take handles one order: compare, think, subtract.
 func (s *Inventory) take(ctx context.Context, w *worker, item, pieces int, t *ticket) (outcome int, err error) {
 	left, err := w.books.number(ctx, t, `SELECT pieces FROM stock WHERE item = ?`, item)
 	if err != nil || left < pieces {
@@ -155,7 +155,7 @@ func (s *Inventory) take(ctx context.Context, w *worker, item, pieces int, t *ti
 		return err
 	})
 	if errors.Is(err, errLate) {
-		return soldOut, nil // stock only falls: there never will be enough
+		return soldOut, nil // the stock only falls, so there will never be enough
 	}
 	return sold, err
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/leasehold-go/leasehold/internal/proxy"
 )
 
-// A link is one process's way to the lock store, which can be cut.
+// A link is one process's connection to the lock store, which can be cut.
 type link interface {
-	url() string // of the store, by this way
-	// cut ends all traffic until mend. Where it keeps everybody from the store, it lasts
-	// no longer than until a lease of ttl is over.
+	url() string // URL of the store by way of the link
+	// cut stops all traffic until mend. If that keeps every process from the store, it lasts only
+	// until a lease of ttl has ended.
 	cut(ttl time.Duration) error
 	mend() error
 	close()
 }
 
-// newLink makes a link to the store at url. An error that wraps ErrSettings: its servers
-// tell their clients other ways.
+// newLink creates a link to the store at url. The error wraps ErrSettings if the store's servers
+// tell clients other addresses, which bypass the link.
 func newLink(url string) (link, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	switch scheme {
@@ -40,7 +40,7 @@ func newLink(url string) (link, error) {
 	return newProxyLink(scheme, rest)
 }
 
-// newEndpointLink makes a link to a server that the option endpoint names.
+// newEndpointLink creates a link to the server in the option endpoint.
 func newEndpointLink(scheme, rest string) (*proxyLink, error) {
 	before, options, _ := strings.Cut(rest, "?")
 	values, err := url.ParseQuery(options)
@@ -60,14 +60,14 @@ func newEndpointLink(scheme, rest string) (*proxyLink, error) {
 	return &proxyLink{address: scheme + ":" + before + "?" + values.Encode(), proxies: []*proxy.Proxy{p}}, nil
 }
 
-// A fileLink is to a SQLite file. Nothing can be cut there, but a program that does not
-// finish its write has the same effect: no renewal gets through, whoever it is from.
+// A fileLink leads to a SQLite file. There is no connection to cut. But a program that does not
+// finish its write has the same effect: nobody can renew.
 type fileLink struct {
 	address string
 	db      *sql.DB
 
 	mu      sync.Mutex
-	writing *sql.Tx // guarded by mu; nil: not cut
+	writing *sql.Tx // guarded by mu; nil: the link is not cut
 }
 
 func newFileLink(url, path string) (*fileLink, error) {
@@ -83,7 +83,7 @@ func (l *fileLink) url() string { return l.address }
 func (l *fileLink) cut(ttl time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w, err := l.db.BeginTx(context.Background(), nil) // it takes the file's write lock
+	w, err := l.db.BeginTx(context.Background(), nil) // it takes the write lock of the file
 	if err != nil {
 		return fmt.Errorf("hold the file's write lock: %w", err)
 	}
@@ -104,30 +104,30 @@ func (l *fileLink) mend() error {
 }
 
 func (l *fileLink) close() {
-	_ = l.mend() // Close ends the transaction too
+	_ = l.mend() // Close ends the transaction anyway
 	l.db.Close()
 }
 
-// A proxyLink stands before each host of a server's URL. While it is cut, what arrives is
-// held, as a network does that drops packets and will deliver them later.
+// A proxyLink is a proxy for each host of a server's URL. While it is cut, it holds back what
+// arrives, like a network that drops packets and delivers them again later.
 type proxyLink struct {
 	address string
 	proxies []*proxy.Proxy
 }
 
-// ports are the usual ones of the stores' servers.
+// ports are the default ports of the stores.
 var ports = map[string]string{
 	"redis": "6379", "rediss": "6379", "redlock": "6379", "zookeeper": "2181", "etcd": "2379", "etcds": "2379",
 	"postgres": "5432", "mysql": "3306", "memcached": "11211",
 }
 
-// newProxyLink makes a link to all servers of a URL, which is rest after "scheme:".
+// newProxyLink creates a link to all servers of a URL. rest follows "scheme:".
 func newProxyLink(scheme, rest string) (*proxyLink, error) {
 	_, hosts, _ := hostsOf(rest)
 	return newProxyLinkTo(len(hosts), scheme, rest)
 }
 
-// newProxyLinkTo makes one to the first n servers. The others are reached as before.
+// newProxyLinkTo creates a link to the first n servers. The others are reached directly.
 func newProxyLinkTo(n int, scheme, rest string) (*proxyLink, error) {
 	before, hosts, after := hostsOf(rest)
 	l := &proxyLink{}
@@ -145,7 +145,7 @@ func newProxyLinkTo(n int, scheme, rest string) (*proxyLink, error) {
 	return l, nil
 }
 
-// hostsOf splits "//user@h1,h2/path?options" around its hosts.
+// hostsOf splits "//user@h1,h2/path?options" before and after its hosts.
 func hostsOf(rest string) (before string, hosts []string, after string) {
 	before = rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
 	rest = rest[len(before):]
@@ -158,8 +158,8 @@ func hostsOf(rest string) (before string, hosts []string, after string) {
 	return before, strings.Split(rest, ","), after
 }
 
-// withServerName adds to the options in the rest of a URL who the server is, which a TLS
-// client would take from the host.
+// withServerName adds the server's name to the options in rest. A TLS client would otherwise use
+// the host of the proxy.
 func withServerName(scheme, host, rest string) string {
 	secure := scheme == "rediss" || scheme == "etcds"
 	for _, option := range []string{"tls=true", "ca_file=", "cert_file="} {
@@ -168,7 +168,7 @@ func withServerName(scheme, host, rest string) string {
 	if !secure || strings.Contains(rest, "server_name=") {
 		return rest
 	}
-	host, _, _ = net.SplitHostPort(withPort(host, "0")) // it has one now
+	host, _, _ = net.SplitHostPort(withPort(host, "0")) // the host has a port now
 	separator := "?"
 	if strings.Contains(rest, "?") {
 		separator = "&"
@@ -176,7 +176,7 @@ func withServerName(scheme, host, rest string) string {
 	return rest + separator + "server_name=" + url.QueryEscape(host)
 }
 
-// withPort adds a port to a host that has none. An IPv6 address must be in brackets.
+// withPort adds a port to a host without one. An IPv6 address must be in brackets.
 func withPort(host, port string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LongJob is a job of several lease lengths, which two servers would run. Half-way the
-// link from the first one to the lock store is cut.
+// LongJob is a job that takes several lease lengths. Two servers try to run it. Halfway, the first
+// one's link to the lock store is cut.
 type LongJob struct {
 	Steps int           `json:"steps"`
 	TTL   time.Duration `json:"ttl_ns"`
@@ -43,7 +43,7 @@ func (s *LongJob) AddFlags(flags *pflag.FlagSet) {
 	addTTL(flags, &s.TTL)
 }
 
-// stepsPerTTL and leastSteps make the job outlast its lease after the cut.
+// stepsPerTTL and leastSteps make the job last longer than its lease does after the cut.
 const stepsPerTTL, leastSteps = 5, 12
 
 // Check implements Scenario.
@@ -58,15 +58,15 @@ func (s *LongJob) headline() string {
 	return fmt.Sprintf("a job of %d steps, leases as long as %d of them", s.Steps, stepsPerTTL)
 }
 
-// A LongJobResult is what the job's books say. Runners are numbered from 0.
+// A LongJobResult is what the books say about the job. Runners are numbered from 0.
 type LongJobResult struct {
-	Steps       int       `json:"steps_done"` // different ones
+	Steps       int       `json:"steps_done"` // number of different steps
 	Twice       int       `json:"done_twice"`
-	Changes     int       `json:"changes"`      // from one runner to the other
-	StoppedAt   int       `json:"stopped_at"`   // step of the first runner; 0: it did not stop
-	StoppedLate bool      `json:"stopped_late"` // one, by the books and not by the end of its lease
-	AfterCut    float64   `json:"after_cut_ms"` // from the cut until it stopped
-	Idle        float64   `json:"idle_ms"`      // from then until the second began
+	Changes     int       `json:"changes"`      // changes from one runner to the other
+	StoppedAt   int       `json:"stopped_at"`   // step at which the first runner stopped; 0: it did not
+	StoppedLate bool      `json:"stopped_late"` // it stopped because of the books, not because its lease ended
+	AfterCut    float64   `json:"after_cut_ms"` // time from the cut until it stopped
+	Idle        float64   `json:"idle_ms"`      // time from then until the second runner began
 	Tokens      [2]uint64 `json:"tokens"`
 	verdict
 }
@@ -79,7 +79,7 @@ func (r *LongJobResult) figures() []figure {
 	}
 }
 
-// What the runners say.
+// Messages of the runners.
 const begun, stepDone, stopped, fenced = "begun", "step", "stopped", "fenced"
 
 func (s *LongJob) play(ctx context.Context, r *run) (Result, error) {
@@ -130,11 +130,11 @@ func (s *LongJob) judge(r *LongJobResult, strategy Strategy) verdict {
 	)
 }
 
-// A longJobPlay is the play under way.
+// A longJobPlay is a run in progress.
 type longJobPlay struct {
 	scenario *LongJob
 	run      *run
-	link     link // nil without a lock
+	link     link // nil in a run without a lock
 	res      *LongJobResult
 
 	cut, stop time.Time
@@ -153,7 +153,7 @@ func (p *longJobPlay) hear(by *process, m message) error {
 		p.res.StoppedLate = true
 	case stopped:
 		if !first {
-			return nil // a machine that is too busy; it goes on later
+			return nil // the machine is too busy; it continues later
 		}
 		p.stop = time.Now()
 		p.res.StoppedAt = m.Number
@@ -165,8 +165,8 @@ func (p *longJobPlay) hear(by *process, m message) error {
 	return nil
 }
 
-// act cuts the link after a third of the job, and mends it when the second runner works:
-// what it held must not disturb it.
+// act cuts the link after a third of the job. It mends the link when the second runner works: what
+// the link held back must not disturb that one.
 func (p *longJobPlay) act(first bool, step int) error {
 	switch {
 	case p.link == nil:
@@ -187,7 +187,7 @@ func (s *LongJob) work(ctx context.Context, w *worker) error {
 	}
 	run := func() error {
 		return w.under(ctx, w.Resource, func(held context.Context, t *ticket) error {
-			if w.Process == 0 && t != nil { // the second cannot be the first to get the lock
+			if w.Process == 0 && t != nil { // so that the second runner cannot be the first to get the lock
 				if err := w.ready(); err != nil {
 					return err
 				}
@@ -196,15 +196,15 @@ func (s *LongJob) work(ctx context.Context, w *worker) error {
 		})
 	}
 	if w.Process > 0 {
-		return again(run) // it queues again, and goes on
+		return again(run) // it queues again, and continues
 	}
 	if err := run(); !errors.Is(err, errLost) {
 		return err
 	}
-	return nil // that it has stopped was said
+	return nil // it has reported already that it stopped
 }
 
-// job does the steps that are left, until its lease ends.
+// job does the remaining steps, until its lease ends.
 func (s *LongJob) job(held context.Context, w *worker, t *ticket) error {
 	m := message{What: begun, Actor: w.Process}
 	if t != nil {
@@ -216,7 +216,7 @@ func (s *LongJob) job(held context.Context, w *worker, t *ticket) error {
 	step := 0
 	err := w.books.step(held, t, func(tx *tx) error {
 		if t == nil {
-			return nil // whoever does not know of others begins at the beginning
+			return nil // a runner that knows of no other begins at the first step
 		}
 		return tx.row(`SELECT COALESCE(MAX(step), 0) FROM steps`).Scan(&step)
 	})

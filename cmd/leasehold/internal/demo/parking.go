@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Parking is a garage: each bay is a resource, and a gate lets a limited number of cars in
-// at once. A car takes the first bay that is free, and drives on when somebody has it.
+// Parking is a garage. Each bay is a resource, and a gate lets in a limited number of cars at once.
+// A car takes the first free bay, and drives on if a bay is taken.
 type Parking struct {
 	Cars      int `json:"cars"`
 	Bays      int `json:"bays"`
-	Most      int `json:"most"` // cars inside at once
+	Most      int `json:"most"` // largest number of cars inside
 	Processes int `json:"processes"`
 }
 
@@ -57,13 +57,13 @@ func (s *Parking) headline() string {
 	return fmt.Sprintf("%d cars in %d processes, %d bays, at most %d cars inside", s.Cars, s.Processes, s.Bays, s.Most)
 }
 
-// A ParkingResult is what the garage's books say.
+// A ParkingResult is the content of the garage's books.
 type ParkingResult struct {
 	Parked     int     `json:"parked"`
-	Collisions int     `json:"collisions"` // cars in a bay that another was in
+	Collisions int     `json:"collisions"` // cars in a bay with another car
 	MostInside int     `json:"most_inside"`
-	Lost       int     `json:"lost"`  // cars whose lease ended while they stayed
-	Taken      int     `json:"taken"` // answers that somebody else has the bay
+	Lost       int     `json:"lost"`  // cars whose lease ended while they were parked
+	Taken      int     `json:"taken"` // answers that a bay is taken
 	TakenP50   float64 `json:"taken_p50_ms"`
 	TakenP99   float64 `json:"taken_p99_ms"`
 	waits
@@ -77,12 +77,12 @@ func (r *ParkingResult) figures() []figure {
 	}, r.waits.figures()...)
 }
 
-// taken is what a car says that was refused a bay.
+// taken is the message of a car that was refused a bay.
 const taken = "taken"
 
 func (s *Parking) play(ctx context.Context, r *run) (Result, error) {
 	statements := []string{
-		`CREATE TABLE bays (bay INTEGER PRIMARY KEY, car INTEGER NOT NULL)`, // car is -1 in a free one
+		`CREATE TABLE bays (bay INTEGER PRIMARY KEY, car INTEGER NOT NULL)`, // car is -1 if the bay is free
 		`CREATE TABLE events (id ` + serial + `, bay INTEGER NOT NULL, coming INTEGER NOT NULL)`,
 	}
 	for bay := range s.Bays {
@@ -122,8 +122,8 @@ func (s *Parking) play(ctx context.Context, r *run) (Result, error) {
 	return res, nil
 }
 
-// replay goes through the events in their order: a bay for each car that comes, and its
-// negative for each that leaves.
+// replay counts over the events in their order. An event has a bay's number when a car comes, and
+// its negative when the car leaves.
 func (s *Parking) replay(ctx context.Context, r *run, res *ParkingResult) error {
 	return r.books.read(ctx, func(tx *tx) error {
 		changes, err := tx.numbers(`SELECT (bay + 1) * coming FROM events ORDER BY id`)
@@ -174,7 +174,7 @@ func (s *Parking) enter(ctx context.Context, w *worker, car int) error {
 	return s.park(ctx, w, car)
 }
 
-// waitForRoom is the naive gate.
+// waitForRoom is a gate that only reads and then writes.
 func (s *Parking) waitForRoom(ctx context.Context, w *worker) error {
 	for {
 		inside, err := w.books.number(ctx, nil, `SELECT count(*) FROM bays WHERE car >= 0`)
@@ -187,7 +187,7 @@ func (s *Parking) waitForRoom(ctx context.Context, w *worker) error {
 	}
 }
 
-// park tries the bays in their order, round and round.
+// park tries the bays in order, again and again.
 func (s *Parking) park(ctx context.Context, w *worker, car int) error {
 	for {
 		for bay := range s.Bays {
@@ -202,7 +202,7 @@ func (s *Parking) park(ctx context.Context, w *worker, car int) error {
 	}
 }
 
-// try parks in one bay, if it is free, and leaves it again.
+// try parks in one bay if it is free, and leaves it again.
 func (s *Parking) try(ctx context.Context, w *worker, bay, car int) (parked bool, err error) {
 	start := time.Now()
 	refused := func() (bool, error) {
@@ -230,7 +230,7 @@ func (s *Parking) try(ctx context.Context, w *worker, bay, car int) (parked bool
 	})
 }
 
-// look reads whether a bay is free, and drives up to it.
+// look reads whether a bay is free, and then drives up to it.
 func (s *Parking) look(ctx context.Context, w *worker, bay int) (free bool, err error) {
 	car, err := w.books.number(ctx, nil, `SELECT car FROM bays WHERE bay = ?`, bay)
 	if err != nil || car >= 0 {
@@ -242,7 +242,7 @@ func (s *Parking) look(ctx context.Context, w *worker, bay int) (free bool, err 
 	return true, think(ctx)
 }
 
-// Cars stay for a moment.
+// Bounds for how long a car stays.
 const stayLeast, stayMost = 20 * time.Millisecond, 60 * time.Millisecond
 
 func (s *Parking) stay(ctx context.Context, w *worker, bay, car int, t *ticket) error {

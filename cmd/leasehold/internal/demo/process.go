@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// A process is one of those that play a scenario.
+// A process is one of the processes that play a scenario.
 type process struct {
 	cmd    *exec.Cmd
-	in     io.WriteCloser // its end ends the process
+	in     io.WriteCloser // closing it ends the process
 	out    io.Reader
 	stderr bytes.Buffer
-	killed atomic.Bool // by us
+	killed atomic.Bool // this program has killed it
 }
 
-// A saying is a message and who said it.
+// A saying is a message and the process that sent it.
 type saying struct {
 	by *process
 	message
 }
 
-// perform starts n processes, and lets all begin at once when they are ready. It calls hear with
-// one ready message, when all are, and then with each later message, one at a time. It returns when
-// all have ended. An error of hear or of a process ends the others.
+// perform starts n processes, and lets them begin at the same time when all are ready. Then it
+// calls hear with one of their ready messages, and later with each further message, one at a time.
+// It returns when all have ended. An error of hear or of a process ends the others.
 func (r *run) perform(ctx context.Context, n int, hear func(p *process, m message) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +83,7 @@ func (r *run) open() {
 	}
 }
 
-// start starts process i and gives it its order. On error no process is left.
+// start starts process i and sends its order. On error no process is left.
 func (r *run) start(ctx context.Context, i int) (*process, error) {
 	o := r.order
 	o.Process = i
@@ -102,8 +102,8 @@ func (r *run) start(ctx context.Context, i int) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a process: %w", err)
 	}
-	// The order goes through the pipe: an argument would show the store's password to
-	// everybody on the machine.
+	// The order goes through the pipe, because an argument would show the store's password to every
+	// user of the machine.
 	if err := json.NewEncoder(p.in).Encode(o); err != nil {
 		p.in.Close()
 		return nil, p.wait(err)
@@ -111,10 +111,11 @@ func (r *run) start(ctx context.Context, i int) (*process, error) {
 	return p, nil
 }
 
-// tell sends the process a line. An error means that it has ended, which tells itself.
+// tell sends a line to the process. An error would mean that the process has ended, which hear
+// notices.
 func (p *process) tell(line string) { _, _ = io.WriteString(p.in, line+"\n") }
 
-// kill ends the process as a power cut would. That it ended so is then no error.
+// kill ends the process at once, as a power cut would. That end is then no error.
 func (p *process) kill() error {
 	p.killed.Store(true)
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -123,7 +124,7 @@ func (p *process) kill() error {
 	return nil
 }
 
-// hear passes on what the process says until it ends, and returns how it ended.
+// hear passes on the process's messages until it ends. It returns how it ended.
 func (p *process) hear(to chan<- saying) error {
 	var bad error
 	for lines := bufio.NewScanner(p.out); lines.Scan(); {
@@ -135,12 +136,12 @@ func (p *process) hear(to chan<- saying) error {
 		to <- saying{p, m}
 	}
 	if bad != nil {
-		p.in.Close() // it ends the process
+		p.in.Close() // this ends the process
 	}
 	return p.wait(bad)
 }
 
-// wait waits for the end of the process; err is what is known already.
+// wait waits for the end of the process. err is an error that is known already.
 func (p *process) wait(err error) error {
 	waited := p.cmd.Wait()
 	if waited == nil || p.killed.Load() {

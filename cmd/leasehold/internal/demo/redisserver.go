@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 )
 
-// A redisServer is a Redis that a scenario may kill.
+// A redisServer is a Redis server that a scenario may kill.
 type redisServer struct {
 	addr   string
 	client *redis.Client
@@ -22,15 +22,15 @@ type redisServer struct {
 	life   io.Closer
 }
 
-// keeper runs a server that is killed when the keeper's input ends: also when this program
-// was killed.
+// keeper is a shell script that runs a server, and kills it when the keeper's input ends. That also
+// happens if this program is killed.
 const keeper = `"$@" >/dev/null 2>&1 & read -r _; kill -9 $!; wait`
 
-// serverWithin is how long a server may take to answer on a slow machine.
+// serverWithin limits how long a server may take to answer, even on a slow machine.
 const serverWithin = 20 * time.Second
 
-// startRedis starts a server that keeps its data in memory, as a replica of the one at
-// primary if that is not "".
+// startRedis starts a server that keeps its data in memory. If primary is not "", the server is its
+// replica.
 func startRedis(ctx context.Context, dir, primary string) (*redisServer, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -61,7 +61,7 @@ func startRedis(ctx context.Context, dir, primary string) (*redisServer, error) 
 	return s, nil
 }
 
-// until waits until the server answers, and as a replica has the primary's data.
+// until waits until the server answers and, if it is a replica, has the data of its primary.
 func (s *redisServer) until(ctx context.Context, replica bool) error {
 	ctx, cancel := context.WithTimeout(ctx, serverWithin)
 	defer cancel()
@@ -76,20 +76,20 @@ func (s *redisServer) until(ctx context.Context, replica bool) error {
 	}
 }
 
-// promote makes a replica a primary.
+// promote makes a replica the primary.
 func (s *redisServer) promote(ctx context.Context) error {
 	return s.client.Do(ctx, "REPLICAOF", "NO", "ONE").Err()
 }
 
-// kill ends the server as a power cut would. It may be called again.
+// kill ends the server at once, as a power cut would. It may be called again.
 func (s *redisServer) kill() {
 	s.life.Close()
-	_ = s.cmd.Wait() // the keeper's end says nothing
+	_ = s.cmd.Wait() // the keeper's exit status means nothing
 	s.client.Close()
 }
 
-// freePort returns a port that nobody listens on. Another process may take it before the
-// server does, which then does not start.
+// freePort returns a port on which nobody listens. If another process takes it before the server
+// does, the server does not start.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

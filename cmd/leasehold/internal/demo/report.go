@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Report is what came of a scenario.
+// A Report is the outcome of a scenario.
 type Report struct {
 	Scenario string              `json:"scenario"`
 	Settings Scenario            `json:"settings"`
@@ -20,22 +20,23 @@ type Report struct {
 
 // A Result is what the books say after one run.
 type Result interface {
-	// figures are the lines of the table, the same for each run of a scenario.
+	// figures returns the lines of the table. They are the same for all runs of a scenario.
 	figures() []figure
-	// broken is what must not have happened.
+	// broken returns what must not have happened.
 	broken() []string
 }
 
+// A figure is one line of the table, for one run.
 type figure struct{ name, value string }
 
-// A verdict is the part that all results have.
+// A verdict is the common part of all results.
 type verdict struct {
 	Broken []string `json:"broken"` // empty: the books are in order
 }
 
 func (v verdict) broken() []string { return v.Broken }
 
-// judge makes a verdict of the rules that do not hold.
+// judge returns a verdict with the rules that do not hold.
 func judge(rules ...rule) verdict {
 	v := verdict{Broken: []string{}}
 	for _, r := range rules {
@@ -46,13 +47,13 @@ func judge(rules ...rule) verdict {
 	return v
 }
 
+// A rule is a rule of the business, and the complaint if it does not hold.
 type rule struct {
 	holds     bool
 	complaint string
 }
 
-// Err returns an error that says what went wrong in the runs that promise to be right;
-// else nil.
+// Err returns an error about the runs that had to be right and were not, or nil.
 func (r *Report) Err() error {
 	var errs []error
 	for _, s := range r.order {
@@ -105,7 +106,7 @@ func span(name string, milliseconds float64) figure {
 	return figure{name, fmt.Sprintf("%.1f ms", milliseconds)}
 }
 
-// waits are how long actors waited from the opening until they had their answers.
+// waits are how long actors waited from the beginning until they had their outcomes.
 type waits struct {
 	P50   float64 `json:"wait_p50_ms"`
 	P99   float64 `json:"wait_p99_ms"`
@@ -121,8 +122,8 @@ func (w waits) figures() []figure {
 	return []figure{span("wait p50", w.P50), span("wait p99", w.P99), span("total time", w.Total)}
 }
 
-// quantile returns the smallest of the sorted values that at least the share q of them
-// do not exceed.
+// quantile returns the smallest of the sorted values that at least the share q of them do not
+// exceed.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

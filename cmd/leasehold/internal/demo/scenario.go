@@ -16,17 +16,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ErrSettings is wrapped by the errors about settings that cannot be played.
+// ErrSettings is the error about settings that cannot be played. Other errors wrap it.
 var ErrSettings = errors.New("demo")
 
-// A Strategy is how the actors of a scenario keep out of each other's way.
+// A Strategy is a way in which actors of a scenario avoid conflicts.
 type Strategy string
 
-// Strategies that several scenarios have.
+// Strategies of several scenarios.
 const (
 	None       Strategy = "none"
 	Lock       Strategy = "lock"
-	Optimistic Strategy = "optimistic" // a write that takes effect only if nobody wrote since the read
+	Optimistic Strategy = "optimistic" // a write takes effect only if nobody has written since the read
 )
 
 // title is the head of a strategy's column.
@@ -40,43 +40,41 @@ func (s Strategy) title() string {
 	return strings.ToUpper(string(s))
 }
 
-// promises reports whether a run must leave the books in order: the others are there to
-// show what goes wrong.
+// promises reports whether the books must be in order after a run. The other strategies show what
+// goes wrong.
 func (s Strategy) promises() bool { return s != None && s != async }
 
-// About is what people read of a scenario.
+// An About describes a scenario to people.
 type About struct {
 	Name     string
 	Short    string // one line
 	Long     string
-	Examples []string // arguments after the name
+	Examples []string // arguments after the scenario's name
 }
 
-// A Scenario is one story. Its exported fields are its settings; the processes get them
-// as JSON.
+// A Scenario is one story. Its exported fields are its settings, which its processes get as JSON.
 type Scenario interface {
 	About() About
-	// AddFlags adds the settings, whose values are then the defaults, to a command line.
+	// AddFlags adds flags for the settings. Their present values are the defaults.
 	AddFlags(flags *pflag.FlagSet)
-	// Check returns nil for settings that can be played, else an error that wraps
-	// ErrSettings.
+	// Check returns nil for settings that can be played. Otherwise its error wraps ErrSettings.
 	Check() error
-	// Strategies are those it can be played with, in the order of the columns.
+	// Strategies returns the possible strategies, in the order of the columns.
 	Strategies() []Strategy
 
 	headline() string
-	// play is one run: it makes the books, has processes work, and reads the books.
+	// play makes one run: it creates the books, lets processes work, and reads the books.
 	play(ctx context.Context, r *run) (Result, error)
-	// work is the part of one process.
+	// work is the part of one process in a run.
 	work(ctx context.Context, w *worker) error
 }
 
-// Scenarios returns all of them with their default settings.
+// Scenarios returns all scenarios with their default settings.
 func Scenarios() []Scenario {
 	return []Scenario{newSeckill(), newInventory(), newCoupon(), newCron(), newLongJob(), newParking(), newFailover()}
 }
 
-// find returns the scenario of that name with its default settings.
+// find returns the scenario with this name and its default settings.
 func find(name string) (Scenario, error) {
 	for _, s := range Scenarios() {
 		if s.About().Name == name {
@@ -86,13 +84,13 @@ func find(name string) (Scenario, error) {
 	return nil, fmt.Errorf("no scenario %q", name)
 }
 
-// bound is a range for a setting.
+// A bound is a range for a setting.
 type bound struct {
 	what        string
 	n, low, top int
 }
 
-// check returns the first setting out of its range.
+// check returns an error about the first setting that is out of its range.
 func check(bounds ...bound) error {
 	for _, b := range bounds {
 		if b.n < b.low || b.n > b.top {
@@ -102,10 +100,10 @@ func check(bounds ...bound) error {
 	return nil
 }
 
-// maxProcesses is what one machine starts in reasonable time.
+// maxProcesses is how many processes one machine can start in reasonable time.
 const maxProcesses = 64
 
-// Leases of the scenarios that wait for one to end.
+// Bounds for the TTL in scenarios that wait until a lease ends.
 const leastTTL, mostTTL = 100 * time.Millisecond, time.Minute
 
 func addTTL(flags *pflag.FlagSet, ttl *time.Duration) {
@@ -119,6 +117,6 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// beyond is a time after which the holder of a lease of ttl that nobody renews counts on it no
-// more. The store may keep it longer.
+// beyond returns a time after which the holder of a lease that nobody renews no longer relies on
+// it. The store may keep the lease for longer.
 func beyond(ttl time.Duration) time.Duration { return ttl + ttl/4 }

@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Seckill is a flash sale: many buyers, few pieces, and a shop that reads its stock and
-// writes it back in two steps. Without a lock it sells pieces that it does not have.
+// Seckill is a flash sale with many buyers and few pieces. The shop reads its stock and writes it
+// back in two steps. Without a lock it sells pieces that it does not have.
 type Seckill struct {
 	Buyers    int  `json:"buyers"`
 	Stock     int  `json:"stock"`
 	Processes int  `json:"processes"`
 	NoWait    bool `json:"no_wait"`
-	Retries   int  `json:"retries"` // -1: see most
+	Retries   int  `json:"retries"` // -1: no limit, see most
 }
 
 func newSeckill() *Seckill { return &Seckill{Buyers: 30, Stock: 5, Processes: 3, Retries: -1} }
@@ -44,7 +44,7 @@ func (s *Seckill) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.Retries, "retries", s.Retries, "retry at most `N` times when too late or busy; -1 is no limit, or none with --no-wait")
 }
 
-// Bounds that one machine serves in reasonable time.
+// Limits for what one machine can do in reasonable time.
 const maxBuyers, maxStock, maxRetries = 10_000, 1_000_000, 1_000_000
 
 // Check implements Scenario.
@@ -60,10 +60,10 @@ func (s *Seckill) headline() string {
 	return fmt.Sprintf("%d buyers in %d processes, %d pieces", s.Buyers, s.Processes, s.Stock)
 }
 
-// A SeckillResult is what the shop's books say after a sale.
+// A SeckillResult is the content of the shop's books after a sale.
 type SeckillResult struct {
 	Sold       int `json:"sold"`
-	Left       int `json:"left"` // what the shop believes it still has
+	Left       int `json:"left"` // according to the shop
 	Oversold   int `json:"oversold"`
 	TurnedAway int `json:"turned_away"` // there was nothing left
 	GaveUp     int `json:"gave_up"`     // too late, or busy, too often
@@ -99,8 +99,8 @@ func (s *Seckill) play(ctx context.Context, r *run) (Result, error) {
 	return res, err
 }
 
-// judge checks the rules of an honest shop. It sold what it had, and nothing twice. It knows what
-// is left, and turned nobody away before it was sold out.
+// judge checks the rules of an honest shop. It sold only what it had, and nothing twice. It knows
+// what is left, and turned nobody away before it was sold out.
 func (s *Seckill) judge(r *SeckillResult, told int) verdict {
 	return judge(
 		rule{r.Oversold == 0, fmt.Sprintf("sold %d of %d pieces", r.Sold, s.Stock)},
@@ -121,10 +121,10 @@ func (s *Seckill) work(ctx context.Context, w *worker) error {
 	})
 }
 
-// errLate: an optimistic write came too late, somebody else wrote since the read.
+// errLate means that somebody else wrote between an optimistic buyer's read and its write.
 var errLate = errors.New("somebody else was faster")
 
-// buy is a buyer's purchase with all its tries.
+// buy makes one buyer's purchase, including retries.
 func (s *Seckill) buy(ctx context.Context, w *worker, buyer int) (outcome int, err error) {
 	for try := 0; ; try++ {
 		err = again(func() (err error) {
@@ -143,8 +143,9 @@ func (s *Seckill) buy(ctx context.Context, w *worker, buyer int) (outcome int, e
 	}
 }
 
-// most is how many retries a buyer makes; -1 is without limit: each optimistic one that
-// was late met another's success, and one that queues for the lock is served.
+// most returns how many retries a buyer makes; -1 is without limit. Even then a sale ends: an
+// optimistic buyer is late only if another succeeded, and each buyer that queues for the lock is
+// served.
 func (s *Seckill) most() int {
 	if s.NoWait {
 		return max(0, s.Retries)
@@ -164,8 +165,8 @@ func (s *Seckill) try(ctx context.Context, w *worker, buyer int) (outcome int, e
 	return outcome, err
 }
 
-// sell is the naive purchase: read the stock, think, write it back. After an error the
-// buyer got nothing.
+// sell is the naive purchase: read the stock, think, write it back. After an error the buyer got
+// nothing.
 func (s *Seckill) sell(ctx context.Context, w *worker, buyer int, t *ticket) (outcome int, err error) {
 	pieces, err := w.books.number(ctx, t, `SELECT pieces FROM shelf WHERE item = 'phone'`)
 	if err != nil || pieces <= 0 {

@@ -20,29 +20,29 @@ const ShopForms = "postgres://HOST/DB or mysql://HOST/DB"
 // A database describes a type of database server. Each run uses a separate file, PostgreSQL schema
 // or MySQL database.
 type database struct {
-	serial       string // the type of a number that it counts up
+	serial       string // type of an automatically counted number
 	isolation    sql.IsolationLevel
-	create, drop string // statements for a space, before and around its name
+	create, drop string // statements for a space; %s is its name
 }
 
 var databases = map[fence.Dialect]database{
 	fence.SQLite:   {serial: "INTEGER PRIMARY KEY"},
 	fence.Postgres: {"BIGSERIAL PRIMARY KEY", sql.LevelReadCommitted, "CREATE SCHEMA %s", "DROP SCHEMA %s CASCADE"},
-	// The default of MySQL locks gaps between rows, and so finds deadlocks where there are none.
+	// MySQL's default level locks gaps between rows. That causes deadlocks without a conflict.
 	fence.MySQL: {"BIGINT AUTO_INCREMENT PRIMARY KEY", sql.LevelReadCommitted, "CREATE DATABASE %s", "DROP DATABASE %s"},
 }
 
-// spacePrefix shows operators whose schema or database it is.
+// spacePrefix shows operators what the schema or database is for.
 const spacePrefix = "leasehold_demo_"
 
-// inFile is the scheme of books in a file.
+// inFile is the scheme of books that are in a file.
 const inFile = "sqlite:"
 
-// createBooks creates empty books: a file in dir, or a space on the server of url. An error that
-// wraps stores.ErrURL means that url cannot be used as it is written.
+// createBooks creates empty books: a file in dir, or a space on the server of url. The error wraps
+// stores.ErrURL if url is malformed.
 func createBooks(ctx context.Context, url, dir string) (*books, error) {
 	p := place{URL: url, Space: spacePrefix + strings.ToLower(rand.Text())}
-	drop := func(context.Context) error { return nil } // the file goes with dir
+	drop := func(context.Context) error { return nil } // the file is removed with dir
 	if url == "" {
 		p = place{URL: inFile + filepath.Join(dir, "books-"+rand.Text()+".db")}
 	} else {
@@ -67,13 +67,13 @@ func createBooks(ctx context.Context, url, dir string) (*books, error) {
 	return b, nil
 }
 
-// A place is where books are.
+// A place says where books are.
 type place struct {
 	URL   string `json:"url"`
-	Space string `json:"space"` // schema or database; "" in a file
+	Space string `json:"space"` // schema or database; "" for a file
 }
 
-// inSpace creates or drops the space.
+// inSpace runs a statement that creates or drops the space.
 func (p place) inSpace(ctx context.Context, statement func(d database) string) error {
 	db, dialect, err := stores.OpenDatabase(p.URL, "")
 	if err != nil {
@@ -84,7 +84,7 @@ func (p place) inSpace(ctx context.Context, statement func(d database) string) e
 	return err
 }
 
-// open opens books that were created before.
+// open opens existing books.
 func (p place) open() (*books, error) {
 	b := &books{place: p}
 	var err error
@@ -97,19 +97,19 @@ func (p place) open() (*books, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.db.SetMaxOpenConns(4) // for each process: actors that think need none
+	b.db.SetMaxOpenConns(4) // per process; actors that think need no connection
 	b.guard, err = fence.NewSQL(b.dialect, "")
 	return b, err
 }
 
-// sqliteDSN is the data source name of books, or of locks for this demo alone. Processes wait for
-// each other rather than fail.
+// sqliteDSN returns the data source name of books, or of a lock store for this demo alone. Its
+// processes wait for each other instead of failing.
 func sqliteDSN(path string) string {
 	options := url.Values{
-		"_busy_timeout": {"10000"},     // milliseconds; longer than any write of ours takes
-		"_txlock":       {"immediate"}, // a transaction that starts as a reader cannot wait for its write
+		"_busy_timeout": {"10000"},     // milliseconds; longer than any write of the demo
+		"_txlock":       {"immediate"}, // because a transaction that begins as a reader cannot wait for its write
 		"_synchronous":  {"FULL"},      // a commit survives a power cut
-		"_error_rc":     {"1"},         // else a folder that is missing reads "out of memory"
+		"_error_rc":     {"1"},         // otherwise the error for a missing folder is "out of memory"
 	}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String()
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// A Stage is what scenarios are played on.
+// A Stage is the environment in which scenarios are played.
 type Stage struct {
-	Dir      string          // for temporary files; it exists and is the caller's to remove
+	Dir      string          // folder for temporary files, which the caller creates and removes
 	Shop     string          // URL of the database for the books; "": a file in Dir
 	Store    string          // resolved URL of the lock store
 	Features driver.Features // of the lock store
 	// Worker returns the command of a process that calls Work on its standard streams.
 	Worker func(ctx context.Context) *exec.Cmd
-	// Progress is called with what has happened so far; nil: it is not.
+	// Progress is called with a text about the progress; nil: it is not.
 	Progress func(text string)
 }
 
-// Play plays a scenario with each of the strategies in turn. All its processes have ended
-// and its books are gone when it returns, also after an error or the end of ctx.
+// Play plays a scenario with each of the strategies in turn. When it returns, even after an error
+// or the end of ctx, all processes have ended and the books are removed.
 func (st *Stage) Play(ctx context.Context, s Scenario, strategies []Strategy) (*Report, error) {
 	rep := &Report{Scenario: s.About().Name, Settings: s, Runs: make(map[Strategy]Result), order: strategies}
 	for _, strategy := range strategies {
@@ -52,14 +52,14 @@ func (st *Stage) playOne(ctx context.Context, s Scenario, strategy Strategy) (re
 		return nil, err
 	}
 	defer func() {
-		// Also when ctx has ended, because nothing is to stay behind.
+		// Even if ctx has ended, because nothing may be left.
 		if dropped := b.drop(context.WithoutCancel(ctx)); err == nil {
 			err = dropped
 		}
 	}()
 	r := &run{stage: st, books: b, strategy: strategy, order: order{
 		Scenario: s.About().Name, Settings: settings, Strategy: strategy, Books: b.place,
-		// A resource of its own: the store may be a shared one.
+		// The store may be used by others, so the resource has a name of its own.
 		Resource: "demo/" + s.About().Name + "/" + rand.Text(),
 	}}
 	if strategy != None && strategy != Optimistic {
@@ -72,7 +72,7 @@ func (st *Stage) playOne(ctx context.Context, s Scenario, strategy Strategy) (re
 	return res, err
 }
 
-// A run is a scenario played once.
+// A run is one run of a scenario, with one strategy.
 type run struct {
 	stage    *Stage
 	books    *books
@@ -81,11 +81,11 @@ type run struct {
 	// store, if not nil, is the lock store's URL for one process.
 	store     func(process int) string
 	processes []*process // by number
-	opened    time.Time  // when they were let in
+	opened    time.Time  // when the processes were told to begin
 }
 
-// lease sets the length of the leases: what the store gives to who asks for want. It may
-// have a least one of its own, and not tell before it is asked.
+// lease sets the TTL of the run to what the store grants if it is asked for want. A store may have
+// a minimum, and may reveal it only in a grant.
 func (r *run) lease(ctx context.Context, want time.Duration) error {
 	r.order.TTL = want
 	if r.order.Store == "" {
@@ -105,7 +105,7 @@ func (r *run) lease(ctx context.Context, want time.Duration) error {
 	return err
 }
 
-// tryLease returns how long a lease of want is.
+// tryLease returns the length of a lease that was requested with want.
 func (r *run) tryLease(ctx context.Context, want time.Duration) (granted time.Duration, err error) {
 	w, err := newLocks(ctx, order{Store: r.order.Store, TTL: want})
 	if err != nil {
@@ -119,41 +119,41 @@ func (r *run) tryLease(ctx context.Context, want time.Duration) (granted time.Du
 	}
 	granted = lease.Deadline().Sub(start)
 	if granted > want {
-		granted += granted / 50 // the deadline is earlier than the end by the drift
+		granted += granted / 50 // the deadline is earlier than the end of the lease, because of the drift
 	}
-	_ = lease.Release(ctx) // where it fails the lease ends by itself, and nobody wants it
+	_ = lease.Release(ctx) // after an error the lease expires, and nobody waits for it
 	return max(want, granted), nil
 }
 
-// progress tells what has happened so far.
+// progress reports the progress.
 func (r *run) progress(format string, args ...any) {
 	if r.stage.Progress != nil {
 		r.stage.Progress(r.strategy.title() + ": " + fmt.Sprintf(format, args...))
 	}
 }
 
-// An order is the first line that a process reads from its input. The next one starts
-// it; the end of the input ends it.
+// An order is the first line of a process's input. The next line lets the process begin, and the
+// end of the input ends it.
 type order struct {
 	Scenario string          `json:"scenario"`
 	Settings json.RawMessage `json:"settings"`
 	Strategy Strategy        `json:"strategy"`
 	Books    place           `json:"books"`
-	Store    string          `json:"store"` // URL; "" is without a lock
+	Store    string          `json:"store"` // URL; "": without a lock
 	Resource string          `json:"resource"`
-	TTL      time.Duration   `json:"ttl"` // 0: the library's default
+	TTL      time.Duration   `json:"ttl"` // 0: the default of the library
 	Process  int             `json:"process"`
 }
 
-// A message is a line that a process writes. Instants are of the machine's clock.
+// A message is a line of a process's output. Instants are by the machine's clock.
 type message struct {
-	What   string        `json:"what"` // "ready" opens the doors when all have said it
+	What   string        `json:"what"` // when all have sent "ready", the processes may begin
 	Actor  int           `json:"actor,omitempty"`
 	Number int           `json:"number,omitempty"`
-	Wait   time.Duration `json:"wait,omitempty"` // since the doors were opened
+	Wait   time.Duration `json:"wait,omitempty"` // time since the beginning
 	Token  uint64        `json:"token,omitempty"`
 	At     int64         `json:"at,omitempty"` // instant, in nanoseconds since 1970
 }
 
-// Messages of processes.
+// Messages of all processes.
 const ready, done = "ready", "done"

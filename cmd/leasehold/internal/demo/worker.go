@@ -17,11 +17,11 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// A worker is a process from the inside.
+// A worker is the state of a process of a scenario, in that process.
 type worker struct {
 	order
 	books  *books
-	locks  *leasehold.Locker // nil without a lock
+	locks  *leasehold.Locker // nil in a run without a lock
 	lines  <-chan []byte     // from the parent
 	met    meeting
 	opened time.Time
@@ -31,8 +31,7 @@ type worker struct {
 	out *json.Encoder // guarded by mu
 }
 
-// Work is a process of a scenario. It ends as soon as in ends, because the parent is gone
-// then.
+// Work runs a process of a scenario. It ends when in ends, because its parent has then ended.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := make(chan []byte)
 	go func() {
@@ -84,7 +83,7 @@ func newWorker(ctx context.Context, o order) (*worker, error) {
 	return w, nil
 }
 
-// newLocks returns a worker that has locks and no books.
+// newLocks returns a worker that has locks but no books.
 func newLocks(ctx context.Context, o order) (*worker, error) {
 	d, err := stores.Open(ctx, o.Store)
 	if err != nil {
@@ -107,7 +106,7 @@ func (w *worker) say(m message) error {
 	return w.out.Encode(m)
 }
 
-// ready waits until all processes are.
+// ready waits until all processes are ready.
 func (w *worker) ready() error {
 	if err := w.say(message{What: ready}); err != nil {
 		return err
@@ -117,14 +116,15 @@ func (w *worker) ready() error {
 	return nil
 }
 
-// A meeting is where actors who take no lock wait for each other.
+// A meeting lets actors without a lock wait for each other.
 type meeting struct {
 	once sync.Once
-	all  chan struct{} // closed when all of them are there
+	all  chan struct{} // closed when all of them have come
 }
 
-// meet waits, in a run without a lock, until each actor of every process has read what it is about to write, or
-// is done. So each of them decides by what the first has seen, however the machine spreads them over time.
+// meet does nothing in a run under a lock. Otherwise it waits until each actor of every process has
+// read what it is about to write, or has finished. So each of them decides by what the first one
+// has seen, however the machine schedules them.
 func (w *worker) meet(ctx context.Context) error {
 	if w.locks != nil {
 		return nil
@@ -147,8 +147,8 @@ func (w *worker) meet(ctx context.Context) error {
 	}
 }
 
-// crowd makes actors do something all at once, and reports the outcome of each. Their errors are
-// alike, so it returns only one of them.
+// crowd makes actors call do at the same time, and reports the outcome of each. Their errors are
+// alike, so it returns only one.
 func (w *worker) crowd(actors []int, do func(actor int) (message, error)) error {
 	errs := make(chan error, len(actors))
 	var wg sync.WaitGroup
@@ -169,7 +169,7 @@ func (w *worker) crowd(actors []int, do func(actor int) (message, error)) error 
 	return <-errs
 }
 
-// share returns the actors, of n, that this one of the processes plays.
+// share returns those of n actors that this process plays.
 func (w *worker) share(n, processes int) []int {
 	var mine []int
 	for i := w.Process; i < n; i += processes {
@@ -178,11 +178,11 @@ func (w *worker) share(n, processes int) []int {
 	return mine
 }
 
-// errLost: the lease ended before the books took the write, so that nothing was written.
+// errLost means that the lease ended before the books accepted the write. Nothing was written.
 var errLost = errors.New("the lease was lost before the write")
 
-// under acquires name and calls do with what to show to the books, or calls do at once in
-// a run without a lock. errLost: nothing that do wrote counts.
+// under acquires name and calls do with the ticket for the books. In a run without a lock it only
+// calls do. errLost means that nothing that do wrote counts.
 func (w *worker) under(ctx context.Context, name string, do func(held context.Context, t *ticket) error, opts ...leasehold.Option) error {
 	if w.locks == nil {
 		return do(ctx, nil)
@@ -194,15 +194,15 @@ func (w *worker) under(ctx context.Context, name string, do func(held context.Co
 	return w.holding(ctx, lease, do)
 }
 
-// patience is how long a store may go on without an answer.
+// patience limits how long a store may fail to answer.
 const patience = 15 * time.Second
 
-// acquire is Acquire that asks again where the outcome is unknown.
+// acquire is Acquire, repeated while the outcome is unknown.
 func (w *worker) acquire(ctx context.Context, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
 	return w.acquireTelling(ctx, func(error) error { return nil }, name, opts...)
 }
 
-// acquireTelling tells of each error before it asks again.
+// acquireTelling is acquire that passes each error to tell before it repeats the call.
 func (w *worker) acquireTelling(ctx context.Context, tell func(err error) error, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
 	for end := time.Now().Add(patience); ; {
 		lease, err := w.locks.Acquire(ctx, name, opts...)
@@ -215,25 +215,25 @@ func (w *worker) acquireTelling(ctx context.Context, tell func(err error) error,
 	}
 }
 
-// holding calls do under lease, and gives the lease up.
+// holding calls do under lease, and releases the lease.
 func (w *worker) holding(ctx context.Context, lease *leasehold.Lease, do func(held context.Context, t *ticket) error) error {
-	// Lost: the books took the token, or err says that they did not. Unknown: the lease
-	// ends by itself, for which others wait.
+	// If the lease was lost, the books accepted the token, or err says that they did not. If the
+	// release is unknown, the lease expires, and others wait for that.
 	err, _ := w.holdingUntil(ctx, lease, do)
 	return err
 }
 
-// holdingUntil is holding that tells what became of the lease, too.
+// holdingUntil is holding that also returns the outcome of the release.
 func (w *worker) holdingUntil(ctx context.Context, lease *leasehold.Lease, do func(held context.Context, t *ticket) error) (err, released error) {
 	held := lease.Context()
 	err = do(held, ticketOf(lease))
 	if err != nil && (held.Err() != nil || errors.Is(err, fence.ErrStale)) {
-		err = errLost // database/sql says only that the context has ended
+		err = errLost // database/sql would say only that the context has ended
 	}
 	return err, lease.Release(ctx)
 }
 
-// isAnswer reports whether the store, or the library, has decided.
+// isAnswer reports whether err is a decision of the store or the library.
 func isAnswer(err error) bool {
 	for _, answer := range []error{
 		leasehold.ErrBusy, leasehold.ErrLost, leasehold.ErrReleased, leasehold.ErrUnsupported,
@@ -246,8 +246,8 @@ func isAnswer(err error) bool {
 	return false
 }
 
-// again repeats do while its lease is lost, on and on only with a store whose locks do not
-// exclude each other: then it returns errLost.
+// again repeats do if its lease was lost. After ten attempts it returns errLost, because the locks
+// of the store may not exclude each other.
 func again(do func() error) error {
 	for lost := 1; ; lost++ {
 		if err := do(); !errors.Is(err, errLost) || lost == 10 {
@@ -256,15 +256,15 @@ func again(do func() error) error {
 	}
 }
 
-// Thinking is what a naive program does between its read and its write: ask for the
-// price, the address, the payment. It is long against both, as it is in life.
+// A naive program does something between its read and its write, such as asking for the address or
+// the payment. That takes long compared with the read and the write.
 const thinkLeast, thinkMost = 10 * time.Millisecond, 30 * time.Millisecond
 
 func think(ctx context.Context) error {
 	return pause(ctx, thinkLeast+rand.N(thinkMost-thinkLeast))
 }
 
-// pause returns the cause when ctx ends before d is over.
+// pause sleeps for d. It returns the cause if ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -13,7 +13,7 @@ import (
 // means the same in every process of this machine and nothing elsewhere.
 type instant time.Duration
 
-// Tests replace it.
+// now and sleep are variables, so that tests can replace them.
 var (
 	now   = readClock
 	sleep = boottime.Machine()
@@ -22,12 +22,12 @@ var (
 func readClock() instant {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clock, &ts); err != nil {
-		panic(err) // no machine that runs this is without the clock
+		panic(err) // every supported system has this clock
 	}
 	return instant(ts.Nano())
 }
 
-// instantOf converts what deadline returns. The clock is read first: a pause or a sleep before
+// instantOf converts the result of deadline. It reads the clock first. So a pause or a sleep before
 // the second reading makes the result earlier than the deadline, never later.
 func instantOf(deadline func() time.Time) instant {
 	t := now()
@@ -37,5 +37,5 @@ func instantOf(deadline func() time.Time) instant {
 func (t instant) add(d time.Duration) instant     { return t + instant(d) }
 func (t instant) sub(other instant) time.Duration { return time.Duration(t - other) }
 
-// time is the same instant as this process's clock has it.
+// time returns the same instant by this process's clock.
 func (t instant) time() time.Time { return time.Now().Add(t.sub(now())) }

@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A deadline is memory that the holder and its guardian share. The holder sets it, and the guardian
-// reads it whenever it has to decide. So a guardian that was stopped for a while uses the last
-// renewal, and not the one before it was stopped. A message could be late, or lost because the
-// socket is full.
+// A deadline is memory that the holder and its guardian share. The holder writes it, and the
+// guardian reads it for every decision. So a guardian that was stopped for a while knows the last
+// renewal. A message could be late, or lost because the socket is full.
 type deadline struct{ at *atomic.Int64 }
 
 func (d deadline) set(t instant) { d.at.Store(int64(t)) }
 func (d deadline) get() instant  { return instant(d.at.Load()) }
 
-// newDeadline returns the memory and, for the guardian, a file of it.
+// newDeadline returns the memory, and its file for the guardian.
 func newDeadline() (deadline, *os.File, error) {
 	file, err := memoryFile()
-	if err != nil { // the system has none, or forbids it
+	if err != nil { // the system has no such memory, or forbids it
 		if file, err = os.CreateTemp("", Name+"-"); err != nil {
 			return deadline{}, nil, err
 		}
@@ -31,7 +30,7 @@ func newDeadline() (deadline, *os.File, error) {
 	}
 	err = errors.Join(err, file.Truncate(int64(os.Getpagesize())))
 	d, err2 := mapDeadline(int(file.Fd()))
-	_, err3 := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0) // the guardian inherits it
+	_, err3 := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0) // so that the guardian inherits it
 	if err = errors.Join(err, err2, err3); err != nil {
 		file.Close()
 		return deadline{}, nil, err
@@ -39,7 +38,7 @@ func newDeadline() (deadline, *os.File, error) {
 	return d, file, nil
 }
 
-// mapDeadline maps the memory of a file of newDeadline.
+// mapDeadline maps the memory of a file that newDeadline returned.
 func mapDeadline(fd int) (deadline, error) {
 	page, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

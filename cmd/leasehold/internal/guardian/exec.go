@@ -7,23 +7,23 @@ import (
 	"syscall"
 )
 
-// Exit codes of a command that could not be started, as a shell has them.
+// Exit codes for a command that could not be started, as in shells.
 const (
 	CodeNotExecutable = 126
 	CodeNotFound      = 127
 )
 
-// startChild starts the program at path as argv, with the streams of this process and the
-// environment env, and returns its pid. code is what a shell would exit with after err.
+// startChild starts the program at path with argv, env and the streams of this process. It returns
+// its pid. After an error, code is the exit code of a shell.
 func startChild(path string, argv, env []string, t *terminal) (pid, code int, err error) {
 	attr := &syscall.ProcAttr{
 		Env:   env,
-		Files: []uintptr{0, 1, 2}, // higher ones are the user's and pass by themselves
+		Files: []uintptr{0, 1, 2}, // higher ones are the user's, and are inherited anyway
 		Sys:   childAttr(t),
 	}
 	pid, err = syscall.ForkExec(path, argv, attr)
 	if err == syscall.ENOEXEC {
-		// A script without a #! line: execvp(3) and every shell hand it to sh.
+		// A script without a #! line. Like execvp(3) and shells, run it with sh.
 		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", path}, argv[1:]...), attr)
 	}
 	if err == nil {

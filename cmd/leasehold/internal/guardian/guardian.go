@@ -20,8 +20,8 @@ var Forwarded = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// retry is the pause before the tree is killed again while some of it is left. It doubles up to
-// retryMost, because a process that the kernel cannot end yet may stay for long.
+// retry is the pause before the remaining processes are killed again. It doubles up to retryMost,
+// because a process that the kernel cannot end yet may stay for long.
 const (
 	retry     = 5 * time.Millisecond
 	retryMost = 200 * time.Millisecond
@@ -39,46 +39,46 @@ type guardian struct {
 	yield
 }
 
-// A ward is the child, as its guardian knows it.
+// A ward is what a guardian knows of the child.
 type ward struct {
-	child     int // pid and process group
+	child     int // pid, and number of the process group
 	status    syscall.WaitStatus
 	exited    bool // status is set
-	childless bool // nothing is left to wait for
+	childless bool // the guardian has no child processes any more
 }
 
 // A finish is how the guardian ends the command.
 type finish struct {
 	ending  bool    // SIGTERM was sent
-	endedAt instant // when; set while ending
-	cut     bool    // the child was ended, rather than left over descendants
+	endedAt instant // when SIGTERM was sent; set while ending
+	cut     bool    // the child itself was ended, not only processes that it had left
 	retry   time.Duration
 }
 
-// A yield is a signal that the child gets once it catches it.
+// A yield is a signal that the child receives once it catches it.
 type yield struct {
-	signal syscall.Signal // 0: none is left to send
-	since  instant        // when the holder asked for it
-	deaf   bool           // the holder knows that the child does not catch it
+	signal syscall.Signal // 0: there is none to send
+	since  instant        // when the holder requested it
+	deaf   bool           // the holder was informed that the child does not catch it
 }
 
 // An estate is what a guardian must release in place of a dead holder: the leases that legacy
-// describes. They keep others out until keep, and end by themselves at deadline.
+// describes. They keep others out until keep, and expire at deadline.
 type estate struct {
 	legacy         string
 	keep, deadline instant
 }
 
-// left is the estate of this process's holder, if this process is its guardian.
+// left is the estate of the dead holder, if this process was its guardian. Otherwise it is nil.
 var left *estate
 
-// init is all that a guardian does, unless its holder dies and leaves leases; then main continues
+// init is all that a guardian runs. Only if its holder has died and left leases, main continues
 // with Inherit.
 //
 // Go initialises packages in the order of their paths, once their imports are initialised. This
-// package imports little, and not os/exec, whose path is a late one. So it is initialised before
-// the clients of twelve engines, whose start costs more than everything else. If it were the last
-// of all, a guardian would start more slowly and work the same.
+// package imports little, and not os/exec, whose path is late in the order. So it is initialised
+// before the clients of twelve engines, which cost more to start than everything else. If it were
+// initialised last, a guardian would start more slowly and work the same.
 func init() {
 	c, d, ok := fromArgs(os.Args)
 	if !ok {
@@ -91,7 +91,7 @@ func init() {
 }
 
 // Inherit must be the first call of main. In the guardian of a dead holder it calls heir in the
-// holder's place, and exits; the holder's files are then closed. In other processes it does
+// holder's place, and exits. The holder's files are closed by then. In other processes it does
 // nothing.
 func Inherit(heir func(legacy string, keep, deadline time.Time)) {
 	if left == nil {
@@ -101,28 +101,29 @@ func Inherit(heir func(legacy string, keep, deadline time.Time)) {
 	os.Exit(0)
 }
 
-// guard starts the command when the holder asks for it. It returns when nothing of the command is
-// left and the holder is dead. A living holder ends this process once it knows of the end and has
-// released its lease.
+// guard starts the command when the holder requests it. It returns when no process of the command
+// is left and the holder has died. A holder that lives kills this process once it knows of the end
+// and has released its lease.
 func guard(c *conn, d deadline) *estate {
 	rename()
-	runtime.GOMAXPROCS(1) // it does little, and idle threads that look for work would cost as much
-	// The child gets its death signal when the thread that started it ends.
+	runtime.GOMAXPROCS(1) // there is little to do, and idle threads that look for work would cost as much
+	// The kernel kills the child when the thread that started it ends.
 	runtime.LockOSThread()
 	outlive()
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
-	// Without it grandchildren may escape, the rest works: older kernels, other systems.
+	// After an error, as on older kernels and other systems, grandchildren may escape. Everything
+	// else works.
 	adoptOrphans()
 
 	messages := c.receive()
 	first := <-messages
 	if first.Start == nil {
-		return nil // the holder died before the start
+		return nil // the holder has died before the start
 	}
 	g := newGuardian(c, d, first.Start)
 	c.send(g.serve(first.Start, messages, died))
-	for range messages { // until the holder ends this process, or is dead
+	for range messages { // until the holder kills this process or dies
 	}
 	if first.Start.Legacy == "" {
 		return nil
@@ -133,7 +134,7 @@ func guard(c *conn, d deadline) *estate {
 
 // serve runs the command and returns its outcome.
 func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signal) message {
-	// The last look at the clock before the start; watch looks again at once after it.
+	// This is the last check before the start. watch checks again at once after it.
 	if g.termAt().sub(now()) <= 0 {
 		return message{Verb: gotLate}
 	}
@@ -158,8 +159,8 @@ func newGuardian(c *conn, d deadline, s *start) *guardian {
 	return g
 }
 
-// letGoOfFiles closes the holder's files in this process, so that nobody who reads from them waits
-// for this process to end. Its own files are closed on exec.
+// letGoOfFiles closes the holder's files in this process, so that their readers need not wait for
+// this process to end. Files of its own are closed by exec.
 func letGoOfFiles() {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -180,8 +181,9 @@ func letGoOfFiles() {
 	}
 }
 
-// outlive catches signals that would end or suspend the guardian. If it ignored them, the child
-// would ignore them too. Signals that were ignored from the start stay ignored, for nohup.
+// outlive catches signals that would end or suspend the guardian. The child would inherit ignored
+// signals, so it does not ignore them. Signals that were ignored from the start stay ignored, for
+// nohup.
 func outlive() {
 	caught := append([]os.Signal{
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
@@ -203,7 +205,7 @@ func toArgs(socket, memory int) []string {
 	return []string{Name, "guard", strconv.Itoa(socket), strconv.Itoa(memory)}
 }
 
-// fromArgs returns false in a process that is no guardian.
+// fromArgs reports false in a process that is not a guardian.
 func fromArgs(args []string) (c *conn, d deadline, ok bool) {
 	if len(args) != 4 || args[0] != Name || args[1] != "guard" {
 		return nil, d, false
@@ -221,7 +223,7 @@ func fromArgs(args []string) (c *conn, d deadline, ok bool) {
 	return c, d, err == nil
 }
 
-// termAt is when the child gets SIGTERM. killAt is when it gets SIGKILL.
+// termAt returns when the child gets SIGTERM, killAt when it gets SIGKILL.
 func (g *guardian) termAt() instant { return g.killAt().add(-g.grace) }
 
 func (g *guardian) killAt() instant {
@@ -232,7 +234,7 @@ func (g *guardian) killAt() instant {
 	return at
 }
 
-// watch returns when the child and all its descendants are gone.
+// watch enforces the deadline until the child and all its descendants are gone.
 func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
 	timer, woke := time.NewTimer(0), make(chan struct{}, 1)
 	defer sleep.Watch(func() {
@@ -251,21 +253,21 @@ func (g *guardian) watch(messages <-chan message, died <-chan os.Signal) {
 		case m, ok := <-messages:
 			if !ok {
 				messages = nil
-				g.endChild() // the holder is gone: nobody will renew
+				g.endChild() // the holder has died: nobody will renew
 				continue
 			}
 			g.obey(m)
 		case <-died:
 		case <-timer.C:
-		case <-woke: // the timer stood still
+		case <-woke: // the timer did not count the sleep
 		}
 	}
 }
 
-// enforce does what is due and returns when to call it again.
+// enforce does what is due, and returns the time until its next call.
 func (g *guardian) enforce() time.Duration {
 	if g.exited && !g.ending {
-		// The lease must cover everything that the command does, so nothing may go on.
+		// The lease must cover everything that the command does, so no process may outlive it.
 		g.end(leftRunning())
 	}
 	if !g.ending {
@@ -282,14 +284,15 @@ func (g *guardian) enforce() time.Duration {
 	return g.retry
 }
 
-// A child that has just started may not catch its signals yet, and would die of them. It is looked at
-// every tellAgain. The holder hears of a child that does not catch the signal for deafAfter.
+// A child that has just started may not catch its signals yet, and would die of them. So its mask
+// is checked every tellAgain. The holder is informed if the child does not catch the signal for
+// deafAfter.
 const (
 	tellAgain = 50 * time.Millisecond
 	deafAfter = 5 * time.Second
 )
 
-// tell sends the signal of yield if the child catches it, and returns when to call it again.
+// tell sends the signal of yield if the child catches it. It returns the time until its next call.
 func (g *guardian) tell() time.Duration {
 	switch {
 	case g.yield.signal == 0, g.exited, g.ending:
@@ -306,6 +309,7 @@ func (g *guardian) tell() time.Duration {
 	return tellAgain
 }
 
+// obey does what a message of the holder asks for.
 func (g *guardian) obey(m message) {
 	switch m.Verb {
 	case toPing:
@@ -324,28 +328,27 @@ func (g *guardian) obey(m message) {
 	}
 }
 
-// endChild ends a child that has not ended by itself.
+// endChild ends the command, including the child if that has not ended by itself.
 func (g *guardian) endChild() {
 	g.cut = g.cut || !g.exited
 	g.end("")
 }
 
-// end ends the command. If the child was not cut, left names the processes that it has left
-// running.
+// end ends the command. left names the processes that remain if the child was not cut.
 func (g *guardian) end(left string) {
 	if g.ending {
 		return
 	}
 	g.ending, g.endedAt = true, now()
 	g.signalTree(syscall.SIGTERM)
-	g.signalTree(syscall.SIGCONT) // so that what is stopped can obey
+	g.signalTree(syscall.SIGCONT) // stopped processes can only react when they are resumed
 	if g.cut || left != "" {
 		g.conn.send(message{Verb: gotEnding, Cut: g.cut, Text: left})
 	}
 }
 
 // reap waits for dead processes. Orphans of the child become children of the guardian, so it reaps
-// them too.
+// them as well.
 func (g *guardian) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -367,10 +370,10 @@ func (g *guardian) reap() {
 	}
 }
 
-// suspended handles a child that was stopped. If it wants the keyboard and this run has it, the
-// child gets it. Otherwise the holder must stop too, because its shell watches the holder. The
-// lease is then not renewed, and the child is ended unless it is resumed in time. A child stopped
-// by SIGSTOP is left alone, and its lease kept.
+// suspended handles a child that was stopped. If the child needs the keyboard and this run has it,
+// the child gets it. Otherwise the holder must stop too, because its shell watches the holder. The
+// lease is then not renewed, and the child is ended unless it is resumed in time. A child that
+// SIGSTOP has stopped is left alone, and its lease is renewed.
 func (g *guardian) suspended(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGTTIN, syscall.SIGTTOU:
@@ -386,8 +389,8 @@ func (g *guardian) suspended(sig syscall.Signal) {
 	g.conn.send(message{Verb: gotStopped})
 }
 
-// signalGroup signals the child's process group, or the child alone if it has left the group. The
-// number is the child's pid, which another process may get once the child was reaped.
+// signalGroup signals the child's process group, or the child alone if it has left the group. On
+// Linux it does nothing after the child was reaped, because another process may get its pid.
 func (g *guardian) signalGroup(sig syscall.Signal) {
 	if g.exited && walks {
 		return
@@ -397,8 +400,8 @@ func (g *guardian) signalGroup(sig syscall.Signal) {
 	}
 }
 
-// signalTree signals every descendant: first the group, at one instant, as no walk can, then those
-// that left it.
+// signalTree signals every descendant. It signals the group first, because that is atomic, unlike a
+// walk. Then it signals the processes outside of it.
 func (g *guardian) signalTree(sig syscall.Signal) {
 	g.signalGroup(sig)
 	for _, pid := range descendants(os.Getpid(), 0) {

@@ -40,7 +40,7 @@ func (e *StartError) Error() string { return e.Text }
 // A Plan says what to run, under which lease, and how much time it gets to end.
 type Plan struct {
 	Program
-	Own    []string      // environment of the guardian, which others may read: no secrets
+	Own    []string      // environment of the guardian; without secrets, because others may read it
 	Grace  time.Duration // between SIGTERM and SIGKILL
 	Margin time.Duration // between SIGKILL and the deadline, see Margin
 
@@ -48,7 +48,7 @@ type Plan struct {
 		Context() context.Context // ends when the lease is lost
 		Deadline() time.Time
 	}
-	Renewed <-chan struct{}  // tells that Deadline has moved
+	Renewed <-chan struct{}  // receives an element when Deadline has moved
 	Signals <-chan os.Signal // for the command
 
 	Wanted <-chan struct{} // closes when others wait for the lease; nil: never
@@ -71,12 +71,12 @@ type Plan struct {
 
 // A Program is a command.
 type Program struct {
-	Path string // of its file
+	Path string // path of its file
 	Argv []string
 	Env  []string
 }
 
-// A Will is for the guardian, in case this process dies.
+// A Will says what the guardian does if this process dies.
 type Will struct {
 	Legacy string    // passed to the heir, see Inherit; "": none
 	Keep   time.Time // the lease keeps others out until then, even if the command is over
@@ -85,9 +85,9 @@ type Will struct {
 // A Result is how a command ended.
 type Result struct {
 	Status      syscall.WaitStatus
-	Cut         bool // it was ended because the lease had ended or was about to
-	Terminal    bool // it had the terminal to itself: a Ctrl-C reached nobody else
-	Interrupted bool // it got a SIGINT that was sent to this process
+	Cut         bool // it was ended because the lease had ended or was about to end
+	Terminal    bool // it had the terminal alone: a Ctrl-C reached no other process
+	Interrupted bool // it received a SIGINT that was sent to this process
 }
 
 // Run runs the command under a guardian until it and all its descendants are gone. That is at the
@@ -110,43 +110,44 @@ func Run(p Plan) (result Result, leave func(), err error) {
 	return result, h.leave, err
 }
 
-// A holder is the guardian and the child as the process with the lease sees them.
+// A holder is the state of the process with the lease: what it knows of the guardian and the child.
 type holder struct {
 	plan     Plan
 	conn     *conn
 	term     terminal
 	guardian int    // pid; 0: it has died
-	since    uint64 // when the guardian was started: what is older is not ours
-	killed   bool   // by kill
+	since    uint64 // start time of the guardian; older processes are not ours
+	killed   bool   // kill has killed the guardian
 	deadline deadline
 	child    command
 	watchdog
 
-	interrupted bool // of the Result
+	interrupted bool // for the Result
 }
 
 // A command is what the holder knows of the child.
 type command struct {
-	starting bool               // it may have been started
-	pid      int                // 0: not known
-	over     bool               // it has ended
-	cut      bool               // the guardian ends it, or has
-	known    bool               // status is
-	status   syscall.WaitStatus // how it has ended
+	starting bool               // it may be running
+	pid      int                // 0: unknown
+	over     bool               // it has ended, or its processes are gone
+	cut      bool               // the guardian ends it, or has ended it
+	known    bool               // status is set
+	status   syscall.WaitStatus // its wait status
 }
 
+// start starts the guardian, which waits for the command.
 func (h *holder) start() error {
 	exe, err := executable()
 	if err != nil {
 		return err
 	}
-	// Without it grandchildren may escape when the guardian dies; the rest works.
+	// After an error, grandchildren may escape if the guardian dies. Everything else works.
 	adoptOrphans()
 	theirs, err := h.connect()
 	if err != nil {
 		return err
 	}
-	defer syscall.Close(theirs) // the guardian has its own
+	defer syscall.Close(theirs) // the guardian has a copy
 	shared, memory, err := newDeadline()
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (h *holder) start() error {
 	defer memory.Close()
 	h.deadline = shared
 	h.setDeadline()
-	// Not os/exec: it would turn a non-blocking terminal into a blocking one.
+	// os/exec would turn a non-blocking terminal into a blocking one.
 	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs, int(memory.Fd())), &syscall.ProcAttr{
 		Env:   h.plan.Own,
 		Files: []uintptr{0, 1, 2},
@@ -169,7 +170,7 @@ func (h *holder) start() error {
 
 // serve sends the command to the guardian and waits until the command has ended.
 func (h *holder) serve() (Result, error) {
-	// A guardian that gets no command runs nothing, and wait notices.
+	// A guardian without a command runs nothing, and wait notices that.
 	_ = h.conn.sendWhole(h.startMessage(), startBound)
 	return h.wait()
 }
@@ -184,9 +185,9 @@ func (h *holder) startMessage() message {
 	return message{Verb: toStart, Start: s}
 }
 
-// connect makes the socket and returns the guardian's end. That has a free number, so that files
-// which users pass to the command as 3, 4, … keep theirs. The guardian marks it close-on-exec at
-// once.
+// connect creates the socket and returns the guardian's end. The guardian inherits it under a
+// number that is free here. So files that users pass to the command as 3, 4, … keep their numbers.
+// The guardian marks it close-on-exec at once.
 func (h *holder) connect() (theirs int, err error) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -222,7 +223,7 @@ func executable() (string, error) {
 
 func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline)) }
 
-// wait keeps the guardian up to date until it reports the end.
+// wait keeps the guardian informed until it reports the end of the command.
 func (h *holder) wait() (Result, error) {
 	messages := h.conn.receive()
 	lost, wanted := h.plan.Lease.Context().Done(), h.plan.Wanted
@@ -284,7 +285,8 @@ func (h *holder) wait() (Result, error) {
 	}
 }
 
-// backupIn returns when the guardian must have done its work. It may have been stopped.
+// backupIn returns the time until the guardian should have done its work. After that it may be
+// stopped.
 func (h *holder) backupIn() time.Duration {
 	return time.Until(h.plan.Lease.Deadline()) - h.plan.Margin/2
 }
@@ -300,7 +302,7 @@ func (h *holder) suspend() {
 	syscall.Kill(0, syscall.SIGTSTP)
 	select {
 	case <-resumed:
-	case <-time.After(100 * time.Millisecond): // no shell watches: the kernel stops nobody then
+	case <-time.After(100 * time.Millisecond): // without a shell that watches, the kernel does not stop us
 	}
 	h.conn.send(message{Verb: toResume})
 }
@@ -316,8 +318,8 @@ func (h *holder) ended(m message) (Result, error) {
 	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
 }
 
-// leave kills a guardian that has reported the end. It has nothing left to do, keeps our files
-// open, and may be stopped.
+// leave kills a guardian that has reported the end. It has nothing left to do, but it keeps our
+// files open, and it may be stopped.
 func (h *holder) leave() {
 	defer h.conn.file.Close()
 	defer h.deadline.unmap()
@@ -328,7 +330,8 @@ func (h *holder) leave() {
 	h.bury()
 }
 
-// bury waits for the guardian, which dies. If it is traced, its debugger must reap it first.
+// bury waits until the guardian is dead and reaped. If it is traced, its debugger must reap it
+// first.
 func (h *holder) bury() {
 	for running(h.guardian) || !walks {
 		if pid, err := syscall.Wait4(h.guardian, nil, 0, nil); pid > 0 || err == syscall.ECHILD {
@@ -338,14 +341,14 @@ func (h *holder) bury() {
 	h.guardian = 0
 }
 
-// guardianDied ends what the guardian left behind. The kernel killed its child with it, unless the
-// child had ended before.
+// guardianDied ends the processes that the guardian has left. The kernel has killed its child with
+// it, unless the child had ended before.
 func (h *holder) guardianDied() (Result, error) {
 	byUs := h.killed
 	h.kill()
 	h.bury()
 	h.term.giveBack(h.child.pid)
-	// A command that died of SIGKILL was killed by us, or by the guardian's death.
+	// SIGKILL came from us, or from the kernel at the guardian's death.
 	if h.child.known && !byUs && h.child.status.Signal() != syscall.SIGKILL {
 		h.child.over = true
 	}
@@ -364,7 +367,7 @@ func (h *holder) guardianDied() (Result, error) {
 	return Result{}, ErrGuardianDied
 }
 
-// kill kills the guardian and everything below it, and returns when it is gone.
+// kill kills the guardian and all its descendants, and returns when they are gone.
 func (h *holder) kill() {
 	h.killed = true
 	if !walks {
@@ -375,7 +378,7 @@ func (h *holder) kill() {
 		return
 	}
 	pause := retry
-	// Two walks must find nothing, because one may miss a process that forks meanwhile.
+	// Two walks must find nothing, because one may miss a process that forks at that moment.
 	for nothing := 0; nothing < 2; {
 		if !h.reapAny() {
 			return

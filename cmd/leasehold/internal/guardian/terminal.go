@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the one that controls this process, as its job control sees this run. It
-// is reached by its own name: standard input may be a file or a pipe while the command asks
-// for a password.
+// A terminal is the controlling terminal of this process, as seen by job control. It is opened by
+// its own name, because standard input may be a file or a pipe while the command asks for a
+// password.
 type terminal struct {
-	tty  int  // open file
-	home int  // process group of the holder, which the shell knows; 0: no terminal
-	lent bool // the child was given the foreground
+	tty  int  // the open file
+	home int  // process group of the holder, which the shell watches; 0: no terminal
+	lent bool // the child has the foreground
 }
 
 // openTerminal opens the terminal for the holder's process group home.
@@ -36,7 +36,7 @@ func (t *terminal) close() {
 
 // homeTerminal describes the terminal of this process. It is lent to the child from the start if
 // this process is in the foreground, and input and output are the terminal too. If one of them is
-// not, another program of a pipeline may want the keyboard. Then the child gets the terminal when
+// not, another program of the pipeline may need the keyboard. Then the child gets the terminal when
 // it asks for it.
 func homeTerminal() terminal {
 	t := openTerminal(unix.Getpgrp())
@@ -56,7 +56,7 @@ func (t *terminal) foreground() int {
 	return group
 }
 
-// lend makes the child's group the foreground if the holder's is.
+// lend gives the foreground to the child's group, if the holder's group has it.
 func (t *terminal) lend(child int) bool {
 	if t.home == 0 || t.foreground() != t.home {
 		return false
@@ -66,8 +66,8 @@ func (t *terminal) lend(child int) bool {
 	return true
 }
 
-// giveBack makes the holder's group the foreground again if the child's is, or a group
-// that the child made and left behind.
+// giveBack gives the foreground to the holder's group, if the child's group has it, or a group that
+// the child created and left.
 func (t *terminal) giveBack(child int) {
 	front := t.foreground()
 	if front == 0 || front == t.home {
@@ -79,7 +79,7 @@ func (t *terminal) giveBack(child int) {
 }
 
 func (t *terminal) set(group int) {
-	// The kernel stops a background process which does this, unless it ignores that.
+	// The kernel would stop a background process that does this, unless it ignores the signal.
 	signal.Ignore(syscall.SIGTTOU)
 	unix.IoctlSetPointerInt(t.tty, unix.TIOCSPGRP, group)
 }

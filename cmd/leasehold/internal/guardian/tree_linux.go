@@ -14,13 +14,13 @@ import (
 // clock counts the time that the machine sleeps.
 const clock = unix.CLOCK_BOOTTIME
 
-// walks says that descendants finds what has left the child's process group.
+// walks is true: descendants are found even if they have left the child's process group.
 const walks = true
 
-// rename gives this process the guardian's name, as ps, killall and pkill see it: the name of its
-// first thread.
+// rename gives this process the guardian's name, which ps, killall and pkill show. It is the name
+// of the first thread.
 func rename() {
-	// On an error the program's own name stays, and there is nobody to report it to.
+	// On an error the program's own name stays. There is no place to report it.
 	_ = os.WriteFile("/proc/self/comm", []byte(Name), 0)
 }
 
@@ -29,32 +29,33 @@ func adoptOrphans() error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
-// guardianAttr starts the guardian where no signal of the terminal reaches it. Should this process be killed while the
-// guardian is stopped, the kernel resumes it, in time to end the child. It does so too when the thread that started the
-// guardian ends, which harms nobody.
+// guardianAttr starts the guardian in a process group that no signal of the terminal reaches. If
+// this process is killed while the guardian is stopped, the kernel resumes the guardian in time to
+// end the child. The kernel also sends SIGCONT when the thread that started the guardian ends. That
+// is harmless.
 func guardianAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGCONT}
 }
 
-// childAttr starts the child in a process group of its own, in the foreground of the
-// terminal if that is lent. Should the guardian be killed, the kernel kills the child at once.
+// childAttr starts the child in a process group of its own. If the terminal is lent, the group is
+// in the foreground. If the guardian is killed, the kernel kills the child at once.
 func childAttr(t *terminal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Foreground: t.lent, Ctty: t.tty, Pdeathsig: syscall.SIGKILL}
 }
 
-// alone reports whether nothing of a child's group is left for a guardian that has no
-// child any more. Every descendant is below some child of its subreaper.
+// alone reports whether no process of a child's group is left, when the guardian has no child any
+// more. On Linux every descendant is below a child of the guardian, which is its subreaper.
 func alone(group int) bool { return true }
 
-// A process is a line of the process table.
+// A process is an entry of the process table.
 type process struct {
 	pid, parent int
 	started     uint64 // clock ticks since boot
-	dead        bool   // with all of its threads, and not waited for
+	dead        bool   // it is a zombie, with all of its threads
 }
 
-// descendants lists the processes below root, without children of root that were started before
-// since, and their branches. The table is not read at one instant: a process that forks meanwhile
+// descendants lists the processes below root. It omits children of root that were started before
+// since, and their descendants. The table is not read atomically: a process that forks meanwhile
 // may be missed, and is found by the next reading.
 func descendants(root int, since uint64) []int {
 	children := make(map[int][]process)
@@ -86,13 +87,13 @@ func below(root int, since uint64) (found []int) {
 	return found
 }
 
-// running reports whether a process has not ended, whoever has still to wait for it.
+// running reports whether a process has not ended. A zombie has ended.
 func running(pid int) bool {
 	p, ok := readProcess(pid)
 	return ok && !p.dead
 }
 
-// catches reports whether a process handles sig. The format of the mask is in proc(5).
+// catches reports whether a process handles sig. proc(5) describes the mask.
 func catches(pid int, sig syscall.Signal) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -104,7 +105,7 @@ func catches(pid int, sig syscall.Signal) bool {
 	return err == nil && caught>>(sig-1)&1 == 1
 }
 
-// processes reads the process table. The dead who were not waited for are in it.
+// processes reads the process table, zombies included.
 func processes() []process {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -123,10 +124,10 @@ func processes() []process {
 	return list
 }
 
-// leftMost is how many of what is left running are named.
+// leftMost is how many of the remaining processes are named.
 const leftMost = 10
 
-// leftRunning names what runs below this process; the dead are not named.
+// leftRunning names the processes below this one, without zombies.
 func leftRunning() string {
 	var names []string
 	for _, pid := range descendants(os.Getpid(), 0) {
@@ -152,26 +153,27 @@ func memoryFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), Name), nil
 }
 
-// startTime is when a process was started, in clock ticks since boot.
+// startTime returns when a process was started, in clock ticks since boot, or 0.
 func startTime(pid int) uint64 {
 	p, _ := readProcess(pid)
 	return p.started
 }
 
-// readProcess returns false for a process that is gone. proc(5) describes the fields.
+// readProcess reads a process's entry. It returns false if the process is gone. proc(5) describes
+// the fields.
 func readProcess(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return process{}, false
 	}
-	// The second field, a name in parentheses, may contain anything.
+	// number of the first of fields
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const first = 3 // of fields
 	const state, ppid, threads, starttime = 0, 4 - first, 20 - first, 22 - first
 	if len(fields) <= starttime {
 		return process{}, false
 	}
-	// A process whose first thread has ended looks dead while its other threads run.
+	// A process whose first thread has ended looks like a zombie while other threads run.
 	dead := fields[state][0] == 'Z' && string(fields[threads]) <= "1" || fields[state][0] == 'X'
 	parent, err := strconv.Atoi(string(fields[ppid]))
 	started, err2 := strconv.ParseUint(string(fields[starttime]), 10, 64)

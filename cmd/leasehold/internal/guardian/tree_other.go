@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock counts the time that the machine sleeps where the system has only one.
+// clock counts the time that the machine sleeps, on systems with only one clock.
 const clock = unix.CLOCK_MONOTONIC
 
-// walks says that descendants are not looked for here: only the child's process group
-// is ended.
+// walks is false: on this system descendants are not found. Only the child's process group is
+// ended.
 const walks = false
 
-// rename: the system takes a process's name from the program's file.
+// rename does nothing: on this system a process has the name of its program's file.
 func rename() {}
 
 func adoptOrphans() error { return nil }
 
-// guardianAttr starts the guardian where no signal of the terminal reaches it.
+// guardianAttr starts the guardian in a process group that no signal of the terminal reaches.
 func guardianAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func childAttr(t *terminal) *syscall.SysProcAttr {
@@ -34,20 +34,20 @@ func alone(group int) bool { return syscall.Kill(-group, 0) == syscall.ESRCH }
 
 func descendants(root int, since uint64) []int { return nil }
 
-// leftRunning: something is, but nobody here knows what.
+// leftRunning returns a general text, because this system cannot list the processes that are left.
 func leftRunning() string { return "its process group" }
 
 func startTime(pid int) uint64 { return 0 }
 
-// memoryFile: there is none without a folder.
+// memoryFile returns an error: on this system, memory files need a folder.
 func memoryFile() (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// running reports whether a child still runs. That is unknown here before its parent has waited for
-// it.
+// running returns true, because this system cannot tell whether a child has ended before its parent
+// has waited for it.
 func running(child int) bool { return true }
 
-// catches: what a process catches is unknown here, and the signal is sent at once.
+// catches returns true, because this system cannot tell. So a signal is sent at once.
 func catches(pid int, sig syscall.Signal) bool { return true }
 
-// below lists nothing here.
+// below returns nothing, because this system cannot list descendants.
 func below(root int, since uint64) []int { return nil }

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The holder pings the guardian every two seconds, unless one ping has no answer yet. A guardian
-// that has not answered patience pings is silent: stopped, frozen, or traced by a debugger. That
+// The holder pings the guardian every two seconds, unless the last ping is unanswered. A guardian
+// is silent when that has happened patience times. It may be stopped, frozen, or traced by a
+// debugger.
 // harms nobody while the command runs, because the holder ends it before the deadline as well.
 //
 // The holder reports the silence and sends SIGCONT, which resumes a guardian stopped by SIGSTOP. If
@@ -17,21 +18,21 @@ import (
 // the exit code from the kernel.
 const patience = 2
 
-// Tests shorten them.
+// pulse and startBound are variables, so that tests can shorten them.
 var (
 	pulse      = 2 * time.Second
-	startBound = 20 * time.Second // for the guardian to begin the start
+	startBound = 20 * time.Second // time that the guardian has to begin the start
 )
 
-// A watchdog is what the holder knows of a guardian's silence.
+// A watchdog is what the holder knows about the guardian's silence.
 type watchdog struct {
-	missed int       // how often a ping still had no answer at the next
-	owed   bool      // the last one has none
-	ending bool      // what the command has left running has got its SIGTERM from us
-	until  time.Time // when it gets its SIGKILL; set while ending
+	missed int       // intervals in a row without an answer
+	owed   bool      // the last ping has no answer yet
+	ending bool      // the holder has sent SIGTERM to processes that the command has left
+	until  time.Time // when the holder sends them SIGKILL; set while ending
 }
 
-// answered takes note of an answer.
+// answered records an answer to a ping.
 func (h *holder) answered() {
 	if h.missed >= patience && h.plan.Silent != nil {
 		h.plan.Silent(h.guardian, false)
@@ -39,7 +40,7 @@ func (h *holder) answered() {
 	h.missed, h.owed = 0, false
 }
 
-// feel sends the next ping, or acts because the last one has no answer.
+// feel sends the next ping. If the last one has no answer, it acts on that instead.
 func (h *holder) feel() {
 	if !h.owed {
 		h.owed = true
@@ -59,12 +60,13 @@ func (h *holder) feel() {
 	}
 }
 
-// helpless reports whether the guardian has been silent for so long that it starts nothing any more.
+// helpless reports whether the guardian was silent for so long that it will start nothing any more.
 func (h *holder) helpless() bool {
 	return time.Duration(h.missed)*pulse > startBound && !h.child.starting
 }
 
-// takeOver does what is left for a guardian that stays silent: nothing while its command runs.
+// takeOver does the work of a guardian that stays silent. While the command runs, there is nothing
+// to do.
 func (h *holder) takeOver() {
 	if h.helpless() {
 		h.kill()
@@ -87,7 +89,7 @@ func (h *holder) takeOver() {
 	}
 }
 
-// look finds out whether the child has ended without the guardian's word.
+// look finds out whether the child has ended although the guardian has not reported it.
 func (h *holder) look() {
 	switch {
 	case !walks || h.child.over || !h.child.starting:
@@ -98,7 +100,7 @@ func (h *holder) look() {
 	}
 }
 
-// pass passes a signal on to the child, past a guardian that stays silent.
+// pass passes a signal on to the child. If the guardian stays silent, it sends the signal itself.
 func (h *holder) pass(sig syscall.Signal) {
 	h.urge(message{Verb: toSignal, N: int64(sig)})
 	if h.missed > patience && walks && h.child.pid != 0 && running(h.child.pid) {
@@ -106,13 +108,14 @@ func (h *holder) pass(sig syscall.Signal) {
 	}
 }
 
-// urge sends what cannot wait until a stopped guardian is noticed.
+// urge sends a message that must not wait until a stopped guardian is noticed, and resumes the
+// guardian.
 func (h *holder) urge(m message) {
 	h.conn.send(m)
 	syscall.Kill(h.guardian, syscall.SIGCONT)
 }
 
-// end notes how the child has ended by itself.
+// end records the status of a child that ended by itself.
 func (c *command) end(status syscall.WaitStatus) {
 	c.over, c.known, c.status = true, true, status
 }

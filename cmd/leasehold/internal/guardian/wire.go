@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// verb says what a message is about.
+// A verb says what a message is about.
 type verb string
 
-// Messages of the holder.
+// Messages from the holder.
 const (
 	toStart  verb = "start"  // Start; the first message
 	toSignal verb = "signal" // N: for the child's process group
@@ -23,21 +23,22 @@ const (
 	toPing   verb = "ping"   // answer with pong
 )
 
-// Messages of the guardian. After exit, failed and late nothing of the child is left.
+// Messages from the guardian. After exit, failed and late, no process of the child is left.
 const (
-	gotStarting verb = "starting" // from now on the child may run
+	gotStarting verb = "starting" // from now on the child may be running
 	gotStarted  verb = "started"  // N: pid
 	gotStopped  verb = "stopped"  // the terminal suspended the child
 	gotPong     verb = "pong"     // the answer to a ping
-	gotTold     verb = "told"     // the child got the signal of yield
-	gotDeaf     verb = "deaf"     // the child does not catch the signal of yield, so far
-	gotEnded    verb = "ended"    // N, Cut: as of exit; what the child has left running is still to end
-	gotEnding   verb = "ending"   // the guardian begins to end: Cut: the child; Text: what it has left running
+	gotTold     verb = "told"     // the child received the signal of yield
+	gotDeaf     verb = "deaf"     // the child does not catch the signal of yield yet
+	gotEnded    verb = "ended"    // N, Cut: as in exit; processes that the child has left still have to be ended
+	gotEnding   verb = "ending"   // the guardian begins to end the child, if Cut, or the processes in Text that the child has left
 	gotExit     verb = "exit"     // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
 	gotFailed   verb = "failed"   // N: exit code as a shell's; Text
-	gotLate     verb = "late"     // the deadline was too near: never started
+	gotLate     verb = "late"     // the deadline was too near, so the child was not started
 )
 
+// A message is one line on the socket. The comment on its verb says which fields are set.
 type message struct {
 	Verb  verb
 	N     int64  `json:",omitempty"`
@@ -47,10 +48,10 @@ type message struct {
 	Start *start `json:",omitempty"`
 }
 
-// A start is what the guardian must know from the start. It comes through the
-// socket because others can read a process's arguments.
+// A start has all that the guardian must know before it starts the child. It is sent through the
+// socket, because other users can read a process's arguments.
 type start struct {
-	Path   []byte // need not be UTF-8 either
+	Path   []byte // need not be UTF-8
 	Argv   texts
 	Env    texts
 	Grace  time.Duration
@@ -61,7 +62,7 @@ type start struct {
 	Keep   instant // of the Plan
 }
 
-// texts are strings that need not be UTF-8, as JSON's must.
+// texts are strings that need not be UTF-8. JSON strings must be.
 type texts [][]byte
 
 func newTexts(from []string) texts {
@@ -83,8 +84,8 @@ func (from texts) strings() []string {
 // A conn carries messages, one per line.
 type conn struct{ file *os.File }
 
-// newConn takes over fd, one end of a socketpair, and keeps it from programs that are
-// started later.
+// newConn takes ownership of fd, one end of a socketpair. Programs that are started later do not
+// inherit it.
 func newConn(fd int) (*conn, error) {
 	syscall.CloseOnExec(fd)
 	if err := syscall.SetNonblock(fd, true); err != nil {
@@ -93,8 +94,8 @@ func newConn(fd int) (*conn, error) {
 	return &conn{os.NewFile(uintptr(fd), "guard")}, nil
 }
 
-// send never blocks: a message to a peer that is gone, or that has been stopped for so
-// long that the socket is full, is dropped.
+// send never blocks. If the peer has died, or was stopped for so long that the socket is full, the
+// message is dropped.
 func (c *conn) send(m message) {
 	raw, err := c.file.SyscallConn()
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *conn) send(m message) {
 	})
 }
 
-// sendWhole sends what may be larger than the socket's buffer, for bound at the longest.
+// sendWhole sends a message that may exceed the socket's buffer. It may take as long as bound.
 func (c *conn) sendWhole(m message, bound time.Duration) error {
 	c.file.SetWriteDeadline(time.Now().Add(bound))
 	defer c.file.SetWriteDeadline(time.Time{})
@@ -117,12 +118,12 @@ func (c *conn) sendWhole(m message, bound time.Duration) error {
 func (m message) line() []byte {
 	line, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // a message is made of nothing that JSON has not
+		panic(err) // messages contain only types that JSON has
 	}
 	return append(line, '\n')
 }
 
-// receive returns the peer's messages; the channel is closed when the peer is gone.
+// receive returns the messages of the peer. The channel is closed when the peer has died.
 func (c *conn) receive() <-chan message {
 	messages := make(chan message)
 	go func() {

@@ -27,20 +27,21 @@ import (
 
 // Options bound a file.
 type Options struct {
-	Store string        // what it is the history of: another store's is refused
-	Keep  time.Duration // older entries go; 0: none do
-	Bytes int64         // at which size the oldest entries go; 0: never
+	Store string        // the store; a history of another one is refused
+	Keep  time.Duration // age at which entries are deleted; 0: none is
+	Bytes int64         // size from which on the oldest entries are deleted; 0: no limit
 }
 
 const (
 	// application marks the file as a history; version is the version of its tables.
 	application, version = 0x4c684869, 1
-	// pruneEvery is how often old entries are looked for, and pruned how many are deleted at once.
+	// pruneEvery is the interval of looking for old entries. pruned is how many are deleted at
+	// once.
 	pruneEvery, pruned = time.Minute, 2000
 	// ahead is how far in the future the time of an entry may be. Beyond that the clock was wrong,
 	// and the entry is deleted like an old one.
 	ahead = time.Hour
-	// window is how many entries are searched at once, and lookFor for how long a page is searched.
+	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
 	sqliteBusy      = 5 // SQLITE_BUSY
 	sqliteNotADB    = 26
@@ -51,11 +52,11 @@ type File struct {
 	path  string
 	db    *sql.DB
 	opts  Options
-	owner string // of this opening
+	owner string // a random text for this opening of the file
 
 	mu     sync.Mutex
 	state  serve.HistoryState // guarded by mu
-	pruned time.Time          // by Append alone
+	pruned time.Time          // last time of pruning; used by Append alone
 }
 
 const tables = `
@@ -63,7 +64,7 @@ CREATE TABLE IF NOT EXISTS history (id TEXT NOT NULL, store TEXT NOT NULL, owner
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS entries_by_name ON entries (name, seq);`
 
-// Open opens the file at path, or makes it. The caller closes it.
+// Open opens the file at path, or creates it. The caller must close it.
 func Open(ctx context.Context, path string, opts Options) (*File, error) {
 	f := &File{path: path, opts: opts, owner: rand.Text()}
 	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -77,7 +78,7 @@ func Open(ctx context.Context, path string, opts Options) (*File, error) {
 	if f.db, err = sql.Open("sqlite", uri.String()); err != nil {
 		return nil, err
 	}
-	f.db.SetMaxOpenConns(1) // which has the lock
+	f.db.SetMaxOpenConns(1) // the connection that has the lock
 	if err := f.prepare(ctx); err != nil {
 		f.db.Close()
 		return nil, f.explain(err)
@@ -85,7 +86,7 @@ func Open(ctx context.Context, path string, opts Options) (*File, error) {
 	return f, nil
 }
 
-// explain says what SQLite's code means here.
+// explain describes SQLite's error in terms of the history.
 func (f *File) explain(err error) error {
 	if s, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch s.Code() & 0xff {
@@ -98,7 +99,7 @@ func (f *File) explain(err error) error {
 	return fmt.Errorf("the history file %s: %w", f.path, err)
 }
 
-// prepare takes the file for this instance. Nothing is changed in a file that is none of ours.
+// prepare takes over the file for this instance. It does not change a file that is not a history.
 func (f *File) prepare(ctx context.Context) error {
 	var id, tablesThere, has int64
 	if err := f.db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
@@ -128,13 +129,13 @@ func (f *File) prepare(ctx context.Context) error {
 	return f.claim(ctx)
 }
 
-// claim makes the file this instance's, and reads what is in it.
+// claim makes this instance the owner of the file, and reads its state.
 func (f *File) claim(ctx context.Context) error {
 	tx, err := f.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // of what is not committed
+	defer tx.Rollback() // does nothing after Commit
 	var store string
 	var alive int64
 	switch err := tx.QueryRowContext(ctx, "SELECT id, store, alive FROM history").Scan(&f.state.ID, &store, &alive); {
@@ -166,7 +167,7 @@ func (f *File) claim(ctx context.Context) error {
 	return tx.Commit()
 }
 
-// Close gives the file up. A file that hangs is left after a while.
+// Close closes the file.
 func (f *File) Close() error { return f.db.Close() }
 
 // State implements serve.HistoryFile.
@@ -198,7 +199,7 @@ func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // of what is not committed
+	defer tx.Rollback() // does nothing after Commit
 	done, err := tx.ExecContext(ctx, "UPDATE history SET alive = ? WHERE owner = ?", time.Now().UnixMilli(), f.owner)
 	if err != nil {
 		return err
@@ -206,7 +207,8 @@ func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
 	if n, err := done.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(err, errTaken)
 	}
-	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)") // it may be the second time
+	// An earlier attempt may have written the entries.
+	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)")
 	if err != nil {
 		return err
 	}
@@ -233,7 +235,7 @@ func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
 	return nil
 }
 
-// prune deletes what is too old, or has no room any more.
+// prune deletes entries that are too old or exceed the size.
 func (f *File) prune(ctx context.Context) error {
 	defer f.begins(ctx)
 	for f.opts.Keep > 0 {
@@ -258,7 +260,7 @@ func (f *File) prune(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes the entries for which where is true, among the first ones seen.
+// delete deletes the entries for which where is true, among the oldest.
 func (f *File) delete(ctx context.Context, where string, args ...any) (gone int64, err error) {
 	done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE "+where+" AND seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", append(args, pruned)...)
 	if err != nil {
@@ -267,7 +269,7 @@ func (f *File) delete(ctx context.Context, where string, args ...any) (gone int6
 	return done.RowsAffected()
 }
 
-// size is how many bytes the file has in use.
+// size returns how many bytes of the file are in use.
 func (f *File) size(ctx context.Context) (bytes int64, err error) {
 	var pages, free, each int64
 	for pragma, n := range map[string]*int64{"page_count": &pages, "freelist_count": &free, "page_size": &each} {
@@ -278,7 +280,7 @@ func (f *File) size(ctx context.Context) (bytes int64, err error) {
 	return (pages - free) * each, nil
 }
 
-// begins looks where the history begins now.
+// begins updates the time of the first entry.
 func (f *File) begins(ctx context.Context) {
 	var at int64
 	if f.db.QueryRowContext(ctx, "SELECT at FROM entries ORDER BY seq LIMIT 1").Scan(&at) == nil {
@@ -313,9 +315,10 @@ func (f *File) Read(ctx context.Context, q serve.HistoryQuery) (entries []serve.
 	}
 }
 
-// read looks through some entries before that one. low is where to go on; 0: there are no more.
+// read searches a window of entries below before. It continues at low; 0 means that there are no
+// more.
 func (f *File) read(ctx context.Context, q *serve.HistoryQuery, before int64, limit int) (entries []serve.HistoryEntry, low int64, err error) {
-	if q.Name != "" && len(q.Kinds) == 0 && q.Since.IsZero() && q.Until.IsZero() { // the index has them in order
+	if q.Name != "" && len(q.Kinds) == 0 && q.Since.IsZero() && q.Until.IsZero() { // the index has these in order
 		entries, err = f.query(ctx, "name = ? AND seq < ?", limit, q.Name, before)
 		if err != nil {
 			return nil, 0, err
@@ -336,7 +339,7 @@ func (f *File) read(ctx context.Context, q *serve.HistoryQuery, before int64, li
 			return nil, 0, err
 		}
 		if youngest.Int64 < q.Since.UnixMilli() {
-			return nil, 0, nil // what was seen before that is older
+			return nil, 0, nil // earlier entries are older
 		}
 		where, args = append(where, "at >= ?"), append(args, q.Since.UnixMilli())
 	}
@@ -363,7 +366,7 @@ func (f *File) read(ctx context.Context, q *serve.HistoryQuery, before int64, li
 	return entries, low, err
 }
 
-// query returns the newest entries of which that is true.
+// query returns the newest entries for which where is true.
 func (f *File) query(ctx context.Context, where string, limit int, args ...any) (entries []serve.HistoryEntry, err error) {
 	rows, err := f.db.QueryContext(ctx, "SELECT seq, entry FROM entries WHERE "+where+" ORDER BY seq DESC LIMIT ?", append(args, limit)...)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package polyglot runs sellers in Go, Python and shell, which sell the same stock through one
-// "leasehold serve".
+// Package polyglot runs sellers that are written in Go, Python and shell. They sell the same stock
+// through one "leasehold serve".
 package polyglot
 
 import (
@@ -22,7 +22,7 @@ import (
 // stock is the name of the lock.
 const stock = "stock"
 
-// Languages are the sellers' languages, in the order of the report.
+// Languages are the languages of the sellers, in the order of the report.
 var Languages = []string{"go", "python", "shell"}
 
 var (
@@ -55,9 +55,9 @@ type Sale struct {
 	Stock int
 	// Go returns the command of the seller in Go. It calls Sell with these arguments.
 	Go func(ctx context.Context, url, folder string) *exec.Cmd
-	// Close takes the lock of the stock. It returns a function that releases the lock once that
-	// many wait for it. So each seller sells something, even one that starts late. nil: the lock is
-	// free from the start.
+	// Close takes the lock of the stock. The function that it returns releases the lock once the
+	// given number of sellers wait for it. So each seller sells something, even one that starts
+	// late. nil: the lock is free from the start.
 	Close func(ctx context.Context) (open func(waiting int) error, err error)
 }
 
@@ -67,11 +67,11 @@ type Result struct {
 	Sold     map[string]int `json:"sold"` // by language
 	Left     int            `json:"left"`
 	Oversold int            `json:"oversold"`
-	Broken   []string       `json:"broken"` // what should hold under a lock, and does not
+	Broken   []string       `json:"broken"` // rules that must hold under a lock and do not
 	Millis   int64          `json:"total_ms"`
 }
 
-// Run lets the three sell everything, in a folder of their own, which it removes.
+// Run lets the sellers sell everything. It uses a folder of its own, and removes it.
 func (s *Sale) Run(ctx context.Context) (r *Result, err error) {
 	folder, err := os.MkdirTemp("", "leasehold-demo-")
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Sale) Run(ctx context.Context) (r *Result, err error) {
 	return r, err
 }
 
-// sell runs the sellers, which start together.
+// sell runs the sellers, which begin at the same time.
 func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -115,7 +115,7 @@ func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err er
 	for i, cmd := range commands {
 		sellers.Go(func() {
 			if err := run(cmd, Languages[i]); err != nil {
-				cancel(err) // ends the others; their errors result from that
+				cancel(err) // ends the other sellers, whose errors follow from that
 			}
 		})
 	}
@@ -140,10 +140,10 @@ func run(cmd *exec.Cmd, language string) error {
 	return nil
 }
 
-// patience is how long a seller may take to start, and again until it waits for the lock.
+// patience limits how long a seller may take to start, and then to wait for the lock.
 const patience = time.Minute
 
-// letIn lets the sellers start when all are ready.
+// letIn lets the sellers begin when all are ready.
 func letIn(ctx context.Context, folder string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -179,7 +179,7 @@ func Closed(ctx context.Context, locks *leasehold.Locker) (open func(waiting int
 	}, nil
 }
 
-// count reads the books.
+// count reads the sellers' books.
 func (s *Sale) count(folder string) (*Result, error) {
 	text, err := os.ReadFile(filepath.Join(folder, "stock"))
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Sale) count(folder string) (*Result, error) {
 	return r, nil
 }
 
-// read counts the sales in the books, and reports whether their tokens grow.
+// read counts the sales in one seller's books, and reports whether the tokens grow.
 func (r *Result) read(books string) (sold int, ordered bool, err error) {
 	text, err := os.ReadFile(books)
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A Report is of a sale without a lock, and of one under it.
+// A Report has the results of a sale without a lock, and of one under it.
 type Report struct {
 	Scenario string             `json:"scenario"`
 	Runs     map[string]*Result `json:"runs"`
 }
 
-// The runs.
+// The two runs.
 const (
 	Without = "none"
 	Under   = "lock"
 )
 
-// Write prints it for people.
+// Write prints the report for people.
 func (r *Report) Write(w io.Writer) {
 	titles := map[string]string{Without: "WITHOUT LOCK", Under: "UNDER LOCK"}
 	runs := []string{Without, Under}
@@ -52,10 +52,10 @@ func (r *Report) Write(w io.Writer) {
 		}
 	}
 	fmt.Fprintln(t)
-	_ = t.Flush() // of standard output, where nobody could be told
+	_ = t.Flush() // an error of standard output cannot be reported
 }
 
-// Err is what went wrong under the lock.
+// Err returns an error if the sale under the lock went wrong.
 func (r *Report) Err() error {
 	if under := r.Runs[Under]; under != nil && len(under.Broken) > 0 {
 		return fmt.Errorf("under the lock: %s", strings.Join(under.Broken, "; "))

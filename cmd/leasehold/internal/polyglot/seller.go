@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/engine/httplock"
 )
 
-// Sell is the seller in Go.
+// Sell runs the seller that is written in Go.
 func Sell(ctx context.Context, url, folder string) error {
 	sell := func() (more bool, err error) { return sellOne(folder, 0, func() error { return meet(ctx, folder) }) }
 	if url != "" {
@@ -43,7 +43,7 @@ func Sell(ctx context.Context, url, folder string) error {
 	}
 }
 
-// waitFor waits until there is a file.
+// waitFor waits until a file exists.
 func waitFor(ctx context.Context, path string) error {
 	for {
 		if _, err := os.Stat(path); err == nil {
@@ -57,13 +57,13 @@ func waitFor(ctx context.Context, path string) error {
 	}
 }
 
-// meet waits, without a lock, until all sellers have looked.
+// meet waits until all sellers of a sale without a lock have read the stock.
 func meet(ctx context.Context, folder string) error {
 	looked := filepath.Join(folder, "looked.")
 	return errors.Join(os.WriteFile(looked+"go", nil, 0o600), waitFor(ctx, looked+"python"), waitFor(ctx, looked+"shell"))
 }
 
-// sellUnderLock reports whether there was one.
+// sellUnderLock sells a piece, and reports whether there was one.
 func sellUnderLock(ctx context.Context, locks *leasehold.Locker, folder string) (bool, error) {
 	lease, err := locks.Acquire(ctx, stock, leasehold.Wait(time.Minute), leasehold.Note("go"))
 	if err != nil {
@@ -73,7 +73,8 @@ func sellUnderLock(ctx context.Context, locks *leasehold.Locker, folder string) 
 	return more, errors.Join(err, lease.Release(ctx))
 }
 
-// sellOne reports whether there was one. It calls meet when it has seen that.
+// sellOne sells a piece, and reports whether there was one. It calls meet after it has read the
+// stock.
 func sellOne(folder string, token uint64, meet func() error) (bool, error) {
 	stock := filepath.Join(folder, "stock")
 	text, err := os.ReadFile(stock)
@@ -87,7 +88,7 @@ func sellOne(folder string, token uint64, meet func() error) (bool, error) {
 	if err := meet(); err != nil {
 		return false, err
 	}
-	time.Sleep(5 * time.Millisecond) // somebody packs it
+	time.Sleep(5 * time.Millisecond) // the time to pack the piece
 	if err := os.WriteFile(stock+".go", []byte(strconv.Itoa(left-1)+"\n"), 0o600); err != nil {
 		return false, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// Environ is this process's environment without what may have a password in it: processes
-// that it starts get that another way, or not at all.
+// Environ returns this process's environment without variables that may contain a password.
+// Processes that it starts get the password in another way, or not at all.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, stores.PasswordVariable+"=") || strings.HasPrefix(v, "LEASEHOLD_STORE=")

@@ -1,4 +1,4 @@
-// Command holders is one process of a storm: it locks names again and again, and keeps what it has released.
+// Command holders is one process of a storm: it locks names again and again, with Options.Keep.
 package main
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/leasehold-go/leasehold/stores"
 )
 
-// An event is what the parent hears of. Instants are nanoseconds of this machine's clock.
+// An event is a line for the parent. Instants are in nanoseconds, by this machine's clock.
 type event struct {
 	Loop     int    `json:"loop"`
 	Name     string `json:"name,omitempty"`
-	Token    uint64 `json:"token,omitempty"` // of a lease that was granted; 0: the one before is about to be released
+	Token    uint64 `json:"token,omitempty"` // token of a granted lease; 0: the lease before is about to be released
 	Called   int64  `json:"called,omitempty"`
 	From     int64  `json:"from,omitempty"`
 	Until    int64  `json:"until,omitempty"`
@@ -43,7 +43,7 @@ func main() {
 		mu.Lock()
 		defer mu.Unlock()
 		if out.Encode(e) != nil {
-			os.Exit(0) // nobody hears
+			os.Exit(0) // the parent has ended
 		}
 	}
 	for i := range loops {
@@ -52,7 +52,7 @@ func main() {
 				for range 1 + rand.N(20) {
 					turn(locks, i, say)
 				}
-				time.Sleep(rand.N(400 * time.Millisecond)) // what it has stays kept, unless others want it
+				time.Sleep(rand.N(400 * time.Millisecond)) // kept leases stay kept, unless others want them
 			}
 		}()
 	}
@@ -74,7 +74,7 @@ func turn(locks *leasehold.Locker, loop int, say func(event)) {
 	ended := make(chan int64, 1)
 	ignore := context.AfterFunc(lease.Context(), func() { ended <- time.Now().UnixNano() })
 	holds := 2 * time.Millisecond
-	if rand.N(20) == 0 { // as long as many a stop begins in it
+	if rand.N(20) == 0 { // so long that many a stop begins in it
 		holds = 300 * time.Millisecond
 	}
 	time.Sleep(rand.N(holds))
@@ -84,7 +84,7 @@ func turn(locks *leasehold.Locker, loop int, say func(event)) {
 	}
 	e.Token = 0
 	say(e)
-	_ = lease.Release(context.Background()) // a lost one is the parent's to find
+	_ = lease.Release(context.Background()) // the parent detects lost leases
 }
 
 func check(err error) {
