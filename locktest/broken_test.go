@@ -27,8 +27,8 @@ func (b *breakage) run(t *testing.T, c locktest.Case) *recorder {
 }
 
 // broken lists drivers that are wrong in one way each, and the cases that must say so.
-// Most were somebody's bug.
-var broken = slices.Concat(brokenNames, brokenTTLs, brokenWaits, brokenEnds, brokenFences, brokenViews, brokenLists, brokenRecalls, brokenWeights, brokenFaults, brokenTogether)
+// Most were somebody's bug. Those that take longest to reject come first.
+var broken = slices.Concat(brokenFaults, brokenNames, brokenTTLs, brokenWaits, brokenEnds, brokenFences, brokenViews, brokenLists, brokenRecalls, brokenWeights, brokenTogether)
 
 // TestBrokenDriversAreRejected runs each case against the drivers that it must reject.
 func TestBrokenDriversAreRejected(t *testing.T) {

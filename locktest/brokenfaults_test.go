@@ -16,7 +16,7 @@ var brokenFaults = []breakage{
 	// Faults.
 	{name: "calls do not end with their context", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(false)},
 	{name: "calls of a paused engine say busy", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(true)},
-	{name: "calls end late", rejects: []string{"CallsEndWithTheirContext"}, harness: pausedFor(locktest.Margin / 2)},
+	{name: "calls end late", rejects: []string{"CallsEndWithTheirContext"}, harness: pausedFor(locktest.Margin / 3)},
 	{name: "the cause of a context is the answer", rejects: []string{"CauseOfAContextIsNoAnswer"}, warp: warp{
 		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			if ctx.Err() != nil {
@@ -108,7 +108,7 @@ var brokenFaults = []breakage{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			g, err := c.inner.Try(ctx)
 			if errors.Is(err, driver.ErrClosed) {
-				time.Sleep(locktest.Margin / 2)
+				time.Sleep(locktest.Margin / 3)
 			}
 			return g, err
 		},

@@ -44,16 +44,8 @@ var brokenNames = []breakage{
 			return alone(c, ctx)
 		},
 	}},
-	{name: "Try waits for the holder", rejects: append(mutex("TryNeverWaits"), "WaitIsBounded"), warp: warp{
-		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
-			for end := time.Now().Add(3 * locktest.Margin); ; time.Sleep(time.Millisecond) {
-				g, err := c.inner.Try(context.WithoutCancel(ctx))
-				if !errors.Is(err, driver.ErrBusy) || time.Now().After(end) {
-					return g, err
-				}
-			}
-		},
-	}},
+	{name: "Try waits for the holder", rejects: mutex("TryNeverWaits"), warp: warp{try: tryFor(3 * locktest.Margin)}},
+	{name: "Try waits for the holder for a while", rejects: []string{"WaitIsBounded"}, warp: warp{try: tryFor(locktest.Margin / 2)}},
 	{name: "busy by itself", rejects: append(mutex("TryIsRepeatable"), "ReplyLostOnTry", "ReplyLostWhileWaiting", "TryRestartsTheTTL"), warp: warp{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			if c.holds(ctx) {
@@ -78,4 +70,16 @@ var brokenNames = []breakage{
 			return nil
 		},
 	}},
+}
+
+// tryFor is a Try that waits so long for the holder, whatever its context says.
+func tryFor(long time.Duration) func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+	return func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+		for end := time.Now().Add(long); ; time.Sleep(time.Millisecond) {
+			g, err := c.inner.Try(context.WithoutCancel(ctx))
+			if !errors.Is(err, driver.ErrBusy) || time.Now().After(end) {
+				return g, err
+			}
+		}
+	}
 }

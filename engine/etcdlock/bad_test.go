@@ -59,18 +59,11 @@ func TestAuth(t *testing.T) {
 	for _, version := range []string{servers.EtcdDebian, servers.EtcdCurrent} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			e := servers.StartEtcd(t, version)
-			for _, args := range [][]string{
-				{"user", "add", "root:r"}, {"role", "add", "root"}, {"user", "grant-role", "root", "root"},
-				{"user", "add", "locker:right"}, {"role", "add", "locker"}, {"user", "grant-role", "locker", "locker"},
-				{"role", "grant-permission", "--prefix", "locker", "readwrite", "leasehold/"},
-				{"user", "add", "nobody:" + canary}, {"auth", "enable"},
-			} {
-				e.Etcdctl(t, args...)
-			}
+			e := startAuth(t, version, nil)
+			e.Etcdctl(t, "--user", "root:r", "user", "add", "nobody:"+canary)
 			as := func(user, password string) (*clientv3.Client, error) {
 				return clientv3.New(clientv3.Config{
-					Endpoints: servers.Endpoints(e), Username: user, Password: password, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
+					Endpoints: servers.Endpoints(e), Username: user, Password: password, Logger: zap.NewNop(), DialTimeout: time.Minute,
 				})
 			}
 			if _, err := as("locker", canary); !errors.Is(etcdlock.Explain(err), etcdlock.ErrAuth) || strings.Contains(err.Error(), canary) {

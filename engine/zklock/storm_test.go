@@ -18,10 +18,14 @@ import (
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-// storm: 300 wait at the ensemble, a third of them give up, and the holder dies. All others
+// storm: many wait at the ensemble, a third of them give up, and the holder dies. All others
 // are served in turn, by at most two wake-ups a release, and nothing is left.
 func storm(t *testing.T, z *servers.ZooKeeper) {
-	const waiters, processes = 300, 10
+	const processes = 10
+	waiters := 300
+	if testing.Short() {
+		waiters = 120
+	}
 	dead, p := proxied(t, z, kept)
 	holder := mustAcquire(t, dead, "storm")
 	opts := &zklock.Options{SessionTimeout: 20 * time.Second}
