@@ -295,7 +295,7 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	a.sent = l.clock.Now()
 	a.grant, err = a.hold.claim.Renew(call, a.ttl)
 	switch {
-	case err != nil && ctx.Err() != nil: // the cause belongs to the caller and may match anything
+	case err != nil && isOver(ctx): // the cause belongs to the caller and may match anything
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
 	case err == nil && l.calls.isClosing():
 		err = ErrClosed

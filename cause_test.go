@@ -80,3 +80,62 @@ func TestCauseThatIsBusyLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A dueContext ends a little after its deadline, as the timers of a busy process do.
+type dueContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c dueContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// A punctual driver gives up at the deadline of a call, as a connection does.
+type punctual struct{ driver.Driver }
+
+func (d punctual) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return punctualClaim{c}, err
+}
+
+type punctualClaim struct{ driver.Claim }
+
+var errTimeout = errors.New("i/o timeout")
+
+func giveUpAtDeadline(ctx context.Context) error {
+	end, _ := ctx.Deadline()
+	time.Sleep(time.Until(end))
+	return errTimeout
+}
+
+func (c punctualClaim) Try(ctx context.Context) (driver.Grant, error) {
+	return driver.Grant{}, giveUpAtDeadline(ctx)
+}
+
+func (c punctualClaim) Renew(ctx context.Context, _ time.Duration) (driver.Grant, error) {
+	return driver.Grant{}, giveUpAtDeadline(ctx)
+}
+
+// The end of a context is told as such, also if a connection gives up at its deadline before its timer has run.
+func TestConnectionEndsBeforeTheContext(t *testing.T) {
+	for name, ask := range map[string]func(ctx context.Context, l *leasehold.Locker) error{
+		"Acquire":    func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Acquire(ctx, "x"); return err },
+		"TryAcquire": func(ctx context.Context, l *leasehold.Locker) error { _, err := l.TryAcquire(ctx, "x"); return err },
+		"Resume":     func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Resume(ctx, "x", "me"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLocker(t, punctual{memory.New()}, nil)
+				const d, late = time.Second, 5 * time.Millisecond
+				parent, end := context.WithCancel(t.Context())
+				defer time.AfterFunc(d+late, end).Stop()
+				if err := ask(dueContext{parent, time.Now().Add(d)}, l); !errors.Is(err, context.Canceled) {
+					t.Errorf("%v; want the context's", err)
+				}
+				// An engine that gives up before the deadline is not the context's end.
+				if err := ask(t.Context(), l); !errors.Is(err, errTimeout) {
+					t.Errorf("without an end of the context: %v; want %v", err, errTimeout)
+				}
+			})
+		})
+	}
+}

@@ -68,7 +68,7 @@ func (a *acquisition) contend() (err error) {
 			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.receiveGrant(busy) {
 				return nil
 			}
-		case waiting.Final(err), a.ctx.Err() == nil && !(a.waits && a.pace.GoesOn(err)):
+		case waiting.Final(err), !isOver(a.ctx) && !(a.waits && a.pace.GoesOn(err)):
 			return err
 		case a.ctx.Err() != nil:
 			err = context.Cause(a.ctx)
@@ -81,6 +81,23 @@ func (a *acquisition) contend() (err error) {
 			return a.waitState.waitError(a.name, err)
 		}
 	}
+}
+
+// timerDelay is how much later than its deadline the timer of a context may end it.
+const timerDelay = 100 * time.Millisecond
+
+// isOver reports whether ctx has ended, after a call with it failed. A connection may give up at the
+// deadline of ctx before the timer of ctx has run. isOver then waits for that timer.
+func isOver(ctx context.Context) bool {
+	if end, bounded := ctx.Deadline(); bounded && ctx.Err() == nil && !time.Now().Before(end) {
+		timer := time.NewTimer(timerDelay)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return ctx.Err() != nil
 }
 
 // refusal converts the engine's refusal to the error that callers get.
@@ -121,7 +138,7 @@ func (a *acquisition) lengthen() error {
 				continue
 			}
 		}
-		if a.ctx.Err() != nil {
+		if isOver(a.ctx) {
 			err = (&waitState{}).waitError(a.name, context.Cause(a.ctx))
 		}
 		return err

@@ -97,5 +97,10 @@ func use(url, name string) (err error) {
 		return err
 	}
 	defer locks.Close()
-	return locks.Do(ctx, name, func(context.Context) error { return nil })
+	for { // a busy machine may take longer than the first call of an acquisition waits, which then has no answer
+		err := locks.Do(ctx, name, func(context.Context) error { return nil })
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
 }

@@ -88,16 +88,20 @@ func examine(t *testing.T, store string) *report {
 // has checks that there is a finding of that level about something, with all the parts.
 func (r *report) has(about, level string, parts ...string) {
 	r.t.Helper()
-	for _, f := range r.Findings {
+	if !r.says(about, level, parts...) {
+		r.t.Errorf("no finding of %s, %s, with %q in:\n%s", about, level, parts, r.text)
+	}
+}
+
+// says reports whether there is one.
+func (r *report) says(about, level string, parts ...string) bool {
+	return slices.ContainsFunc(r.Findings, func(f finding) bool {
 		all := f.Level == level && f.About == about
 		for _, p := range parts {
 			all = all && strings.Contains(f.Where+": "+f.Text+"; "+f.Advice, p)
 		}
-		if all {
-			return
-		}
-	}
-	r.t.Errorf("no finding of %s, %s, with %q in:\n%s", about, level, parts, r.text)
+		return all
+	})
 }
 
 // fine checks that the worst is level, and that these things are fine. How long the store takes to answer

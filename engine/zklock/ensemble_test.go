@@ -2,6 +2,7 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -104,11 +105,15 @@ func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leaseho
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	lease, err := l.Acquire(ctx, name, opts...)
-	if err != nil {
-		t.Fatalf("Acquire of %q: %v", name, err)
+	for { // a busy server may accept no session in the time of one call
+		lease, err := l.Acquire(ctx, name, opts...)
+		if err == nil {
+			return lease
+		}
+		if !errors.Is(err, zklock.ErrNoQuorum) || ctx.Err() != nil {
+			t.Fatalf("Acquire of %q: %v", name, err)
+		}
 	}
-	return lease
 }
 
 // waitFor polls until ok, for as long as a busy machine may take.

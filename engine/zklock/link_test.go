@@ -182,7 +182,7 @@ func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
 	p := servers.StartProxy(t, z.Addr())
 	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
 	c := claimOn(t, d, "lost-reply")
-	claimtest.Granted(t, c) // connects, and makes the resource's node
+	granted(t, c) // connects, and makes the resource's node
 	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func operatorDeletesAWaiter(t *testing.T, z *servers.ZooKeeper) {
 	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
 	holder, first, second := claimOn(t, d, "waiter"), claimOn(t, d, "waiter"), claimOn(t, d, "waiter")
 	g := claimtest.Granted(t, holder)
-	claimtest.Refused(t, first)
+	refused(t, first)
 	conn := client(t, z.Addr())
 	parent := zklock.DefaultPrefix + "/waiter"
 	nodes, _, err := conn.Children(parent)
@@ -303,17 +303,17 @@ func operatorDeletesAWaiter(t *testing.T, z *servers.ZooKeeper) {
 			}
 		}
 	}
-	claimtest.Refused(t, second)
-	claimtest.Refused(t, first)
+	refused(t, second)
+	refused(t, first)
 	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
-	claimtest.Refused(t, first)
-	claimtest.Granted(t, second)
+	refused(t, first)
+	granted(t, second)
 	if err := second.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
-	claimtest.Granted(t, first)
+	granted(t, first)
 	if err := first.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
@@ -393,9 +393,9 @@ func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
 	opts := &zklock.Options{SessionTimeout: 20 * time.Second}
 	cut := driverOn(t, opts, p.Addr())
 	holder, first, second := claimOn(t, driverOn(t, opts, z.Addr()), "outage"), claimOn(t, cut, "outage"), claimOn(t, cut, "outage")
-	claimtest.Granted(t, holder)
-	claimtest.Refused(t, first)
-	claimtest.Refused(t, second)
+	granted(t, holder)
+	refused(t, first)
+	refused(t, second)
 	p.Dark()
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
 		for _, c := range []driver.Claim{first, second} {
@@ -408,8 +408,8 @@ func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
 	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
-	claimtest.Refused(t, second)
-	claimtest.Granted(t, first)
+	refused(t, second)
+	granted(t, first)
 }
 
 // slowTryKeepsThePlace: the answer to a Try takes longer than a place lives without one. Who
@@ -418,9 +418,9 @@ func slowTryKeepsThePlace(t *testing.T, z *servers.ZooKeeper) {
 	p := servers.StartProxy(t, z.Addr())
 	others := driverOn(t, nil, z.Addr())
 	holder, next, last := claimOn(t, others, "slow"), claimOn(t, driverOn(t, nil, p.Addr()), "slow"), claimOn(t, others, "slow")
-	claimtest.Granted(t, holder)
-	claimtest.Refused(t, next)
-	claimtest.Refused(t, last)
+	granted(t, holder)
+	refused(t, next)
+	refused(t, last)
 	p.Dark()
 	time.AfterFunc(4600*time.Millisecond, p.Pass)
 	answered := make(chan error)
@@ -441,15 +441,15 @@ func slowTryKeepsThePlace(t *testing.T, z *servers.ZooKeeper) {
 			}
 			waiting = false
 		case <-time.After(time.Second):
-			claimtest.Refused(t, last)
+			refused(t, last)
 		}
 	}
 	time.Sleep(500 * time.Millisecond) // the next Try is due later
 	if err := holder.Release(t.Context(), driver.End{}); err != nil {
 		t.Fatal(err)
 	}
-	claimtest.Refused(t, last)
-	claimtest.Granted(t, next)
+	refused(t, last)
+	granted(t, next)
 }
 
 // slowIntroduction writes what tells user and password late, when it is armed.
@@ -477,7 +477,7 @@ func pingBeforeTheIntroduction(t *testing.T, z *servers.ZooKeeper) {
 	}
 	d := driverOn(t, &zklock.Options{User: "u", Password: "p", Prefix: "/introduced", Dial: dial}, p.Addr())
 	c := claimOn(t, d, "ping")
-	claimtest.Granted(t, c)
+	granted(t, c)
 	if _, err := c.Renew(t.Context(), d.Features().SessionTTL); err != nil { // watches the node
 		t.Fatal(err)
 	}

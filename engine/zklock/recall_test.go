@@ -27,7 +27,7 @@ import (
 // TestRecalls shares one server among tests of Request.Wanted that cut only their own links. The suite has more.
 func TestRecalls(t *testing.T) {
 	t.Parallel()
-	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{longSessions}})
 	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
 		"OnlyThoseWhoAskPay":         onlyThoseWhoAskPay,
 		"CrowdIsListedSeldom":        crowdIsListedSeldom,
@@ -175,18 +175,18 @@ func onlyThoseWhoAskPay(t *testing.T, z *servers.ZooKeeper) {
 		if asks {
 			holder = told.claim(t, d, name)
 		}
-		claimtest.Granted(t, holder)
+		granted(t, holder)
 		renewed(t, d, holder)
 		sent, events, _, _ := tr.counts()
 		for range 3 {
 			waiter := claimOn(t, others, name)
-			claimtest.Refused(t, waiter)
+			refused(t, waiter)
 			leaves(t, waiter)
 			passing, err := others.Claim(driver.Request{Resource: name, Owner: "passing", TTL: others.Features().SessionTTL})
 			if err != nil {
 				t.Fatal(err)
 			}
-			claimtest.Refused(t, passing)
+			refused(t, passing)
 		}
 		renewed(t, d, holder)
 		after, eventsAfter, _, _ := tr.counts()
@@ -206,13 +206,13 @@ func onlyThoseWhoAskPay(t *testing.T, z *servers.ZooKeeper) {
 func crowdIsListedSeldom(t *testing.T, z *servers.ZooKeeper) {
 	const waiters, perMillisecond = 1000, 20
 	tr := &traffic{asked: make(map[int32]int32)}
-	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, z.Addr()), driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr())
+	d, others := lastingOn(t, &zklock.Options{Dial: tr.dial}, z.Addr()), lastingOn(t, nil, z.Addr())
 	var told recall
 	holder := told.claim(t, d, "many")
-	claimtest.Granted(t, holder)
+	granted(t, holder)
 	start := time.Now()
 	for range waiters { // each alone, so that each may be looked for
-		claimtest.Refused(t, claimOn(t, others, "many"))
+		refused(t, claimOn(t, others, "many"))
 	}
 	_, _, lists, listed := tr.counts()
 	lasted := time.Since(start)
@@ -222,7 +222,7 @@ func crowdIsListedSeldom(t *testing.T, z *servers.ZooKeeper) {
 	}
 	told.comes(t, "a thousand have come")
 	waitFor(t, "no more calls", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
-	claimtest.Refused(t, claimOn(t, others, "many"))
+	refused(t, claimOn(t, others, "many"))
 	told.comes(t, "one more has come")
 	claimtest.Released(t, holder)
 }
@@ -233,15 +233,15 @@ func queuedWhileTheHolderIsAway(t *testing.T, z *servers.ZooKeeper) {
 	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, p.Addr()), driverOn(t, nil, z.Addr())
 	var told recall
 	holder := told.claim(t, d, "away")
-	claimtest.Granted(t, holder)
+	granted(t, holder)
 	renewed(t, d, holder)
 	for range 3 {
 		p.Dark()
-		claimtest.Refused(t, claimOn(t, others, "away"))
+		refused(t, claimOn(t, others, "away"))
 		p.Reset()
 		p.Pass()
 		told.comes(t, "a waiter has come while the link was cut")
-		claimtest.Refused(t, claimOn(t, others, "away"))
+		refused(t, claimOn(t, others, "away"))
 		told.comes(t, "a waiter has come afterwards")
 	}
 	claimtest.Released(t, holder)
@@ -253,8 +253,8 @@ func recallerDies(t *testing.T, z *servers.ZooKeeper) {
 	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute}, z.Addr()), driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
 	var told recall
 	holder := told.claim(t, d, "dies")
-	claimtest.Granted(t, holder)
-	claimtest.Refused(t, claimOn(t, others, "dies"))
+	granted(t, holder)
+	refused(t, claimOn(t, others, "dies"))
 	told.comes(t, "a waiter has come")
 	p.Dark()
 	renewed(t, d, holder)
@@ -280,14 +280,14 @@ func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
 	d, others := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr()), driverOn(t, nil, z.Addr())
 	var told recall
 	holder, waiter := told.claim(t, d, "ends"), claimOn(t, others, "ends")
-	claimtest.Granted(t, holder)
-	claimtest.Refused(t, waiter)
+	granted(t, holder)
+	refused(t, waiter)
 	told.comes(t, "a waiter has come")
 	p.Dark()
 	waitFor(t, "the waiter's grant", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
 	told.calls.Store(0)
 	behind := claimOn(t, others, "ends")
-	claimtest.Refused(t, behind)
+	refused(t, behind)
 	p.Pass()
 	waitFor(t, "a place in the new session", func() bool {
 		_, err := holder.Try(t.Context())
@@ -296,14 +296,14 @@ func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
 		}
 		return errors.Is(err, driver.ErrBusy)
 	})
-	claimtest.Refused(t, behind)
+	refused(t, behind)
 	if n := told.calls.Load(); n > 0 {
 		t.Errorf("told %d times, of those who wait for the next holder", n)
 	}
 	leaves(t, waiter)
 	claimtest.Released(t, behind)
 	waitFor(t, "the grant", func() bool { _, err := holder.Try(t.Context()); return err == nil })
-	claimtest.Refused(t, waiter)
+	refused(t, waiter)
 	told.comes(t, "a waiter has come in the new session")
 	claimtest.Released(t, holder)
 }
@@ -385,7 +385,7 @@ func stoppedHolderIsWanted(t *testing.T, z *servers.ZooKeeper) {
 	for range 3 {
 		holder.signal(syscall.SIGSTOP)
 		waiter := claimOn(t, others, "stopped")
-		claimtest.Refused(t, waiter)
+		refused(t, waiter)
 		holder.signal(syscall.SIGCONT)
 		holder.says("wanted")
 		leaves(t, waiter)
@@ -398,9 +398,9 @@ func holderStoppedForLong(t *testing.T, z *servers.ZooKeeper) {
 	others := driverOn(t, nil, z.Addr())
 	holder.signal(syscall.SIGSTOP)
 	next, behind := claimOn(t, others, "stopped-for-long"), claimOn(t, others, "stopped-for-long")
-	claimtest.Refused(t, next)
+	refused(t, next)
 	waitFor(t, "the next grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
-	claimtest.Refused(t, behind)
+	refused(t, behind)
 	holder.signal(syscall.SIGCONT)
 	holder.says("lost")
 	claimtest.Released(t, behind)
@@ -419,10 +419,10 @@ func holderSleptForLong(t *testing.T, z *servers.ZooKeeper) {
 	zklock.SleepBy(d, clock)
 	var told recall
 	holder := told.claim(t, d, "slept-for-long")
-	claimtest.Granted(t, holder)
+	granted(t, holder)
 	waitFor(t, "the list of the grant", func() bool { _, _, lists, _ := tr.counts(); return lists == 2 })
 	p.Dark()
-	claimtest.Refused(t, claimOn(t, others, "slept-for-long"))
+	refused(t, claimOn(t, others, "slept-for-long"))
 	clock.Sleep(d.Features().SessionTTL)
 	p.Pass()
 	waitFor(t, "the list with the waiter", func() bool { _, _, lists, _ := tr.counts(); return lists == 3 })
@@ -438,11 +438,11 @@ func lookWithoutAnAnswer(t *testing.T, z *servers.ZooKeeper) {
 	d, others := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, Dial: tr.dial}, p.Addr()), driverOn(t, nil, z.Addr())
 	var told recall
 	holder := told.claim(t, d, "list-is-lost")
-	claimtest.Granted(t, holder)
+	granted(t, holder)
 	renewed(t, d, holder)
 	p.Delay(time.Second)
 	sent, _, _, _ := tr.counts()
-	claimtest.Refused(t, claimOn(t, others, "list-is-lost"))
+	refused(t, claimOn(t, others, "list-is-lost"))
 	waitFor(t, "a list that is asked for", func() bool { now, _, _, _ := tr.counts(); return now > sent })
 	p.Delay(0)
 	p.Reset()
@@ -465,7 +465,7 @@ func TestRecallByAnotherServer(t *testing.T) {
 	others := lastingOn(t, nil, addresses(all)...)
 	var told recall
 	holder := told.claim(t, d, "moved")
-	claimtest.Granted(t, holder)
+	granted(t, holder)
 	renewed(t, d, holder)
 	for range 2 {
 		ours := all[slices.IndexFunc(all, func(z *servers.ZooKeeper) bool { return z.Addr() == *at.Load() })]
@@ -474,7 +474,7 @@ func TestRecallByAnotherServer(t *testing.T) {
 		waitFor(t, "a place", func() bool { _, err := waiter.Try(t.Context()); return errors.Is(err, driver.ErrBusy) })
 		told.comes(t, "a waiter has come while the server was killed", waiter)
 		next := claimOn(t, others, "moved")
-		claimtest.Refused(t, next)
+		refused(t, next)
 		told.comes(t, "a waiter has come afterwards", next)
 		leaves(t, waiter)
 		ours.Start(t)

@@ -200,6 +200,33 @@ func lastingOn(t testing.TB, opts *zklock.Options, addrs ...string) *zklock.Driv
 	return driverOn(t, &o, addrs...)
 }
 
+// granted is a Try that must be, and refused one that must not. They ask again while a busy server accepts no session.
+func granted(t testing.TB, c driver.Claim) {
+	t.Helper()
+	if err := tried(t, c); err != nil {
+		t.Fatalf("Try: %v; want a grant", err)
+	}
+}
+
+func refused(t testing.TB, c driver.Claim) *driver.Busy {
+	t.Helper()
+	err := tried(t, c)
+	busy, ok := errors.AsType[*driver.Busy](err)
+	if !ok {
+		t.Fatalf("Try: %v; want busy", err)
+	}
+	return busy
+}
+
+func tried(t testing.TB, c driver.Claim) error {
+	for end := time.Now().Add(time.Minute); ; {
+		_, err := c.Try(t.Context())
+		if !errors.Is(err, zklock.ErrNoQuorum) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
 func lockerOn(t testing.TB, d driver.Driver, opts leasehold.Options) *leasehold.Locker {
 	t.Helper()
 	l, err := leasehold.New(d, &opts)
