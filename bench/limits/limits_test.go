@@ -49,7 +49,7 @@ type store struct {
 
 var storesOf = []store{
 	{"Redis", func(b *testing.B) string { return "redis://" + servers.StartRedis(b).Addr() + "/0" }, redisCounter, redisLeft, redisSent, 100, 50, 200, 10_000, 1.3, 3},
-	{"PostgreSQL", startPostgres, postgresCounter, postgresLeft, nil, 10, 10, 20, 1_000, 2, 0},
+	{"PostgreSQL", startPostgres, postgresCounter, postgresLeft, nil, 20, 15, 60, 1_000, 2, 0},
 }
 
 func TestMain(m *testing.M) {
