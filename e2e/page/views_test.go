@@ -302,7 +302,7 @@ func TestWhoAmI(t *testing.T) {
 	p.write("#bearer", s.token)
 	p.click("#sign-in .main")
 	p.reads("#me", "looks")
-	p.reads(".sum", "Signed in as looks by a token")
+	p.reads(".sum", "Signed in as looks by an access token")
 	p.reads("tbody", "ci/…")
 	p.reads("main", "memory")
 }
