@@ -36,7 +36,7 @@ test-plain:
 	go test -short -p 2 -parallel 4 $(EACH) $$(go list ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%) | grep -v $(WAITING:%=-e '/%$$'))
 
 test-waiting:
-	go test -short -p 2 -parallel 8 $(EACH) $(WAITING:%=./%)
+	go test -short -p 1 -parallel 8 $(EACH) $(WAITING:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools
