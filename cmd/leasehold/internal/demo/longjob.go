@@ -165,14 +165,19 @@ func (p *longJobPlay) hear(by *process, m message) error {
 	return nil
 }
 
+// cutAfter is the step of the first runner after which its link is cut.
+func (s *LongJob) cutAfter() int { return s.Steps / 3 }
+
 // act cuts the link after a third of the job. It mends the link when the second runner works: what
 // the link held back must not disturb that one.
 func (p *longJobPlay) act(first bool, step int) error {
 	switch {
 	case p.link == nil:
-	case first && step == p.scenario.Steps/3:
+	case first && step == p.scenario.cutAfter():
 		p.cut = time.Now()
-		return p.link.cut(p.run.order.TTL)
+		err := p.link.cut(p.run.order.TTL)
+		p.run.processes[0].tell("cut")
+		return err
 	case !first:
 		return p.link.mend()
 	}
@@ -224,6 +229,12 @@ func (s *LongJob) job(held context.Context, w *worker, t *ticket) error {
 		step++
 		if err = s.step(held, w, t, step); err == nil {
 			err = w.say(message{What: stepDone, Actor: w.Process, Number: step})
+		}
+		if err == nil && w.Process == 0 && t != nil && step == s.cutAfter() { // however long the cut takes, enough steps are left after it
+			select {
+			case <-w.lines:
+			case <-held.Done():
+			}
 		}
 	}
 	switch {
