@@ -115,7 +115,7 @@ func (c punctualClaim) Renew(ctx context.Context, _ time.Duration) (driver.Grant
 	return driver.Grant{}, giveUpAtDeadline(ctx)
 }
 
-// The end of a context is told as such, also if a connection gives up at its deadline before its timer has run.
+// If a connection gives up at the deadline of a context before the context's timer has run, callers get the context's error.
 func TestConnectionEndsBeforeTheContext(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context, l *leasehold.Locker) error{
 		"Acquire":    func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Acquire(ctx, "x"); return err },

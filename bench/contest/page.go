@@ -45,7 +45,7 @@ func Version(tb testing.TB, command string, args ...string) string {
 	return line
 }
 
-// A run has the conditions under which was measured.
+// A run describes the conditions of a measurement.
 type run struct {
 	began time.Time
 	load  string // load of the machine, before
