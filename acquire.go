@@ -21,7 +21,7 @@ type acquisition struct {
 	id         uint64 // of its events; 0: no Trace
 	acquiredBy Step   // how the lease was acquired
 	waits      bool   // it waits for other holders
-	hasTurn    bool   // it has the turn in the localQueue
+	hasTurn    bool   // its turn has come in the localQueue
 	recalls    bool   // it waits only until another process gives back a lease that it keeps
 	hold       *hold  // asks the engine; nil: not yet
 	contending

@@ -316,7 +316,7 @@ func releaseAll(ctx context.Context, leases []*Lease) []error {
 	return errs
 }
 
-// oneBound reports whether the releases of all leases have the same time limit.
+// oneBound reports whether one time limit applies to the releases of all leases.
 func oneBound(leases []*Lease) bool {
 	bound := callBoundOf(leases[0].hold.req.TTL)
 	return !slices.ContainsFunc(leases, func(le *Lease) bool { return callBoundOf(le.hold.req.TTL) != bound })

@@ -90,14 +90,20 @@ type dueContext struct {
 func (c dueContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // A punctual driver gives up at the deadline of a call, as a connection does.
-type punctual struct{ driver.Driver }
+type punctual struct {
+	driver.Driver
+	grants bool // Try answers all the same
+}
 
 func (d punctual) Claim(req driver.Request) (driver.Claim, error) {
 	c, err := d.Driver.Claim(req)
-	return punctualClaim{c}, err
+	return punctualClaim{c, d.grants}, err
 }
 
-type punctualClaim struct{ driver.Claim }
+type punctualClaim struct {
+	driver.Claim
+	grants bool
+}
 
 var errTimeout = errors.New("i/o timeout")
 
@@ -108,6 +114,9 @@ func giveUpAtDeadline(ctx context.Context) error {
 }
 
 func (c punctualClaim) Try(ctx context.Context) (driver.Grant, error) {
+	if c.grants {
+		return c.Claim.Try(ctx)
+	}
 	return driver.Grant{}, giveUpAtDeadline(ctx)
 }
 
@@ -115,24 +124,41 @@ func (c punctualClaim) Renew(ctx context.Context, _ time.Duration) (driver.Grant
 	return driver.Grant{}, giveUpAtDeadline(ctx)
 }
 
+func (c punctualClaim) Note(ctx context.Context, _ string) error { return giveUpAtDeadline(ctx) }
+
 // If a connection gives up at the deadline of a context before the context's timer has run, callers get the context's error.
 func TestConnectionEndsBeforeTheContext(t *testing.T) {
-	for name, ask := range map[string]func(ctx context.Context, l *leasehold.Locker) error{
-		"Acquire":    func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Acquire(ctx, "x"); return err },
-		"TryAcquire": func(ctx context.Context, l *leasehold.Locker) error { _, err := l.TryAcquire(ctx, "x"); return err },
-		"Resume":     func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Resume(ctx, "x", "me"); return err },
+	held := func(ask func(ctx context.Context, le *leasehold.Lease) error) func(context.Context, *leasehold.Locker) error {
+		return func(ctx context.Context, l *leasehold.Locker) error {
+			le, err := l.Acquire(context.WithoutCancel(ctx), "x", leasehold.NoRenew(), leasehold.TTL(time.Minute))
+			if err != nil {
+				return err
+			}
+			defer le.Release(context.WithoutCancel(ctx))
+			return ask(ctx, le)
+		}
+	}
+	for name, c := range map[string]struct {
+		grants bool
+		ask    func(ctx context.Context, l *leasehold.Locker) error
+	}{
+		"Acquire":    {false, func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Acquire(ctx, "x"); return err }},
+		"TryAcquire": {false, func(ctx context.Context, l *leasehold.Locker) error { _, err := l.TryAcquire(ctx, "x"); return err }},
+		"Resume":     {false, func(ctx context.Context, l *leasehold.Locker) error { _, err := l.Resume(ctx, "x", "me"); return err }},
+		"Extend":     {true, held(func(ctx context.Context, le *leasehold.Lease) error { return le.Extend(ctx, time.Minute) })},
+		"SetNote":    {true, held(func(ctx context.Context, le *leasehold.Lease) error { return le.SetNote(ctx, "me") })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, punctual{memory.New()}, nil)
+				l := newLocker(t, punctual{memory.New(), c.grants}, nil)
 				const d, late = time.Second, 5 * time.Millisecond
 				parent, end := context.WithCancel(t.Context())
 				defer time.AfterFunc(d+late, end).Stop()
-				if err := ask(dueContext{parent, time.Now().Add(d)}, l); !errors.Is(err, context.Canceled) {
+				if err := c.ask(dueContext{parent, time.Now().Add(d)}, l); !errors.Is(err, context.Canceled) {
 					t.Errorf("%v; want the context's", err)
 				}
 				// An engine that gives up before the deadline is not the context's end.
-				if err := ask(t.Context(), l); !errors.Is(err, errTimeout) {
+				if err := c.ask(t.Context(), l); !errors.Is(err, errTimeout) {
 					t.Errorf("without an end of the context: %v; want %v", err, errTimeout)
 				}
 			})

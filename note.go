@@ -62,7 +62,7 @@ func (h *hold) tell(ctx context.Context, by time.Time, said *description) error 
 	}
 	h.mu.Unlock()
 	switch {
-	case err != nil && ctx.Err() != nil: // compare with ctx.Err: the cause belongs to the caller and may match anything
+	case err != nil && isOver(ctx): // compare with ctx.Err: the cause belongs to the caller and may match anything
 		return fmt.Errorf("%w: %v", ctx.Err(), err)
 	case errors.Is(err, ErrLost):
 		h.lose(err)

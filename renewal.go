@@ -103,7 +103,7 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 
 // finishRenewal applies the engine's answer to a call made with ctx.
 func (h *hold) finishRenewal(ctx context.Context, sent, answered boottime.Instant, ttl time.Duration, grant driver.Grant, err error) error {
-	ended := err != nil && ctx.Err() != nil
+	ended := err != nil && isOver(ctx)
 	if ended { // compare with ctx.Err: the cause belongs to the caller and may match anything
 		err = fmt.Errorf("%w: %v", ctx.Err(), err)
 	}

@@ -73,7 +73,7 @@ func (l *Locker) Task(key string, fn func(ctx context.Context) error) func(ctx c
 	}
 }
 
-// under calls fn with a context that ends when ctx or held does, and has the values of held.
+// under calls fn with a context that ends when ctx or held ends. Its values are those of held.
 func under(ctx, held context.Context, fn func(ctx context.Context) error) error {
 	both, end := context.WithCancelCause(held)
 	defer end(nil)

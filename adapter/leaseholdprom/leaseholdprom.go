@@ -32,7 +32,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// A Collector has the metrics of one or more Lockers. It is safe for concurrent use.
+// A Collector collects the metrics of one or more Lockers. It is safe for concurrent use.
 type Collector struct {
 	lock    func(name string) string
 	started sync.Map // of [2]string: label values whose series have started

@@ -1,4 +1,4 @@
-// Package contest compares locks. It has the scenarios of every engine's comparison, but no engine.
+// Package contest compares locks. It contains the scenarios that all engines share, but no engine.
 // The parts of a scenario alternate in one run on one machine, so that ratios are meaningful. In
 // each scenario, every section under a lock also increments a counter in two steps. If holders
 // overlap, the run fails.

@@ -47,9 +47,8 @@ func (u Upkeep) CPUEach() float64 { return u.CPU.Seconds() / float64(u.Leases) }
 // Cores returns how many processors the process has used.
 func (u Upkeep) Cores() float64 { return u.CPU.Seconds() / u.Lasted.Seconds() }
 
-// Holding measures a process that keeps 10,000 leases, or as many as it can, for two TTLs. Locks
-// that are not renewed automatically have a goroutine for it each. The CPU time per lease is
-// compared with than's.
+// Holding measures a process that keeps 10,000 leases, or as many as it can, for two TTLs. If a lock
+// is not renewed automatically, a goroutine renews it. The CPU time per lease is compared with than's.
 func (e *Engine) Holding(b *testing.B, addr, than string, names ...string) map[string]Upkeep {
 	const leases = 10000
 	lasts := 2 * TTL

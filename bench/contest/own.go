@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Solo has the results of one goroutine with its own lock.
+// A Solo holds the results of one goroutine with its own lock.
 type Solo struct {
 	blocks   map[string][]time.Duration // median of each block
 	commands map[string]float64

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A Series has the tallies of each lock, by round.
+// A Series holds the tallies of each lock, by round.
 type Series struct {
 	Title   string
 	tallies map[string][]Tally

@@ -22,7 +22,7 @@ type book struct {
 	servers []string // guarded by mu
 }
 
-// A Table has the results of one scenario. Its first column names the locks.
+// A Table holds the results of one scenario. Its first column names the locks.
 type Table struct {
 	title string
 	rows  [][]string

@@ -45,7 +45,7 @@ func (t *Tally) CommandsEach() float64 {
 	return float64(t.Commands) / float64(max(1, t.Sections()))
 }
 
-// MallocsEach returns the allocations per section, including those of the section itself.
+// MallocsEach returns the allocations per section. The section's own count too.
 func (t *Tally) MallocsEach() float64 { return float64(t.Mallocs) / float64(max(1, t.Sections())) }
 
 // ServerEach returns the server's CPU time per section.
@@ -99,7 +99,7 @@ type Waits [61 * 8]int64
 
 func (w *Waits) count(d time.Duration) {
 	n := uint64(max(8, d))
-	exponent := bits.Len64(n) - 4 // so that n has its leading bit and three more
+	exponent := bits.Len64(n) - 4 // the four leading bits of n remain
 	w[min(len(w)-1, exponent*8+int(n>>exponent)&7)]++
 }
 

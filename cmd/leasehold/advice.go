@@ -61,7 +61,7 @@ func shellLine(words ...string) string {
 	return strings.Join(words, " ")
 }
 
-// shellPlain has the characters that need no quotes in a shell.
+// shellPlain lists the characters that need no quotes in a shell.
 const shellPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
 
 // named returns the chosen store in brackets, because a configuration file or the environment may

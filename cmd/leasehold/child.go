@@ -311,7 +311,7 @@ func setenv(env []string, key, value string) []string {
 	return append(kept, key+"="+value)
 }
 
-// An ending has the outcomes of a command, its guardian and its leases.
+// An ending holds the outcomes of a command, its guardian and its leases.
 type ending struct {
 	guardian.Result
 	err      error // of the guardian's

@@ -28,7 +28,7 @@ type historian interface {
 	History(ctx context.Context, query url.Values) (answer []byte, err error)
 }
 
-// A history has the arguments of the command and the table it prints.
+// A history holds the arguments of the command and the table it prints.
 type history struct {
 	a      *app
 	name   string
@@ -418,6 +418,7 @@ func (t *historyTable) write(w io.Writer, views []entryView) {
 	}
 }
 
+// rows returns the cells of a line for each entry, below the heads if headed is true.
 func (t *historyTable) rows(views []entryView, headed bool) (rows [][]string) {
 	if headed {
 		span := "HELD/WAITED"
@@ -436,8 +437,7 @@ func (t *historyTable) rows(views []entryView, headed bool) (rows [][]string) {
 	return rows
 }
 
-// fit chooses the widths that rows need, and returns the width of a line. It first shortens the
-// reason, then who and the name.
+// fit chooses the widths that rows need, and returns the width of a line.
 func (t *historyTable) fit(rows [][]string) (all int) {
 	t.widths = make([]int, len(rows[0]))
 	all = -gap
@@ -454,7 +454,7 @@ func (t *historyTable) fit(rows [][]string) (all int) {
 	return all
 }
 
-// shrink makes lines of all cells fit: who gives way first, then the reason and the name.
+// shrink makes lines, which need all cells, fit: it first shortens who, then the reason and the name.
 func (t *historyTable) shrink(all int) {
 	for _, least := range []struct{ column, width int }{{eventWho, 14}, {eventWhy, 18}, {eventName, 12}, {eventWhy, 12}, {eventWho, 8}, {eventWhy, 4}} {
 		if cut := min(all-t.width, t.widths[least.column]-least.width); cut > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A period has the flags of "leasehold run" for jobs that must not run too often.
+// A period holds the flags of "leasehold run" for jobs that must not run too often.
 type period struct {
 	atLeast span
 	oncePer span

@@ -18,7 +18,7 @@ import (
 // reservedFor is the default length of a reservation.
 const reservedFor = 8 * time.Hour
 
-// A reservation has the arguments of reserve.
+// A reservation holds the arguments of reserve.
 type reservation struct {
 	name, reason string
 	length, wait span

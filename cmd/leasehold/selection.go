@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A selection has the flags that say which locks ls lists, and in which order.
+// A selection holds the flags that say which locks ls lists, and in which order.
 type selection struct {
 	sort   string // one of orders; "": the store's order
 	longer span

@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A wait has the data of a place that is not granted yet. Driver.mu guards all fields.
+// A wait holds the data of a place that is not granted yet. Driver.mu guards all fields.
 type wait struct {
 	watch int           // the watch that has reported everything since those ahead were read; 0: none
 	wake  chan struct{} // closed when Try may bring news; nil: nobody waits

@@ -48,7 +48,7 @@ func count(b bool) int {
 var _ = count
 `
 
-// A Binary has the tests of a package, and all mutations of another.
+// A Binary contains the tests of a package, and all mutations of another.
 type Binary struct{ path string }
 
 // Build compiles the tests in the folder tests, with the mutations in the folder source, whose

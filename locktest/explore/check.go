@@ -215,7 +215,7 @@ func (w *World) evicts(owner string) {
 	}
 }
 
-// An eviction has the times of an eviction's call and of its answer.
+// An eviction holds the times of an eviction's call and of its answer.
 type eviction struct{ begun, done time.Time }
 
 // isEvicted records the outcome of an eviction that began at the given time.

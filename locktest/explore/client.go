@@ -241,7 +241,7 @@ func (c *client) evict() {
 	}
 }
 
-// A wish has the options of a call.
+// A wish holds the options of a call.
 type wish struct {
 	shared  bool
 	limit   int

@@ -26,7 +26,7 @@ func (f figures) String() string {
 		f.schedules, f.within, f.complete, f.skipped, f.diverged, f.random, f.seed, f.events, f.states, f.took.Seconds())
 }
 
-// A row has the figures of one scenario on one engine. It is stored beside the page.
+// A row holds the figures of one scenario on one engine. It is stored beside the page.
 type row struct {
 	Engine    string `json:"engine"`
 	Scenario  string `json:"scenario"`

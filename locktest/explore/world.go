@@ -40,7 +40,7 @@ type traffic struct {
 	quiet    atomic.Bool // no message is in flight
 }
 
-// A crowd has the users of the engine.
+// A crowd is the users of the engine.
 type crowd struct {
 	processes []*Process
 	clients   []*client
@@ -62,7 +62,7 @@ type checks struct {
 	kept      time.Duration           // Options.Keep of the Lockers
 }
 
-// A journal has the log of the schedule, and the states it passed.
+// A journal holds the log of the schedule, and the states it passed.
 type journal struct {
 	log     []string // guarded by mu; written if verbose
 	verbose bool

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Report has the results of a sale without a lock, and of one under it.
+// A Report holds the results of a sale without a lock, and of one under it.
 type Report struct {
 	Scenario string             `json:"scenario"`
 	Runs     map[string]*Result `json:"runs"`
