@@ -28,6 +28,9 @@ const (
 	// soon after the grant. A release within it first tries the plain statement, because the one
 	// that grants the lock to a waiter costs the server more.
 	plainReleaseWindow = 2 * time.Millisecond
+	// mostPasses is how often a release waits for a row that others change, such as by joining its
+	// queue, before it only wakes the waiters.
+	mostPasses = 3
 	// goneTTL is how long the mark of a release refuses an acquiring call that arrives after it.
 	// Both were sent: only a server or a connection that stood still can reverse them.
 	goneTTL = 30 * time.Second
@@ -489,12 +492,7 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		answered, err := c.giveTogether(ctx, how.Linger)
 		found := err == nil && answered == nil
 		if answered != nil {
-			if time.Since(c.lease.alone) < plainReleaseWindow && how.Linger == 0 && c.d.texts.give != "" {
-				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
-			}
-			if !found && err == nil {
-				found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(how.Linger), c.lease.number)
-			}
+			found, err = c.give(ctx, how.Linger)
 			answered(found)
 		}
 		if err != nil {
@@ -540,6 +538,20 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		return nil
 	}
 	return lost
+}
+
+// give ends the lease by one statement. found means that it was there.
+func (c *claim) give(ctx context.Context, linger time.Duration) (found bool, err error) {
+	if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && c.d.texts.give != "" {
+		found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+	}
+	for try := 0; c.d.texts.pass != "" && !found && err == nil && try < mostPasses; try++ {
+		found, err = c.d.changed(ctx, c.d.texts.pass, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+	}
+	if !found && err == nil {
+		found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+	}
+	return found, err
 }
 
 // leave removes this owner from the row, and adds the marks that refuse late calls.
