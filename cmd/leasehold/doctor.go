@@ -151,11 +151,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.add(d.unreached(err))
 		return nil
 	}
-	defer func() {
-		closing, stop := context.WithTimeout(ctx, time.Second)
-		defer stop()
-		quit(closing, func() { d.app.close(opened) })
-	}()
+	defer finish(time.Second, func() { d.app.close(opened) })
 	reached, err := d.reach(ctx, opened, began)
 	first := len(d.found)
 	checked := d.check(ctx, opened)

@@ -75,11 +75,8 @@ func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *le
 	if err != nil {
 		return orSignal(ctx, err)
 	}
-	err = orSignal(ctx, do(ctx, locks))
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	quit(ending, done)
-	return err
+	defer finish(time.Second, done)
+	return orSignal(ctx, do(ctx, locks))
 }
 
 // page returns the next locks, up to the last one that may be listed.

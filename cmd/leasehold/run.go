@@ -143,11 +143,10 @@ func (r *run) run(ctx context.Context) error {
 	err = r.hold(ctx, locks, leases)
 	w.done()
 	if errors.As(err, new(*signalError)) { // the user does not want to wait
-		brief, stop := context.WithTimeout(ctx, lastWord)
-		defer stop()
-		ctx = brief
+		finish(lastWord, done)
+	} else {
+		done()
 	}
-	quit(ctx, done)
 	return err
 }
 
