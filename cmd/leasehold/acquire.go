@@ -129,8 +129,7 @@ that another process may hold NAME.
 OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
 		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
   eval "$lease"`,
-		Args:              argNames("NAME", "[OWNER]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Args: argNames("NAME", "[OWNER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			length, err := ttlOption(ttl)
 			if err != nil {
@@ -165,9 +164,8 @@ func newReleaseCommand(a *app) *cobra.Command {
 ended before, so that what it guarded may have overlapped with another holder's work.
 
 OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
-		Example:           `  leasehold release deploy`,
-		Args:              argNames("NAME", "[OWNER]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: `  leasehold release deploy`,
+		Args:    argNames("NAME", "[OWNER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			owner, err := ownerOf(args)
 			if err != nil {

@@ -69,9 +69,8 @@ itself, and looks at the store every 5 s for the rest: shorter leases of others 
 missing. Standard error says since when the instance has been looking. With --follow,
 it also says when another instance answers, of which only later events are printed,
 and when more happened during an outage than can be printed.`,
-		Example:           "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 3h --until 2h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
-		Args:              argNames("[NAME]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 3h --until 2h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
+		Args:    argNames("[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				h.name = args[0]

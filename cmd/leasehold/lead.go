@@ -96,6 +96,7 @@ func newLeadCommand(a *app) *cobra.Command {
 		Example: `  leasehold --store redis://host/0 lead scheduler -- ./scheduler
   leasehold show scheduler                      # who leads
   leasehold evict scheduler --owner 4f1a22c9 --reason 'too slow'`,
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := l.parse(cmd, args, false); err != nil {
 				return err

@@ -104,15 +104,9 @@ func newRootCommand(a *app) *cobra.Command {
 		&cobra.Group{ID: groupLook, Title: "Inspect and repair:"},
 		&cobra.Group{ID: groupRest, Title: "More:"},
 	)
-	run, lead := newRunCommand(a), newLeadCommand(a)
-	for _, c := range []*cobra.Command{run, lead} {
-		if c.ValidArgsFunction == nil {
-			c.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveDefault)
-		}
-	}
-	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a), newReserveCommand(a))
-	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newLimitCommand(a), newHistoryCommand(a), newDoctorCommand(a))
-	add(root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
+	add(a, root, groupHold, newRunCommand(a), newLeadCommand(a), newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a), newReserveCommand(a))
+	add(a, root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newLimitCommand(a), newHistoryCommand(a), newDoctorCommand(a))
+	add(a, root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, false) })
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
@@ -140,9 +134,13 @@ func describeStores() string {
 // Groups of commands in the help text.
 const groupHold, groupLook, groupRest = "hold", "look", "rest"
 
-func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
+// add adds commands to a group. Those about locks complete NAME, unless they say otherwise.
+func add(a *app, root *cobra.Command, group string, cmds ...*cobra.Command) {
 	for _, c := range cmds {
 		c.GroupID = group
+		if c.ValidArgsFunction == nil && group != groupRest {
+			c.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveNoFileComp)
+		}
 	}
 	root.AddCommand(cmds...)
 }

@@ -31,11 +31,12 @@ type run struct {
 func newRunCommand(a *app) *cobra.Command {
 	r := &run{child: newChild(a)}
 	cmd := &cobra.Command{
-		Use:         "run [flags] NAME -- COMMAND [ARG…]",
-		Short:       "Hold a lock while a command runs",
-		Long:        runLong,
-		Example:     runExample,
-		Annotations: map[string]string{helpFlags: runFlags},
+		Use:               "run [flags] NAME -- COMMAND [ARG…]",
+		Short:             "Hold a lock while a command runs",
+		Long:              runLong,
+		Example:           runExample,
+		Annotations:       map[string]string{helpFlags: runFlags},
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.parse(cmd, args); err != nil {
 				return err

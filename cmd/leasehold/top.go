@@ -57,9 +57,8 @@ tasks: then the task that has it by now is hit.
 
 When the store does not answer, the list stays as it was, and the second line says how
 old it is.`,
-		Example:           "  leasehold top\n  leasehold top orders/",
-		Args:              argNames("[PREFIX]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold top\n  leasehold top orders/",
+		Args:    argNames("[PREFIX]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
