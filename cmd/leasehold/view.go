@@ -195,14 +195,6 @@ func (v stateView) weightsText() string {
 	return " (weights " + strings.Join(all, ", ") + ")"
 }
 
-func viewsOf(states []leasehold.State) []stateView {
-	views := make([]stateView, len(states))
-	for i, s := range states {
-		views[i] = viewOf(s)
-	}
-	return views
-}
-
 func modeText(m driver.Mode) string {
 	if m == driver.Shared {
 		return "shared"

@@ -30,7 +30,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for {
-		states, err := lookAll(ctx, locks, prefix)
+		views, err := lookAll(ctx, locks, prefix)
 		if errors.Is(err, driver.ErrCorrupt) {
 			err = nil // damaged locks do not change
 		}
@@ -42,7 +42,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 		case err != nil && !away:
 			a.report(err)
 		case err == nil:
-			if err := a.printChanges(seen, viewsOf(states)); err != nil {
+			if err := a.printChanges(seen, views); err != nil {
 				return err
 			}
 			first = false
@@ -60,7 +60,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 const watchMost = 50_000
 
 // lookAll reads all names once.
-func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (states []leasehold.State, err error) {
+func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (views []stateView, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	var damaged error
@@ -70,27 +70,25 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (state
 			damaged = err
 		case err != nil:
 			return nil, err
-		case len(states) == watchMost:
+		case len(views) == watchMost:
 			return nil, usageErrorf("more than %d names are held or waited for: give a PREFIX, which fewer begin with", watchMost)
 		default:
-			states = append(states, state)
+			views = append(views, viewOf(state))
 		}
 	}
-	return states, damaged
+	return views, damaged
 }
 
 // printChanges prints views that differ from seen, and updates seen.
 func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	var changed []stateView
+	here := make(map[string]bool, len(views))
 	for _, v := range views {
+		here[v.Name] = true
 		if was, ok := seen[v.Name]; !ok || !sameHolds(was, v) {
 			changed = append(changed, v)
 		}
 		seen[v.Name] = v
-	}
-	here := make(map[string]bool, len(views))
-	for _, v := range views {
-		here[v.Name] = true
 	}
 	for name, was := range seen {
 		if !here[name] {
