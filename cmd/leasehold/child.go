@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -178,18 +179,13 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	if len(held) == 0 {
 		return nil
 	}
-	nested := false
 	state, err := locks.Inspect(ctx, name)
+	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool { return slices.Contains(held, h.Owner.Reveal()) })
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only
 		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
 	case err != nil:
 		return err
-	}
-	for _, h := range state.Holders {
-		for _, owner := range held {
-			nested = nested || h.Owner.Reveal() == owner
-		}
 	}
 	if !nested {
 		return nil
@@ -302,13 +298,8 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 }
 
 func setenv(env []string, key, value string) []string {
-	kept := env[:0]
-	for _, e := range env {
-		if !strings.HasPrefix(e, key+"=") {
-			kept = append(kept, e)
-		}
-	}
-	return append(kept, key+"="+value)
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, key+"=") })
+	return append(env, key+"="+value)
 }
 
 // An ending holds the outcomes of a command, its guardian and its leases.

@@ -87,10 +87,6 @@ func (h heritage) release(ctx context.Context, d driver.Driver, keep time.Durati
 
 // hopeless reports whether another attempt cannot succeed.
 func hopeless(err error) bool {
-	for _, e := range []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, driver.ErrCorrupt} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	final := []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, driver.ErrCorrupt}
+	return slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }
