@@ -50,7 +50,7 @@ func (t *table) write(w io.Writer, views []stateView) {
 		name, state, waiting := shown(v.Name), v.stateText(), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
 			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Held), secondsText(h.Left),
-				waiting, h.modeText(), ownerText(h.Owner), strconv.FormatUint(h.Token, 10)})
+				waiting, h.modeText(), orDash(h.Owner), strconv.FormatUint(h.Token, 10)})
 		}
 		if len(v.Holders) == 0 {
 			rows = append(rows, []string{name, state, "-", "-", "-", "-", waiting, "-", "-", "-"})

@@ -177,7 +177,7 @@ func reason(state leasehold.State, err error, silent bool) string {
 	h := state.Holders[0]
 	who := lineOf(h)
 	if who == "" {
-		who = ownerText(h.Owner.String())
+		who = orDash(h.Owner.String())
 	}
 	if more := len(state.Holders) - 1; more > 0 {
 		who += fmt.Sprintf(" and %d more", more)
