@@ -189,15 +189,20 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if !d.Features().Resumes {
 		return fmt.Errorf("release %q: %w: its leases end with the process that acquired them", name, leasehold.ErrUnsupported)
 	}
-	// The driver releases in one call. After a Resume, the lease could end before its Release.
-	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
-	if err != nil {
-		return fmt.Errorf("release %q: %w", name, err)
-	}
-	if err := claim.Release(ctx, driver.End{}); err != nil {
+	if err := releaseOwned(ctx, d, name, owner, 0); err != nil {
 		return orSignal(ctx, fmt.Errorf("release %q: %w", name, err))
 	}
 	return a.print(releasedView{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
+}
+
+// releaseOwned releases a lease by its owner, in one call to the store. After a Resume, the lease
+// could end before its Release.
+func releaseOwned(ctx context.Context, d driver.Driver, name, owner string, linger time.Duration) error {
+	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
+	if err != nil {
+		return err
+	}
+	return claim.Release(ctx, driver.End{Linger: linger})
 }
 
 // releasedView is the output of release.
