@@ -144,8 +144,8 @@ func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) e
 }
 
 // catch catches signals for the command from now on.
-func (c *child) catch() {
-	guardian.Catch(c.signals, guardian.Forwarded...)
+func catch(signals chan<- os.Signal) {
+	guardian.Catch(signals, guardian.Forwarded...)
 	// A closed standard error must not end us while the lease is held.
 	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE)
 }

@@ -347,8 +347,7 @@ func secondsOf(ms *int64) *float64 {
 	if ms == nil {
 		return nil
 	}
-	s := wire.Duration(*ms).Seconds()
-	return &s
+	return new(wire.Duration(*ms).Seconds())
 }
 
 // print prints entries, oldest first. A history lists an end that a look found after what followed it.

@@ -121,7 +121,7 @@ func (r *run) run(ctx context.Context) error {
 	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
 	}
-	r.catch()
+	catch(r.signals)
 	bounded, stop := r.claim.bounded(ctx)
 	defer stop()
 	locks, done, err := r.open(bounded)
