@@ -40,9 +40,6 @@ func (e *exitError) Error() string {
 // Unwrap returns the error, or nil.
 func (e *exitError) Unwrap() error { return e.err }
 
-// ExitCode returns the exit code of the program.
-func (e *exitError) ExitCode() int { return e.code }
-
 // A signalError means that a signal ended what the program did. The program then ends itself by the
 // same signal, because a shell stops its script at Ctrl-C only if its child dies of SIGINT.
 type signalError struct {

@@ -130,10 +130,7 @@ func (h *history) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	defer h.a.close(d)
-	store, ok := d.(historian)
-	if !ok {
-		return usageErrorf("the service at this address has no history")
-	}
+	store := d.(historian) // as every driver of httplock
 	h.table = historyTable{width: widthOf(h.a.stdout), named: h.name != ""}
 	return orSignal(ctx, h.show(ctx, store))
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -113,12 +114,9 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetCompletionCommandGroupID(groupRest)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" { // cobra's completion prints help for an unknown shell
-			c.Args, c.RunE = cobra.ArbitraryArgs, onlySubcommands
-			c.Short = "Write a script that completes commands in a shell"
-		}
-	}
+	completion, _, _ := root.Find([]string{"completion"})
+	completion.Args, completion.RunE = cobra.ArbitraryArgs, onlySubcommands // cobra's prints help for an unknown shell
+	completion.Short = "Write a script that completes commands in a shell"
 	return root
 }
 
@@ -171,11 +169,7 @@ func newHelpCommand() *cobra.Command {
 
 func printHelp(cmd *cobra.Command, full bool) {
 	out := cmd.OutOrStdout()
-	width := widthOf(out)
-	if width <= 0 {
-		width = helpWidth
-	}
-	writeHelp(out, cmd, width, full)
+	writeHelp(out, cmd, cmp.Or(widthOf(out), helpWidth), full)
 }
 
 func completeCommand(cmd *cobra.Command, args []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {

@@ -183,9 +183,6 @@ func widthOf(out any) int {
 	if !ok {
 		return 0
 	}
-	width, _, err := term.GetSize(int(screen.Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _, _ := term.GetSize(int(screen.Fd())) // 0 after an error
 	return width
 }
