@@ -138,41 +138,24 @@ func (h *history) run(ctx context.Context) error {
 // show prints the history. With --follow it continues with new entries, until ctx ends.
 func (h *history) show(ctx context.Context, store historian) error {
 	seen := seenHistory{told: map[string]bool{}}
-	page, err := h.page(ctx, store, h.limit, func(wire.Entries, wire.Entry) bool { return false })
-	if err != nil {
-		return err
-	}
-	if err := h.take(&seen, page); err != nil || !h.follow {
-		return err
-	}
-	tick := time.NewTicker(topEvery)
-	defer tick.Stop()
-	for away := false; ; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	look := func() error {
+		since, limit, has := seen.answered, followMost, seen.has
+		if since.IsZero() { // the first look
+			limit, has = h.limit, func(wire.Entries, wire.Entry) bool { return false }
 		}
-		since := seen.answered
-		page, err := h.page(ctx, store, followMost, seen.has)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && !passes(err):
+		page, err := h.page(ctx, store, limit, has)
+		if err != nil {
 			return err
-		case err != nil && !away:
-			h.a.report(err)
 		}
-		if away = err != nil; away {
-			continue
-		}
-		if !page.all || time.Since(since) > wire.Duration(page.BeginsMS) {
+		if !since.IsZero() && (!page.all || time.Since(since) > wire.Duration(page.BeginsMS)) {
 			h.a.tell(onWarning, "", 0, "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
-		if err := h.take(&seen, page); err != nil {
-			return err
-		}
+		return h.take(&seen, page)
 	}
+	if !h.follow {
+		return look()
+	}
+	return h.a.every(ctx, look)
 }
 
 // take prints a page. It names the instance that answered, once per instance.

@@ -26,14 +26,22 @@ type changeView struct {
 // answer, it reports that once and continues, so that the user sees when the store is back.
 func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) error {
 	seen := map[string]stateView{}
-	away, first := false, true
+	return a.every(ctx, func() error {
+		views, err := lookAll(ctx, locks, prefix)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) { // damaged locks do not change
+			return err
+		}
+		return a.printChanges(seen, views)
+	})
+}
+
+// every calls look every second until ctx ends. If the store does not answer the first time, or
+// cannot work again by itself, it returns that error. Otherwise it reports one error per outage.
+func (a *app) every(ctx context.Context, look func() error) error {
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
-	for {
-		views, err := lookAll(ctx, locks, prefix)
-		if errors.Is(err, driver.ErrCorrupt) {
-			err = nil // damaged locks do not change
-		}
+	for first, away := true, false; ; first = false {
+		err := look()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -41,11 +49,6 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 			return err
 		case err != nil && !away:
 			a.report(err)
-		case err == nil:
-			if err := a.printChanges(seen, views); err != nil {
-				return err
-			}
-			first = false
 		}
 		away = err != nil
 		select {
