@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ const historyLimit = 50
 
 // A historian is a store that keeps a history.
 type historian interface {
-	History(ctx context.Context, query url.Values) (answer []byte, err error)
+	History(ctx context.Context, query url.Values) (wire.Entries, error)
 }
 
 // A history holds the arguments of the command and the table it prints.
@@ -262,14 +261,11 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 			query.Set(field, strconv.FormatInt(time.Duration(age).Milliseconds(), 10))
 		}
 	}
-	text, err := store.History(ctx, query)
+	page, err = store.History(ctx, query)
 	if errors.Is(err, driver.ErrUnsupported) {
-		return page, &exitError{exitUsage, fmt.Errorf("the service keeps no history")}
+		err = &exitError{exitUsage, fmt.Errorf("the service keeps no history")}
 	}
-	if err != nil {
-		return page, err
-	}
-	return page, json.Unmarshal(text, &page)
+	return page, err
 }
 
 // sayFrom reports on standard error which instance answered, and since when it has recorded events.
