@@ -42,15 +42,7 @@ Ctrl-C. Keys sort, filter, show a lock and evict its holder; press ? to see them
 output is not a terminal, or with --json, print one snapshot of all.
 
 # Keys
-  up, down     select a line, as k and j do; also PgUp, PgDn, Home and End
-  Enter        show all about the selected lock
-  s            sort by name, held, left, waiting or host, one after the other
-  /            show only lines with a text, in whatever column or label
-  e            evict the selected holder
-  Esc          go back; in the list, show all lines again
-  ?            show the keys
-  q            quit
-
+` + topKeys + `
 To evict, you give a reason and type the name of the lock. The holder that was selected
 when you pressed e is evicted, and nobody else. A process passes a lease on among its own
 tasks: then the task that has it by now is hit.

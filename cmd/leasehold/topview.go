@@ -366,18 +366,21 @@ func (v *topView) foot() []screenLine {
 	return []screenLine{{"", "s sort  / filter  Enter show  e evict  ? help  q quit"}}
 }
 
+// topKeys describes the keys, in the manual and on the screen.
+const topKeys = `  up, down  select a line (also k, j, PgUp, PgDn, Home, End)
+  Enter     show all about the selected lock
+  s         sort by name, held, left, waiting or host, in turn
+  /         show only lines with a text, in any column or label
+  e         evict the selected holder
+  Esc       go back; in the list, show all lines again
+  ?         show these keys
+  q         quit
+`
+
 func topHelpLines() []screenLine {
-	text := `up, down  select a line (also k, j, PgUp, PgDn, Home, End)
-Enter     show all about the selected lock
-s         sort by name, held, left, waiting, host in turns
-/         show only lines with a text
-e         evict the selected holder
-Esc       go back; in the list, show all lines
-?         these keys
-q         quit`
 	lines := []screenLine{{}}
-	for line := range strings.Lines(text) {
-		lines = append(lines, screenLine{"", strings.TrimSuffix(line, "\n")})
+	for line := range strings.Lines(topKeys) {
+		lines = append(lines, screenLine{"", strings.TrimSpace(line)})
 	}
 	return lines
 }
