@@ -37,7 +37,6 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap returns the error, or nil.
 func (e *exitError) Unwrap() error { return e.err }
 
 // A signalError means that a signal ended what the program did. The program then ends itself by the

@@ -248,7 +248,6 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 	}
 }
 
-// ask makes one call to the store.
 func (h *history) ask(ctx context.Context, store historian, limit int, after string) (page wire.Entries, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for field, value := range map[string]string{"name": h.name, "prefix": h.prefix, "kind": strings.Join(h.kinds, ","), "after": after} {
@@ -438,7 +437,6 @@ func (t *historyTable) shrink(all int) {
 	}
 }
 
-// row returns a line of the table.
 func (v *entryView) row(now time.Time) []string {
 	row := []string{localTime(v.Time, now), v.Event, "", "", "", v.Reason}
 	if v.Name != "" {

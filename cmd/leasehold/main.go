@@ -68,7 +68,6 @@ the password, and no LEASEHOLD_PASSWORD: a leasehold inside them needs the file.
 
 const examples = `  leasehold run --store redis://host/0 backup -- ./backup.sh`
 
-// newRootCommand builds the command tree.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "leasehold",

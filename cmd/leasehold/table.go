@@ -131,7 +131,6 @@ func shrink(widths []int, to int) bool {
 	return widest >= 0
 }
 
-// line returns one row of a table.
 func line(row []string, widths []int, width int) string {
 	var b strings.Builder
 	for i, text := range row {

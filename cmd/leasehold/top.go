@@ -20,7 +20,6 @@ import (
 // topEvery is the interval of top's calls to the store.
 const topEvery = time.Second
 
-// Sequences that all terminals of the last decades know.
 const (
 	screenEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the alternate screen, no cursor, no wrapping
 	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"

@@ -113,7 +113,6 @@ func lineOf(h leasehold.Holder) string { return plain(details.Details(h.Details(
 // who returns the holder, without its host.
 func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
 
-// who returns the waiter, without its host.
 func (w waiterView) who() string { return cmp.Or(w.Details.of().Who(), w.Note) }
 
 // labels returns the labels of v in one line, sorted by name.
