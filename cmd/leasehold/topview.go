@@ -15,27 +15,40 @@ type topView struct {
 	keys          bool // there is a keyboard
 	since         time.Time
 
+	topAnswer
+	topPlace
+	topDialogue
+
+	says   string // a message, until the next key
+	quits  bool
+	evicts *topEviction // a confirmed eviction, for the caller to take and carry out
+}
+
+// A topAnswer is what the store has answered.
+type topAnswer struct {
 	states []leasehold.State // from the last answer
 	more   bool              // the store has more names
 	at     time.Time         // time of the last answer; zero: none yet
 	err    error             // of the last call
+}
 
+// A topPlace is the part of the list that is shown, and the selected line.
+type topPlace struct {
 	selection        // the order of the list
 	filter    string // text that lines must contain
 	chosen    topRow // the selected line
 	chosenAt  int    // its index when it was last seen
 	first     int    // index of the line at the top
 	page      int    // number of lines that fit
+}
 
+// A topDialogue is what is shown instead of the list, or below it.
+type topDialogue struct {
 	mode     topMode
 	from     topMode // for a prompt: the mode to which Esc returns
 	typed    string  // text typed in a prompt
 	scrolled int     // lines by which the details of one lock are scrolled
 	eviction topEviction
-	says     string // a message, until the next key
-
-	quits  bool
-	evicts *topEviction // a confirmed eviction, for the caller to take and carry out
 }
 
 type topMode int
