@@ -227,12 +227,14 @@ func (c *child) run(held interface {
 	return guardian.Run(guardian.Plan{
 		Program: guardian.Program{Path: path, Argv: c.argv, Env: env},
 		Own:     secret.Environ(),
-		Grace:   time.Duration(c.grace), Margin: guardian.Margin(c.ttl),
-		Lease: held, Renewed: c.renewed, Signals: c.signals,
-		Wanted: wanted, Yield: c.yield, Told: c.tellYield,
-		Will:   guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
-		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
-		Silent: c.tellSilent,
+		Tenure:  guardian.Tenure{Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
+		Signals: c.signals, Wanted: wanted, Yield: c.yield,
+		Reports: guardian.Reports{
+			Told:   c.tellYield,
+			Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
+			Silent: c.tellSilent,
+		},
+		Will: guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
 	})
 }
 
