@@ -438,18 +438,9 @@ func (t *historyTable) shrink(all int) {
 }
 
 func (v *entryView) row(now time.Time) []string {
-	row := []string{localTime(v.Time, now), v.Event, "", "", "", v.Reason}
-	if v.Name != "" {
-		row[eventName] = shown(v.Name)
-	}
-	if row[eventWho] = v.Note; v.Note == "" {
-		row[eventWho] = v.Owner
-	}
-	switch {
-	case v.Held != nil:
-		row[eventSpan] = spanText(time.Duration(*v.Held * float64(time.Second)))
-	case v.Waited != nil:
-		row[eventSpan] = spanText(time.Duration(*v.Waited * float64(time.Second)))
+	row := []string{localTime(v.Time, now), v.Event, shown(v.Name), cmp.Or(v.Note, v.Owner), "", v.Reason}
+	if span := cmp.Or(v.Held, v.Waited); span != nil {
+		row[eventSpan] = spanText(time.Duration(*span * float64(time.Second)))
 	}
 	switch {
 	case v.Event == wire.Gap:
