@@ -24,6 +24,7 @@ const (
 	screenEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the alternate screen, no cursor, no wrapping
 	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
+	lineRest    = "\x1b[K" // clears from the cursor on
 	lineEnd     = "\r\n"
 	cursorOff   = "\x1b[?25l"
 	cursorOn    = "\x1b[?25h"
