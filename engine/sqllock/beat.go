@@ -261,21 +261,11 @@ func (d *Driver) sweep(ctx context.Context) error {
 }
 
 // placesOf returns the places of a process.
-func (d *Driver) placesOf(ctx context.Context, proc string) (all []placed, err error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = d.retry(ctx, on, func(on runner) error {
-		all = nil
-		return each(ctx, on, func(rows *sql.Rows) error {
-			var p placed
-			var over, left, crowd int64
-			err := rows.Scan(&p.Name, &p.Owner, &p.Seq, &over, &p.fence, &left, &crowd)
-			p.over, p.left, p.crowd = over != 0, time.Duration(left)*time.Microsecond, time.Duration(crowd)*time.Microsecond
-			all = append(all, p)
-			return err
-		}, d.texts.mine, proc)
-	})
-	return all, err
+func (d *Driver) placesOf(ctx context.Context, proc string) ([]placed, error) {
+	return read(ctx, d, func(rows *sql.Rows) (p placed, err error) {
+		var over, left, crowd int64
+		err = rows.Scan(&p.Name, &p.Owner, &p.Seq, &over, &p.fence, &left, &crowd)
+		p.over, p.left, p.crowd = over != 0, time.Duration(left)*time.Microsecond, time.Duration(crowd)*time.Microsecond
+		return p, err
+	}, d.texts.mine, proc)
 }

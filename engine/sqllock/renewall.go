@@ -103,11 +103,7 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 
 // lockedOf returns the names whose rows exist and are locked.
 func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	unlocked, err := d.unlocked(ctx, on, names)
+	unlocked, err := d.unlocked(ctx, names)
 	names = slices.DeleteFunc(names, func(name string) bool { return unlocked[name] })
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -168,10 +164,6 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
 	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
 	if slices.ContainsFunc(all, func(r renewal) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
@@ -179,7 +171,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 	if renewed != "" {
 		for try := 1; ; try++ {
 			// Not every server's UPDATE skips locked rows. These were unlocked a moment ago.
-			if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
+			if all, err = d.ofUnlocked(ctx, all); len(all) == 0 {
 				return nil, err
 			}
 			arg = list(all...)
@@ -193,30 +185,22 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 		}
 		text = renewed
 	}
-	err = d.write(ctx, on, func(on runner) error {
-		fences = make(map[grantee]int64)
-		return each(ctx, on, readFence(fences), text, arg)
-	})
-	return fences, err
+	return d.fences(ctx, text, arg)
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
-func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]renewal, error) {
+func (d *Driver) ofUnlocked(ctx context.Context, all []renewal) ([]renewal, error) {
 	names := make([]string, len(all))
 	for i, r := range all {
 		names[i] = r.Name
 	}
-	unlocked, err := d.unlocked(ctx, on, names)
+	unlocked, err := d.unlocked(ctx, names)
 	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !unlocked[r.Name] }), err
 }
 
 // unlocked returns the names whose rows nobody has locked.
-func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[string]bool, error) {
-	var found []string
-	err := d.retry(ctx, on, func(on runner) (err error) {
-		found, err = readNames(ctx, on, d.texts.unlocked, list(names...))
-		return err
-	})
+func (d *Driver) unlocked(ctx context.Context, names []string) (map[string]bool, error) {
+	found, err := d.readNames(ctx, d.texts.unlocked, list(names...))
 	unlocked := make(map[string]bool, len(found))
 	for _, name := range found {
 		unlocked[name] = true

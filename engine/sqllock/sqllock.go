@@ -172,19 +172,11 @@ func (d *Driver) Migrate(ctx context.Context) error {
 // for a day. No fence goes back, because the clock is above it by then. Locked rows stay for the
 // next time.
 func (d *Driver) Purge(ctx context.Context) error {
-	on, err := d.ready(ctx)
-	if err == nil {
-		err = d.sweep(ctx)
-	}
-	if err != nil {
+	if err := d.sweep(ctx); err != nil {
 		return err
 	}
 	for last := ""; ; {
-		var names []string
-		err := d.retry(ctx, on, func(on runner) (err error) {
-			names, err = readNames(ctx, on, d.texts.idle, last)
-			return err
-		})
+		names, err := d.readNames(ctx, d.texts.idle, last)
 		if err != nil {
 			return err
 		}
