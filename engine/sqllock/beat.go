@@ -13,8 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A process keeps all its places by one periodic statement, the heartbeat, so the load on the
-// database does not grow with the number of waiters. A heartbeat keeps places, never leases.
+// A heartbeat keeps all places of a process, never leases.
 const (
 	beatEvery = 2 * time.Second
 	// beatWithin bounds a heartbeat and the work after it, because its connection may be dead

@@ -142,11 +142,6 @@ func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (w
 	return d.rows.Do(ctx, name, change{decide: decide})
 }
 
-// changeFor is change for a caller that may have a place.
-func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide func(r *row) (write bool)) error {
-	return d.rows.Do(ctx, name, change{decide, waits})
-}
-
 // changeAll makes changes of a row by one write. A missing row is created first and then read
 // again. Otherwise the row might have been created and removed since the read, and the write would
 // give a fence that is not above the fences of that row.

@@ -14,14 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// renewal is one lease of a batch, in JSON.
-type renewal struct {
-	Name  string `json:"name"`
-	Owner string `json:"owner"`
-	TTL   int64  `json:"ttl"` // in microseconds
-	Asks  asks   `json:"asks,omitempty"`
-}
-
 // waitShare limits how long a batch waits for rows that others have locked: this part of its
 // shortest TTL. The whole batch waits, and still returns long before its deadlines.
 const waitShare = 16
@@ -56,10 +48,10 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 
 // renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
-	var together []renewal
+	var together []request
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL), asksFor(&c.req)})
+			together = append(together, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
 		}
 	}
 	fences, err := d.renewTogether(ctx, together)
@@ -154,7 +146,7 @@ type grantee struct{ name, owner string }
 const lockedMeanwhile = 3
 
 // renewTogether returns the numbers of the leases that were renewed; told splits them.
-func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[grantee]int64, err error) {
+func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -165,7 +157,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 		return nil, ctx.Err()
 	}
 	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
-	if slices.ContainsFunc(all, func(r renewal) bool { return r.Asks != asksNot }) {
+	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
 	}
 	if renewed != "" {
@@ -189,13 +181,13 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
-func (d *Driver) ofUnlocked(ctx context.Context, all []renewal) ([]renewal, error) {
+func (d *Driver) ofUnlocked(ctx context.Context, all []request) ([]request, error) {
 	names := make([]string, len(all))
 	for i, r := range all {
 		names[i] = r.Name
 	}
 	unlocked, err := d.unlocked(ctx, names)
-	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !unlocked[r.Name] }), err
+	return slices.DeleteFunc(slices.Clone(all), func(r request) bool { return !unlocked[r.Name] }), err
 }
 
 // unlocked returns the names whose rows nobody has locked.

@@ -199,7 +199,7 @@ func (d *Driver) Purge(ctx context.Context) error {
 // Features implements [driver.Driver]. SQL databases support every feature, but holders are
 // recalled only through [Options.Listen]. Step is the microsecond of the tables.
 func (d *Driver) Features() driver.Features {
-	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
+	return driver.Features{Engine: d.traits.engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: d.watch.listener != nil, Keeps: true,
 		MinTTL: minTTL, Step: time.Microsecond}
 }
