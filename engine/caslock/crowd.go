@@ -6,16 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pause"
-	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // A crowd is the waiters of one process whose places are beside records, in a store that is a
-// Queuer. Each process writes one heartbeat for all of them, and sees those of others by its
-// watch. A process is dead to this one, and its places are passed, when silentFor heartbeats of
-// our own came over the watch since its last one. So no clock matters, nor how long a process or
-// the store stood still. Heartbeats keep places, never leases.
+// Queuer; see the package's comment. Heartbeats keep places, never leases.
 type crowd struct {
 	d       *Driver
 	store   Queuer
@@ -117,10 +112,7 @@ func (q *crowd) forget(name string) {
 // beats writes the heartbeats of this process, and removes its places without a waiter.
 func (q *crowd) beats() {
 	every := q.d.opts.Place / keepShare
-	for {
-		if pause.For(q.d.closing, every) != nil {
-			return
-		}
+	for pause.For(q.d.closing, every) == nil {
 		q.mu.Lock()
 		q.ticks++
 		ticks := q.ticks
@@ -194,35 +186,4 @@ func (q *crowd) mark(s *resource, v *view) {
 	if err == nil && s.line.isCurrent(session) {
 		s.line.mark(v, number)
 	}
-}
-
-// refusedFromMemory returns the refusal of a waiter whose place is behind others, if this
-// process knows so without asking the store. nil: ask the store.
-func (q *crowd) refusedFromMemory(s *resource, req *driver.Request, wake <-chan struct{}) *driver.Busy {
-	session, err := q.d.watch.session()
-	if err != nil {
-		return nil
-	}
-	id := idOf(req.Owner)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.line
-	if !l.isCurrent(session) {
-		return nil
-	}
-	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil, s.record.Limit) {
-		return nil
-	}
-	v := s.view()
-	busy := &driver.Busy{Wake: wake, Retry: q.d.opts.Place / 2}
-	for i := range v.Claims {
-		c := &v.Claims[i]
-		if c.Owner == req.Owner {
-			return nil // it holds, or must not be granted
-		}
-		if busy.Holder == (driver.Holder{}) && (c.Status == record.Holding || c.Status == record.Lingering) {
-			busy.Holder = shown(c.Holder(&v.clock))
-		}
-	}
-	return busy
 }
