@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -135,10 +136,7 @@ func isNil(client redis.UniversalClient) bool {
 
 // newDriver connects to server, or on Cluster with the client's options for its nodes.
 func newDriver(client redis.UniversalClient, server *redis.Options, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	switch {
 	case o.NoPrefix && o.Prefix != "":
 		return nil, errors.New("redislock: Prefix and NoPrefix exclude each other")

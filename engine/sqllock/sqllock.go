@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -63,13 +64,8 @@ type Listener interface {
 const longestPrefix = 40
 
 func (o *Options) withDefaults() (Options, error) {
-	var r Options
-	if o != nil {
-		r = *o
-	}
-	if r.Prefix == "" {
-		r.Prefix = DefaultPrefix
-	}
+	r := *cmp.Or(o, &Options{})
+	r.Prefix = cmp.Or(r.Prefix, DefaultPrefix)
 	if !identifier.Plain(r.Prefix, longestPrefix) {
 		return r, fmt.Errorf("sqllock: Prefix %q is not an identifier of at most 40 letters, digits and underscores", r.Prefix)
 	}
