@@ -236,6 +236,15 @@ func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	return a, explain(err)
 }
 
+// askNumber is ask for a call whose reply must be a number. of names the call in errors.
+func (d *Driver) askNumber(ctx context.Context, key string, c *call, of string) (int64, error) {
+	a, err := d.ask(ctx, key, c)
+	if err != nil {
+		return 0, err
+	}
+	return a.integer(of)
+}
+
 // millis returns d in whole milliseconds, rounded up.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
