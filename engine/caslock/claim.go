@@ -79,7 +79,7 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (driver.Grant, error) {
 	select {
 	case s.alone <- struct{}{}:
-		defer func() { <-s.alone }()
+		defer s.alone.End()
 	case <-time.After(c.d.opts.Place / keepShare): // it hangs
 	case <-ctx.Done():
 		return driver.Grant{}, ctx.Err()

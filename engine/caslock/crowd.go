@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
@@ -16,10 +17,10 @@ type crowd struct {
 	store   Queuer
 	process string
 
-	signing chan struct{} // has an element while a heartbeat is written
-	signed  time.Time     // guarded by signing; when the last heartbeat was written
-	beat    Version       // guarded by signing; version of the last heartbeat
-	beatIn  uint64        // guarded by signing; watch session that reports it; 0: maybe none
+	signing onecall.Gate // for heartbeats
+	signed  time.Time    // guarded by signing; when the last heartbeat was written
+	beat    Version      // guarded by signing; version of the last heartbeat
+	beatIn  uint64       // guarded by signing; watch session that reports it; 0: maybe none
 
 	mu      sync.Mutex
 	heardOf uint64              // guarded by mu; number of our last heartbeat that the watch has reported
@@ -50,7 +51,7 @@ const (
 
 func newCrowd(d *Driver, store Queuer) *crowd {
 	return &crowd{
-		d: d, store: store, process: newNonce(), signing: make(chan struct{}, 1),
+		d: d, store: store, process: newNonce(), signing: onecall.New(),
 		peers: make(map[string]*peer), mine: make(map[string]*waiter), pending: make(map[string]int64), lines: make(map[*resource]int64),
 	}
 }
@@ -135,7 +136,7 @@ func (q *crowd) beats() {
 func (q *crowd) checkWatch() {
 	q.signing <- struct{}{}
 	last, in := q.d.number(q.beat), q.beatIn
-	<-q.signing
+	q.signing.End()
 	session, err := q.d.watch.session()
 	q.mu.Lock()
 	deaf := q.heardOf < last
@@ -155,12 +156,10 @@ func (q *crowd) stopIfIdle() bool {
 
 // sign writes a heartbeat, unless one was written within fresh.
 func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
-	select {
-	case q.signing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := q.signing.Begin(ctx); err != nil {
+		return err
 	}
-	defer func() { <-q.signing }()
+	defer q.signing.End()
 	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
 		return nil
 	}

@@ -79,12 +79,10 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	if q.isCurrent(s) {
 		return nil
 	}
-	select {
-	case s.alone <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.alone.Begin(ctx); err != nil {
+		return err
 	}
-	defer func() { <-s.alone }()
+	defer s.alone.End()
 	if q.isCurrent(s) {
 		return nil
 	}

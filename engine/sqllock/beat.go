@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
@@ -37,7 +38,7 @@ const (
 
 // heartbeat is the state of a watcher's heartbeats.
 type heartbeat struct {
-	one     chan struct{}              // has a token while a heartbeat is in flight
+	one     onecall.Gate               // for heartbeats
 	proc    string                     // guarded by watcher.mu; identifies this driver; new after each pause
 	beating bool                       // guarded by watcher.mu; the goroutine runs
 	count   int64                      // guarded by watcher.mu; number of the last heartbeat
@@ -47,7 +48,7 @@ type heartbeat struct {
 }
 
 func (p *heartbeat) init() {
-	p.one, p.proc, p.sent = make(chan struct{}, 1), cryptorand.Text(), make(map[int64]boottime.Instant)
+	p.one, p.proc, p.sent = onecall.New(), cryptorand.Text(), make(map[int64]boottime.Instant)
 }
 
 // lives reports whether the places of this driver count for a while. Requires watcher.mu.
@@ -62,10 +63,8 @@ func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 		if lives {
 			return proc, nil
 		}
-		select {
-		case w.one <- struct{}{}:
-		case <-ctx.Done():
-			return "", ctx.Err()
+		if err := w.one.Begin(ctx); err != nil {
+			return "", err
 		}
 		w.mu.Lock()
 		lives = w.lives()
@@ -73,14 +72,14 @@ func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 		if !lives {
 			err = w.sendHeartbeat(ctx)
 		}
-		<-w.one
+		w.one.End()
 		if err != nil {
 			return "", err
 		}
 	}
 }
 
-// sendHeartbeat sends a heartbeat. Requires the token.
+// sendHeartbeat sends a heartbeat. Requires w.one.
 func (w *watcher) sendHeartbeat(ctx context.Context) error {
 	w.mu.Lock()
 	w.count++
@@ -119,11 +118,9 @@ func (w *watcher) beat() {
 			stop()
 			return
 		}
-		select {
-		case w.one <- struct{}{}:
+		if w.one.Begin(ctx) == nil {
 			_ = w.sendHeartbeat(ctx)
-			<-w.one
-		case <-ctx.Done():
+			w.one.End()
 		}
 		stop()
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)

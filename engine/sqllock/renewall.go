@@ -150,12 +150,10 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 	if len(all) == 0 {
 		return nil, nil
 	}
-	select {
-	case d.renewing <- struct{}{}:
-		defer func() { <-d.renewing }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := d.renewing.Begin(ctx); err != nil {
+		return nil, err
 	}
+	defer d.renewing.End()
 	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)

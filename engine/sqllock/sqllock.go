@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/identifier"
 	"github.com/leasehold-go/leasehold/internal/lanes"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/rounds"
 )
 
@@ -103,9 +104,9 @@ type Driver struct {
 
 // gates coordinate the calls of a Driver.
 type gates struct {
-	writing  chan struct{}          // has a token while somebody writes; nil: writers need not take turns
-	renewing chan struct{}          // has a token while a batch of leases is renewed
-	opening  chan struct{}          // has a token while nobody is in open
+	writing  onecall.Gate           // for statements that write; nil: writers need not take turns
+	renewing onecall.Gate           // for batches of renewals
+	opening  onecall.Gate           // for open
 	checked  atomic.Pointer[runner] // nil until the database was checked
 }
 
@@ -121,15 +122,14 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		return nil, errors.New("sqllock: no database")
 	}
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
-		gates: gates{opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}}
-	d.opening <- struct{}{}
+		gates: gates{opening: onecall.New(), renewing: onecall.New()}}
 	answers := new(links.Answers)
 	if calls := d.doubt.calls(); calls != nil {
 		answers = &calls.Answers
 	}
 	d.lanes = lanes.New(answers, unanswered, db.PingContext) // a locked row is no sign of a dead server
 	if d.traits.oneWriter {
-		d.writing = make(chan struct{}, 1)
+		d.writing = onecall.New()
 	}
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
@@ -220,8 +220,8 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.watch.close()
-	<-d.opening // no call prepares any more, and the next one sees closed
-	defer func() { d.opening <- struct{}{} }()
+	d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
+	defer d.opening.End()
 	if on := d.checked.Load(); on != nil {
 		if stmts, ok := (*on).(prepared); ok {
 			return stmts.close()
