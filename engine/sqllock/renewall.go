@@ -154,6 +154,10 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 		return nil, err
 	}
 	defer d.renewing.End()
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
 	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
@@ -175,7 +179,11 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 		}
 		text = renewed
 	}
-	return d.fences(ctx, text, arg)
+	err = d.write(ctx, on, func(on runner) error {
+		fences = make(map[grantee]int64)
+		return each(ctx, on, readFence(fences), text, arg)
+	})
+	return fences, err
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
