@@ -257,16 +257,16 @@ func (e *subscriber) close() {
 
 // run keeps the driver's own channels subscribed until the driver is closed.
 func (e *subscriber) run() {
-	pause := resubscribeFirst
+	wait := resubscribeFirst
 	for e.ctx.Err() == nil {
 		if e.subscribe() {
-			pause = resubscribeFirst
+			wait = resubscribeFirst
 		}
 		e.mu.Lock()
 		e.deaf(&e.own)
 		e.mu.Unlock()
-		e.sleep(pause)
-		pause = min(2*pause, resubscribeLast)
+		e.sleep(wait)
+		wait = min(2*wait, resubscribeLast)
 	}
 }
 
