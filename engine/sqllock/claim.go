@@ -86,16 +86,13 @@ func (c *claim) moves(err error, yes phase) {
 		c.phase = over
 	}
 	if c.phase != held {
-		c.lease = lease{}
-	}
-	if c.phase != queued {
-		c.turn = nil
-	}
-	if c.phase != held {
-		c.others = false
+		c.lease, c.others = lease{}, false
 		if c.recall != nil {
 			c.d.watch.ended(c.recall, c.phase == queued)
 		}
+	}
+	if c.phase != queued {
+		c.turn = nil
 	}
 }
 
@@ -353,7 +350,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 	var number, last, left int64 // left: the number of the claim's place, if the grant leaves it in the table
 	var busy *driver.Busy
 	var barred, heavy, lapses, others, room bool
-	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
+	err = c.d.rows.Do(ctx, c.req.Resource, change{waits: turn != nil, decide: func(r *row) bool {
 		// This release must give the lease another fence, so that a late release does not end it.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
 		a, changed := r.try(&c.req)
@@ -374,9 +371,8 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		room = r.hasRoomFor(&c.req)
 		lapses = place != nil && r.lapses()
 		return changed || was
-	})
-	switch {
-	case err != nil:
+	}})
+	if err != nil {
 		c.lateWrite = true
 		return g, true, 0, err
 	}
