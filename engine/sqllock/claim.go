@@ -488,7 +488,16 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		answered, err := c.giveTogether(ctx, how.Linger)
 		found := err == nil && answered == nil
 		if answered != nil {
-			found, err = c.give(ctx, how.Linger)
+			linger := record.Micros(how.Linger)
+			if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && c.d.texts.give != "" {
+				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+			}
+			for try := 0; try < mostPasses && c.d.texts.pass != "" && !found && err == nil; try++ {
+				found, err = c.d.changed(ctx, c.d.texts.pass, c.req.Resource, c.req.Owner, linger, c.lease.number)
+			}
+			if !found && err == nil {
+				found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, linger, c.lease.number)
+			}
 			answered(found)
 		}
 		if err != nil {
@@ -534,20 +543,6 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		return nil
 	}
 	return lost
-}
-
-// give ends the lease by one statement. found means that it was there.
-func (c *claim) give(ctx context.Context, linger time.Duration) (found bool, err error) {
-	if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && c.d.texts.give != "" {
-		found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
-	}
-	for try := 0; c.d.texts.pass != "" && !found && err == nil && try < mostPasses; try++ {
-		found, err = c.d.changed(ctx, c.d.texts.pass, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
-	}
-	if !found && err == nil {
-		found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
-	}
-	return found, err
 }
 
 // leave removes this owner from the row, and adds the marks that refuse late calls.
