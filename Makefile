@@ -90,10 +90,12 @@ fmt:
 
 # Each half with the race detector or without, as test is: what both compile is compiled once. Then all that runs on
 # macOS too, on which no test does: takes seconds, and a minute and a half of processor time where nothing has been compiled.
+# Last the command for Windows, without run and lead.
 vet:
 	go vet -race $(RACED:%=./%/...)
 	go vet $(PLAIN:%=./%/...) ./bench/...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet $(patsubst %,./%/...,$(filter-out e2e bench,$(MODULES)))
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/leasehold
 
 staticcheck:
 	for m in $(filter-out $(UNRACED),$(MODULES)); do (cd $$m && GOFLAGS=-race go run -race=false $(STATICCHECK) ./...) || exit 1; done
