@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	_ "gonum.org/v1/plot/vg/vgsvg" // the format
+	_ "gonum.org/v1/plot/vg/vgsvg" // so that Save can write .svg
 )
 
 // A question is one that users who choose a lock have. In its chart, each engine is a line, and
