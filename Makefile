@@ -74,7 +74,7 @@ test-install:
 	scripts/test-install
 
 # The figures: prints them, and writes the page of each engine in docs/benchmarks with the conditions
-# of the run; takes about five minutes for each. docs/benchmarks.md has the summary, by hand. One
+# of the run; takes about five minutes for each. The charts and docs/benchmarks.md sum them up. One
 # alone: cd bench && go test -run '^$$' -bench . -timeout 30m ./redis. The servers of Kubernetes and
 # Consul are built first, once, which takes minutes.
 bench: tools

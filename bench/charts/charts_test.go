@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	written "github.com/leasehold-go/leasehold/internal/table"
 )
 
 const pages = "../../docs/benchmarks"
@@ -28,6 +30,16 @@ func TestChartsAreOfThePages(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s is not what the pages say (%v): go run ./charts ../docs/benchmarks", filepath.Base(file), err)
 		}
+	}
+}
+
+func TestSummariesAreOfThePages(t *testing.T) {
+	all, err := summaries(pages)
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	for name, text := range all {
+		written.Check(t, pages+".md", name, text, false)
 	}
 }
 

@@ -23,6 +23,7 @@ type engine struct {
 	name   string
 	fair   bool
 	most   float64 // goal: a turn with the largest crowd, times one with the smallest
+	lasts  float64 // how long the lease of a dead process lasts, times its TTL; 0: 1
 	crowds []int
 	peers  []string // of testdata/peers
 	start  func(b *testing.B) store
@@ -51,7 +52,7 @@ var engines = []engine{
 	{name: "SQLite", fair: true, most: 3, crowds: usual, start: startSQLite},
 	{name: "NATS", fair: true, most: 3, crowds: usual, start: startNATS},
 	{name: "etcd", fair: true, most: 3, crowds: usual, peers: []string{"concurrency"}, start: startEtcd},
-	{name: "ZooKeeper", fair: true, most: 3, crowds: usual, peers: []string{"zk.Lock"}, start: startZooKeeper},
+	{name: "ZooKeeper", fair: true, most: 3, crowds: usual, peers: []string{"zk.Lock"}, lasts: 1.5, start: startZooKeeper},
 	{name: "Kubernetes", most: 20, crowds: some, start: startKubernetes},
 	{name: "S3", most: 20, crowds: few, start: startS3},
 }

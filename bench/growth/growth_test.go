@@ -242,7 +242,7 @@ func (r *runner) leader() time.Duration {
 		return -1
 	}
 	took := time.Unix(0, turns[1].Held).Sub(start)
-	contest.AtMost(r.name+": seconds until the next of 500 leads", took.Seconds(), crowd.TTL.Seconds()+2)
+	contest.AtMost(r.name+": seconds until the next of 500 leads", took.Seconds(), max(1, r.lasts)*crowd.TTL.Seconds()+2)
 	return took
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 var mariaDB = databases.Server{
-	Name: "MariaDB", Own: "GET_LOCK", Open: open,
+	Name: "MariaDB", Own: "GET_LOCK", OwnKeys: 1, Open: open,
 	Drivers: []databases.Driver{{Name: "leasehold", Polls: databases.Polling, New: newDriver}},
 	Create:  `CREATE TABLE IF NOT EXISTS bare (name VARBINARY(255) PRIMARY KEY, owner VARBINARY(64) NOT NULL, expires DATETIME(6) NOT NULL)`,
 	Take: `INSERT INTO bare VALUES (?, ?, NOW(6) + INTERVAL 10 SECOND) ON DUPLICATE KEY UPDATE

@@ -19,7 +19,7 @@ import (
 )
 
 var postgres = databases.Server{
-	Name: "PostgreSQL", Own: "pg_advisory_lock", Open: open,
+	Name: "PostgreSQL", Own: "pg_advisory_lock", OwnKeys: 1.5, Open: open,
 	Drivers: []databases.Driver{
 		{Name: "leasehold", New: listening},
 		{Name: "leasehold without LISTEN", New: notListening, Polls: databases.Polling},

@@ -129,8 +129,7 @@ that another process may hold NAME.
 OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
 		Example: `  lease=$(leasehold renew --ttl 5m deploy) || exit
   eval "$lease"`,
-		Args:              argNames("NAME", "[OWNER]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Args: argNames("NAME", "[OWNER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			length, err := ttlOption(ttl)
 			if err != nil {
@@ -165,9 +164,8 @@ func newReleaseCommand(a *app) *cobra.Command {
 ended before, so that what it guarded may have overlapped with another holder's work.
 
 OWNER defaults to LEASEHOLD_OWNER, which keeps it out of the list of processes.`,
-		Example:           `  leasehold release deploy`,
-		Args:              argNames("NAME", "[OWNER]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: `  leasehold release deploy`,
+		Args:    argNames("NAME", "[OWNER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			owner, err := ownerOf(args)
 			if err != nil {
@@ -191,15 +189,20 @@ func release(ctx context.Context, a *app, name, owner string) error {
 	if !d.Features().Resumes {
 		return fmt.Errorf("release %q: %w: its leases end with the process that acquired them", name, leasehold.ErrUnsupported)
 	}
-	// The driver releases in one call. After a Resume, the lease could end before its Release.
-	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
-	if err != nil {
-		return fmt.Errorf("release %q: %w", name, err)
-	}
-	if err := claim.Release(ctx, driver.End{}); err != nil {
+	if err := releaseOwned(ctx, d, name, owner, 0); err != nil {
 		return orSignal(ctx, fmt.Errorf("release %q: %w", name, err))
 	}
 	return a.print(releasedView{name, true}, func(w io.Writer) { fmt.Fprintf(w, "released %s\n", shown(name)) })
+}
+
+// releaseOwned releases a lease by its owner, in one call to the store. After a Resume, the lease
+// could end before its Release.
+func releaseOwned(ctx context.Context, d driver.Driver, name, owner string, linger time.Duration) error {
+	claim, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: scriptTTL})
+	if err != nil {
+		return err
+	}
+	return claim.Release(ctx, driver.End{Linger: linger})
 }
 
 // releasedView is the output of release.

@@ -134,11 +134,15 @@ func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do
 // quit calls done. If ctx has a deadline, it waits for a store that does not answer until shortly
 // after it. Leases that are left then expire.
 func quit(ctx context.Context, done func()) {
-	end, bounded := ctx.Deadline()
-	if !bounded {
+	if end, bounded := ctx.Deadline(); bounded {
+		finish(time.Until(end)+quickBound/20, done)
+	} else {
 		done()
-		return
 	}
+}
+
+// finish calls done, and waits for it for at most bound.
+func finish(bound time.Duration, done func()) {
 	closed := make(chan struct{})
 	go func() {
 		done()
@@ -146,7 +150,7 @@ func quit(ctx context.Context, done func()) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(time.Until(end) + quickBound/20):
+	case <-time.After(bound):
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -143,8 +144,8 @@ func (c *child) checkTimes(cmd *cobra.Command, flag string, ttl time.Duration) e
 }
 
 // catch catches signals for the command from now on.
-func (c *child) catch() {
-	guardian.Catch(c.signals, guardian.Forwarded...)
+func catch(signals chan<- os.Signal) {
+	guardian.Catch(signals, guardian.Forwarded...)
 	// A closed standard error must not end us while the lease is held.
 	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE)
 }
@@ -178,18 +179,13 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	if len(held) == 0 {
 		return nil
 	}
-	nested := false
 	state, err := locks.Inspect(ctx, name)
+	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool { return slices.Contains(held, h.Owner.Reveal()) })
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only
 		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
 	case err != nil:
 		return err
-	}
-	for _, h := range state.Holders {
-		for _, owner := range held {
-			nested = nested || h.Owner.Reveal() == owner
-		}
 	}
 	if !nested {
 		return nil
@@ -231,12 +227,14 @@ func (c *child) run(held interface {
 	return guardian.Run(guardian.Plan{
 		Program: guardian.Program{Path: path, Argv: c.argv, Env: env},
 		Own:     secret.Environ(),
-		Grace:   time.Duration(c.grace), Margin: guardian.Margin(c.ttl),
-		Lease: held, Renewed: c.renewed, Signals: c.signals,
-		Wanted: wanted, Yield: c.yield, Told: c.tellYield,
-		Will:   guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
-		Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
-		Silent: c.tellSilent,
+		Tenure:  guardian.Tenure{Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
+		Signals: c.signals, Wanted: wanted, Yield: c.yield,
+		Reports: guardian.Reports{
+			Told:   c.tellYield,
+			Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
+			Silent: c.tellSilent,
+		},
+		Will: guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
 	})
 }
 
@@ -302,13 +300,8 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 }
 
 func setenv(env []string, key, value string) []string {
-	kept := env[:0]
-	for _, e := range env {
-		if !strings.HasPrefix(e, key+"=") {
-			kept = append(kept, e)
-		}
-	}
-	return append(kept, key+"="+value)
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, key+"=") })
+	return append(env, key+"="+value)
 }
 
 // An ending holds the outcomes of a command, its guardian and its leases.

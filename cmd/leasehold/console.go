@@ -101,7 +101,6 @@ func (c *console) clear() {
 	c.status.erase()
 }
 
-// flush waits until standard error is written, or for bound.
 func (a *app) flush(bound time.Duration) {
 	if c, ok := a.stderr.(*console); ok {
 		c.flush(bound)

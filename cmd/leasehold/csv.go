@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
-	"io"
 	"strconv"
 	"strings"
 )
@@ -13,8 +13,8 @@ var csvHeads = []string{"name", "state", "holder", "host", "held_seconds", "left
 	"user", "pid", "program", "started", "link", "labels", "kind", "weight"}
 
 // writeCSV writes records as in RFC 4180, after the heads if heads is true.
-func writeCSV(w io.Writer, views []stateView, heads bool) error {
-	out := csv.NewWriter(w)
+func writeCSV(b *bytes.Buffer, views []stateView, heads bool) {
+	out := csv.NewWriter(b)
 	out.UseCRLF = true
 	if heads {
 		out.Write(csvHeads)
@@ -40,7 +40,6 @@ func writeCSV(w io.Writer, views []stateView, heads bool) error {
 		}
 	}
 	out.Flush()
-	return out.Error()
 }
 
 // unformulated returns text in a form that no spreadsheet takes for a formula. A formula could send

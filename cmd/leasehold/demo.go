@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newDemoCommand returns the parent of the scenarios.
 func newDemoCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "demo",
@@ -137,7 +136,6 @@ func (c *demoCall) wrong(err error) error {
 	return err
 }
 
-// A demoOutcome is the result of a demo.
 type demoOutcome interface {
 	Write(w io.Writer)
 	Err() error // a strategy that should be correct was not

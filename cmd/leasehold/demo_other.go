@@ -4,6 +4,5 @@ package main
 
 import "syscall"
 
-// demoProcess starts a process of a scenario in a group of its own. So Ctrl-C reaches only the
-// demo, which ends the others.
+// demoProcess is as on Linux, but leaves the processes of a demo that is killed.
 func demoProcess() *syscall.SysProcAttr { return ownGroup() }

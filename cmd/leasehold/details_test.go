@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"fmt"
 	"os"
@@ -232,10 +233,10 @@ func TestListAsCSV(t *testing.T) {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
-	var b strings.Builder
-	one := holderView{Owner: "=1+1"}
-	if err := writeCSV(&b, []stateView{{Name: "a", Holders: []holderView{one}}}, false); err != nil || !strings.Contains(b.String(), ",'=1+1,") {
-		t.Errorf("an owner is a formula: %q, %v", b.String(), err)
+	var b bytes.Buffer
+	writeCSV(&b, []stateView{{Name: "a", Holders: []holderView{{Owner: "=1+1"}}}}, false)
+	if !strings.Contains(b.String(), ",'=1+1,") {
+		t.Errorf("an owner is a formula: %q", b.String())
 	}
 	if o := c.want(0, "ls", "--csv", "nothing/"); strings.Count(o.stdout, "\n") != 1 {
 		t.Errorf("of nothing: %q", o.stdout)

@@ -151,11 +151,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.add(d.unreached(err))
 		return nil
 	}
-	defer func() {
-		closing, stop := context.WithTimeout(ctx, time.Second)
-		defer stop()
-		quit(closing, func() { d.app.close(opened) })
-	}()
+	defer finish(time.Second, func() { d.app.close(opened) })
 	reached, err := d.reach(ctx, opened, began)
 	first := len(d.found)
 	checked := d.check(ctx, opened)
@@ -403,41 +399,21 @@ func writeFindings(w io.Writer, findings []findingView, width int) {
 	for _, f := range findings {
 		first, second = max(first, len(f.Level)), max(second, len(f.About))
 	}
-	const gap = 2
 	column := first + gap + second + gap
+	if width-column < leastRoom {
+		width = math.MaxInt
+	}
 	for _, f := range findings {
 		text := f.Text
 		if f.Where != "" {
 			text = f.Where + ": " + text
 		}
-		head := fmt.Sprintf("%-*s%-*s", first+gap, f.Level, second+gap, f.About)
-		for _, line := range fold(text, width-column) {
-			fmt.Fprintf(w, "%-*s%s\n", column, head, line)
-			head = ""
-		}
-		mark := "→ "
-		for _, line := range fold(f.Advice, width-column-gap) {
-			fmt.Fprintf(w, "%*s%s%s\n", column, "", mark, line)
-			mark = "  "
+		fmt.Fprintln(w, hanging(fmt.Sprintf("%-*s%s", first+gap, f.Level, f.About), column, text, width))
+		if f.Advice != "" {
+			fmt.Fprintln(w, hanging(strings.Repeat(" ", column)+"→", column+gap, f.Advice, width))
 		}
 	}
 }
 
 // leastRoom is the narrowest column to which text is folded.
 const leastRoom = 20
-
-// fold breaks text into lines of at most room characters, except for longer words. "" has no lines.
-func fold(text string, room int) (lines []string) {
-	if room < leastRoom {
-		room = math.MaxInt
-	}
-	for word := range strings.SplitSeq(text, " ") {
-		last := len(lines) - 1
-		if last >= 0 && cells(lines[last])+1+cells(word) <= room {
-			lines[last] += " " + word
-		} else if text != "" {
-			lines = append(lines, word)
-		}
-	}
-	return lines
-}

@@ -33,9 +33,8 @@ Until then the holder may still act: only writes that check the token are safe a
 OWNER is what "leasehold show" prints, or the whole owner. On a terminal the command
 asks first; elsewhere it needs --yes. Exit codes: 75 OWNER does not hold NAME, 64 no
 --yes and nobody to ask.`,
-		Example:           "  leasehold show deploy\n  leasehold evict deploy --owner 4f1a22c9 --reason 'host is gone'",
-		Args:              argNames("NAME"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold show deploy\n  leasehold evict deploy --owner 4f1a22c9 --reason 'host is gone'",
+		Args:    argNames("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.name = args[0]
 			return e.run(cmd.Context(), a)

@@ -37,11 +37,7 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap returns the error, or nil.
 func (e *exitError) Unwrap() error { return e.err }
-
-// ExitCode returns the exit code of the program.
-func (e *exitError) ExitCode() int { return e.code }
 
 // A signalError means that a signal ended what the program did. The program then ends itself by the
 // same signal, because a shell stops its script at Ctrl-C only if its child dies of SIGINT.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -44,11 +43,11 @@ func (s *instances) set(down bool, answers string) {
 	s.down, s.answers = down, answers
 }
 
-func (s *instances) History(ctx context.Context, query url.Values) ([]byte, error) {
+func (s *instances) History(ctx context.Context, query url.Values) (wire.Entries, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
-		return nil, errors.New("connection refused")
+		return wire.Entries{}, errors.New("connection refused")
 	}
 	limit, _ := strconv.Atoi(query.Get("limit"))
 	all := s.entries[s.answers]
@@ -65,7 +64,7 @@ func (s *instances) History(ctx context.Context, query url.Values) ([]byte, erro
 	if i > 0 {
 		page.Next = strconv.Itoa(i + 1)
 	}
-	return json.Marshal(page)
+	return page, nil
 }
 
 // followed starts history --follow.

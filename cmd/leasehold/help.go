@@ -59,7 +59,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command, width int, full bool) {
 	rest := writeFlags(w, cmd, width, full)
 	var last []string
 	if len(rest) > 0 {
-		last = append(last, "Other flags: "+strings.Join(rest, ", "))
+		last = append(last, "Other flags: --"+strings.Join(rest, ", --"))
 	}
 	if cmd.HasParent() {
 		last = append(last, "Global flags: --store URL, --require-shared, --json, -v; see leasehold help")
@@ -110,11 +110,10 @@ func writeCommands(w io.Writer, cmd *cobra.Command, width int) {
 // listed.
 func writeFlags(w io.Writer, cmd *cobra.Command, width int, full bool) (rest []string) {
 	set := cmd.LocalFlags()
-	groups, column := flagGroups(cmd, full), 0
-	listed := map[string]bool{"help": true}
+	groups, rest := flagGroups(cmd, full)
+	column := 0
 	for _, g := range groups {
 		for _, name := range g.flags {
-			listed[name] = true
 			column = max(column, runewidth.StringWidth(flagTerm(set.Lookup(name)))+3)
 		}
 	}
@@ -128,11 +127,6 @@ func writeFlags(w io.Writer, cmd *cobra.Command, width int, full bool) (rest []s
 			fmt.Fprintln(w, hanging(flagTerm(f), column, flagAbout(f), width))
 		}
 	}
-	set.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && !listed[f.Name] {
-			rest = append(rest, "--"+f.Name)
-		}
-	})
 	return rest
 }
 
@@ -142,32 +136,28 @@ type flagGroup struct {
 	flags []string
 }
 
-// flagGroups returns the annotated groups, or one group with all flags.
-func flagGroups(cmd *cobra.Command, full bool) (groups []flagGroup) {
-	all := flagGroup{title: "Flags"}
+// flagGroups returns the annotated groups, and the names of the other flags except --help. If full
+// is true, or no group is annotated, the other flags form a group instead.
+func flagGroups(cmd *cobra.Command, full bool) (groups []flagGroup, rest []string) {
+	listed := []string{"help"}
+	for line := range strings.Lines(cmd.Annotations[helpFlags]) {
+		title, text, _ := strings.Cut(line, ":")
+		names := strings.Fields(text)
+		groups, listed = append(groups, flagGroup{title, names}), append(listed, names...)
+	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" {
-			all.flags = append(all.flags, f.Name)
+		if !f.Hidden && !slices.Contains(listed, f.Name) {
+			rest = append(rest, f.Name)
 		}
 	})
-	for line := range strings.Lines(cmd.Annotations[helpFlags]) {
-		title, names, _ := strings.Cut(line, ":")
-		groups = append(groups, flagGroup{title, strings.Fields(names)})
+	switch {
+	case rest == nil:
+	case groups == nil:
+		return []flagGroup{{"Flags", rest}}, nil
+	case full:
+		return append(groups, flagGroup{"Other", rest}), nil
 	}
-	if groups == nil && all.flags != nil {
-		groups = []flagGroup{all}
-	} else if full {
-		others := flagGroup{title: "Other"}
-		for _, name := range all.flags {
-			if !slices.ContainsFunc(groups, func(g flagGroup) bool { return slices.Contains(g.flags, name) }) {
-				others.flags = append(others.flags, name)
-			}
-		}
-		if others.flags != nil {
-			groups = append(groups, others)
-		}
-	}
-	return groups
+	return groups, rest
 }
 
 func flagTerm(f *pflag.Flag) string {

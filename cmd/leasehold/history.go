@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ const historyLimit = 50
 
 // A historian is a store that keeps a history.
 type historian interface {
-	History(ctx context.Context, query url.Values) (answer []byte, err error)
+	History(ctx context.Context, query url.Values) (wire.Entries, error)
 }
 
 // A history holds the arguments of the command and the table it prints.
@@ -69,9 +68,8 @@ itself, and looks at the store every 5 s for the rest: shorter leases of others 
 missing. Standard error says since when the instance has been looking. With --follow,
 it also says when another instance answers, of which only later events are printed,
 and when more happened during an outage than can be printed.`,
-		Example:           "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 3h --until 2h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
-		Args:              argNames("[NAME]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold --store http://locks:7400 history deploy\n  leasehold history --since 3h --until 2h --kind expired,evicted\n  leasehold history --follow --prefix orders/",
+		Args:    argNames("[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				h.name = args[0]
@@ -131,10 +129,7 @@ func (h *history) run(ctx context.Context) error {
 		return orSignal(ctx, err)
 	}
 	defer h.a.close(d)
-	store, ok := d.(historian)
-	if !ok {
-		return usageErrorf("the service at this address has no history")
-	}
+	store := d.(historian) // as every driver of httplock
 	h.table = historyTable{width: widthOf(h.a.stdout), named: h.name != ""}
 	return orSignal(ctx, h.show(ctx, store))
 }
@@ -142,41 +137,24 @@ func (h *history) run(ctx context.Context) error {
 // show prints the history. With --follow it continues with new entries, until ctx ends.
 func (h *history) show(ctx context.Context, store historian) error {
 	seen := seenHistory{told: map[string]bool{}}
-	page, err := h.page(ctx, store, h.limit, func(wire.Entries, wire.Entry) bool { return false })
-	if err != nil {
-		return err
-	}
-	if err := h.take(&seen, page); err != nil || !h.follow {
-		return err
-	}
-	tick := time.NewTicker(topEvery)
-	defer tick.Stop()
-	for away := false; ; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	look := func() error {
+		since, limit, has := seen.answered, followMost, seen.has
+		if since.IsZero() { // the first look
+			limit, has = h.limit, func(wire.Entries, wire.Entry) bool { return false }
 		}
-		since := seen.answered
-		page, err := h.page(ctx, store, followMost, seen.has)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && !passes(err):
+		page, err := h.page(ctx, store, limit, has)
+		if err != nil {
 			return err
-		case err != nil && !away:
-			h.a.report(err)
 		}
-		if away = err != nil; away {
-			continue
-		}
-		if !page.all || time.Since(since) > wire.Duration(page.BeginsMS) {
+		if !since.IsZero() && (!page.all || time.Since(since) > wire.Duration(page.BeginsMS)) {
 			h.a.tell(onWarning, "", 0, "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
-		if err := h.take(&seen, page); err != nil {
-			return err
-		}
+		return h.take(&seen, page)
 	}
+	if !h.follow {
+		return look()
+	}
+	return h.a.every(ctx, look)
 }
 
 // take prints a page. It names the instance that answered, once per instance.
@@ -270,7 +248,6 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 	}
 }
 
-// ask makes one call to the store.
 func (h *history) ask(ctx context.Context, store historian, limit int, after string) (page wire.Entries, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for field, value := range map[string]string{"name": h.name, "prefix": h.prefix, "kind": strings.Join(h.kinds, ","), "after": after} {
@@ -283,14 +260,11 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 			query.Set(field, strconv.FormatInt(time.Duration(age).Milliseconds(), 10))
 		}
 	}
-	text, err := store.History(ctx, query)
+	page, err = store.History(ctx, query)
 	if errors.Is(err, driver.ErrUnsupported) {
-		return page, &exitError{exitUsage, fmt.Errorf("the service keeps no history")}
+		err = &exitError{exitUsage, fmt.Errorf("the service keeps no history")}
 	}
-	if err != nil {
-		return page, err
-	}
-	return page, json.Unmarshal(text, &page)
+	return page, err
 }
 
 // sayFrom reports on standard error which instance answered, and since when it has recorded events.
@@ -348,8 +322,7 @@ func secondsOf(ms *int64) *float64 {
 	if ms == nil {
 		return nil
 	}
-	s := wire.Duration(*ms).Seconds()
-	return &s
+	return new(wire.Duration(*ms).Seconds())
 }
 
 // print prints entries, oldest first. A history lists an end that a look found after what followed it.
@@ -464,20 +437,10 @@ func (t *historyTable) shrink(all int) {
 	}
 }
 
-// row returns a line of the table.
 func (v *entryView) row(now time.Time) []string {
-	row := []string{localTime(v.Time, now), v.Event, "", "", "", v.Reason}
-	if v.Name != "" {
-		row[eventName] = shown(v.Name)
-	}
-	if row[eventWho] = v.Note; v.Note == "" {
-		row[eventWho] = v.Owner
-	}
-	switch {
-	case v.Held != nil:
-		row[eventSpan] = spanText(time.Duration(*v.Held * float64(time.Second)))
-	case v.Waited != nil:
-		row[eventSpan] = spanText(time.Duration(*v.Waited * float64(time.Second)))
+	row := []string{localTime(v.Time, now), v.Event, shown(v.Name), cmp.Or(v.Note, v.Owner), "", v.Reason}
+	if span := cmp.Or(v.Held, v.Waited); span != nil {
+		row[eventSpan] = spanText(time.Duration(*span * float64(time.Second)))
 	}
 	switch {
 	case v.Event == wire.Gap:

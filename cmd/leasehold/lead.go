@@ -96,6 +96,7 @@ func newLeadCommand(a *app) *cobra.Command {
 		Example: `  leasehold --store redis://host/0 lead scheduler -- ./scheduler
   leasehold show scheduler                      # who leads
   leasehold evict scheduler --owner 4f1a22c9 --reason 'too slow'`,
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := l.parse(cmd, args, false); err != nil {
 				return err
@@ -127,8 +128,7 @@ func (l *lead) run(ctx context.Context) error {
 	}
 	l.lostCode = exitLost
 	l.trouble.campaigns = true
-	guardian.Catch(l.caught, guardian.Forwarded...)
-	guardian.Catch(make(chan os.Signal), syscall.SIGPIPE) // a closed standard error must not end us
+	catch(l.caught)
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	over := make(chan struct{})
@@ -239,11 +239,10 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	result, l.leave, err = l.child.run(held, lease)
 	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(held.ctx)})
 	l.signalled = campaign.Err() != nil && lease.Context().Err() == nil
-	var start *guardian.StartError
 	switch {
 	case l.signalled:
 		return nil
-	case errors.As(err, &start):
+	case errors.As(err, new(*guardian.StartError)):
 		return l.last
 	case interrupted(result): // Ctrl-C at the terminal is meant for the whole program
 		passOn(result)

@@ -71,26 +71,14 @@ func (l *legacy) release(keep time.Time) (done bool) {
 	}
 	defer d.Close()
 	l.Leases = slices.DeleteFunc(l.Leases, func(h heritage) bool {
-		err := h.release(ctx, d, time.Until(keep))
+		err := releaseOwned(ctx, d, h.Name, h.Owner, max(time.Until(keep), 0))
 		return err == nil || errors.Is(err, leasehold.ErrLost) || hopeless(err)
 	})
 	return len(l.Leases) == 0
 }
 
-func (h heritage) release(ctx context.Context, d driver.Driver, keep time.Duration) error {
-	claim, err := d.Claim(driver.Request{Resource: h.Name, Owner: h.Owner, TTL: scriptTTL})
-	if err != nil {
-		return err
-	}
-	return claim.Release(ctx, driver.End{Linger: max(keep, 0)})
-}
-
 // hopeless reports whether another attempt cannot succeed.
 func hopeless(err error) bool {
-	for _, e := range []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, driver.ErrCorrupt} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	final := []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, driver.ErrCorrupt}
+	return slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }

@@ -28,9 +28,8 @@ below it. A call that asks for more than the limit is refused. An exclusive one
 ignores it.
 
 NAME is one lock, not a pattern. Not every store keeps limits: the exit code is then 64.`,
-		Example:           "  leasehold limit gpu 8\n  leasehold limit gpu\n  leasehold limit --clear gpu",
-		Args:              argNames("NAME", "[N]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold limit gpu 8\n  leasehold limit gpu\n  leasehold limit --clear gpu",
+		Args:    argNames("NAME", "[N]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
 			if strings.HasSuffix(name, "*") && !literal {

@@ -55,9 +55,8 @@ With --watch, "leasehold ls" looks every second until a signal ends it, at 50,00
 at most. It prints a line with the time for each name whose holders or waiters have
 changed, or with --json an object. Changes that are undone within the second are not
 seen. If the store does not answer, standard error says so once.`,
-		Example:           "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --sort held --held-longer-than 1h --label team=payments\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
-		Args:              argNames("[PREFIX]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --sort held --held-longer-than 1h --label team=payments\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
+		Args:    argNames("[PREFIX]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				l.prefix = args[0]
@@ -104,9 +103,8 @@ waits for it, in order.
 A finished job of "leasehold run --once-per" or --at-least keeps NAME without an owner.
 HELD is then how long ago the job began, and HOLDER who ran it, its exit code and how
 long it took.`,
-		Example:           "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
-		Args:              argNames("NAME"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold show deploy\n  leasehold show --json deploy | jq '.waiters | length'",
+		Args:    argNames("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return show(cmd.Context(), a, args[0], quiet)
 		},

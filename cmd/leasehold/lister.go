@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -75,11 +74,8 @@ func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *le
 	if err != nil {
 		return orSignal(ctx, err)
 	}
-	err = orSignal(ctx, do(ctx, locks))
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	quit(ending, done)
-	return err
+	defer finish(time.Second, done)
+	return orSignal(ctx, do(ctx, locks))
 }
 
 // page returns the next locks, up to the last one that may be listed.
@@ -103,21 +99,17 @@ func (l *lister) page(ctx context.Context, locks *leasehold.Locker, after string
 // last returns the index of the last of states that the limit allows.
 func (l *lister) last(states []leasehold.State) int {
 	if l.limit > 0 && l.sort == "" && l.filters() {
-		for i, found := 0, l.found; i < len(states); i++ {
-			if found += l.counts(states[i]); found == l.limit {
+		found := l.found
+		for i, s := range states {
+			if l.seen[nameHash(s.Resource)] || !l.has(viewOf(s)) {
+				continue
+			}
+			if found++; found == l.limit {
 				return i
 			}
 		}
 	}
 	return len(states) - 1
-}
-
-// counts returns 1 for a lock that is to be listed, else 0.
-func (l *lister) counts(s leasehold.State) int {
-	if l.seen[nameHash(s.Resource)] || !l.has(viewOf(s)) {
-		return 0
-	}
-	return 1
 }
 
 // nameHash returns a short hash of a name, because there may be many names.
@@ -155,9 +147,7 @@ func (l *lister) print(views []stateView) error {
 		l.table.write(&b, views)
 	}
 	if l.csv {
-		if err := writeCSV(&b, views, !l.printed); err != nil {
-			return internalErrorf("write CSV: %w", err)
-		}
+		writeCSV(&b, views, !l.printed)
 		l.printed = true
 	}
 	for _, v := range views {
@@ -171,24 +161,15 @@ func (l *lister) print(views []stateView) error {
 			between = "[\n  "
 		}
 		b.WriteString(between)
-		if err := writeElement(&b, v); err != nil {
+		if err := writeJSONWithin(&b, v, "  ", "  "); err != nil {
 			return err
 		}
+		b.Truncate(b.Len() - 1) // its newline
 	}
 	if b.Len() == 0 {
 		return nil
 	}
 	return l.a.output(b.Bytes())
-}
-
-// writeElement writes an element of an indented array.
-func writeElement(w io.Writer, v any) error {
-	var b bytes.Buffer
-	err := writeJSONWithin(&b, v, "  ", "  ")
-	if err == nil {
-		_, err = w.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
-	}
-	return err
 }
 
 // end completes the output, and reports how to continue the list.

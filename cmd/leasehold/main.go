@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -67,7 +68,6 @@ the password, and no LEASEHOLD_PASSWORD: a leasehold inside them needs the file.
 
 const examples = `  leasehold run --store redis://host/0 backup -- ./backup.sh`
 
-// newRootCommand builds the command tree.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "leasehold",
@@ -104,27 +104,18 @@ func newRootCommand(a *app) *cobra.Command {
 		&cobra.Group{ID: groupLook, Title: "Inspect and repair:"},
 		&cobra.Group{ID: groupRest, Title: "More:"},
 	)
-	run, lead := newRunCommand(a), newLeadCommand(a)
-	for _, c := range []*cobra.Command{run, lead} {
-		if c.ValidArgsFunction == nil {
-			c.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveDefault)
-		}
-	}
-	add(root, groupHold, run, lead, newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a), newReserveCommand(a))
-	add(root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newLimitCommand(a), newHistoryCommand(a), newDoctorCommand(a))
-	add(root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
+	add(a, root, groupHold, newRunCommand(a), newLeadCommand(a), newAcquireCommand(a), newRenewCommand(a), newReleaseCommand(a), newReserveCommand(a))
+	add(a, root, groupLook, newListCommand(a), newShowCommand(a), newWaitCommand(a), newTopCommand(a), newEvictCommand(a), newResetCommand(a), newLimitCommand(a), newHistoryCommand(a), newDoctorCommand(a))
+	add(a, root, groupRest, newServeCommand(a), newDemoCommand(a), newVersionCommand(a), newSchemaCommand(a), newManCommand(a))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd, false) })
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.SetCompletionCommandGroupID(groupRest)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" { // cobra's completion prints help for an unknown shell
-			c.Args, c.RunE = cobra.ArbitraryArgs, onlySubcommands
-			c.Short = "Write a script that completes commands in a shell"
-		}
-	}
+	completion, _, _ := root.Find([]string{"completion"})
+	completion.Args, completion.RunE = cobra.ArbitraryArgs, onlySubcommands // cobra's prints help for an unknown shell
+	completion.Short = "Write a script that completes commands in a shell"
 	return root
 }
 
@@ -140,9 +131,13 @@ func describeStores() string {
 // Groups of commands in the help text.
 const groupHold, groupLook, groupRest = "hold", "look", "rest"
 
-func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
+// add adds commands to a group. Those about locks complete NAME, unless they say otherwise.
+func add(a *app, root *cobra.Command, group string, cmds ...*cobra.Command) {
 	for _, c := range cmds {
 		c.GroupID = group
+		if c.ValidArgsFunction == nil && group != groupRest {
+			c.ValidArgsFunction = completeName(a, cobra.ShellCompDirectiveNoFileComp)
+		}
 	}
 	root.AddCommand(cmds...)
 }
@@ -173,11 +168,7 @@ func newHelpCommand() *cobra.Command {
 
 func printHelp(cmd *cobra.Command, full bool) {
 	out := cmd.OutOrStdout()
-	width := widthOf(out)
-	if width <= 0 {
-		width = helpWidth
-	}
-	writeHelp(out, cmd, width, full)
+	writeHelp(out, cmd, cmp.Or(widthOf(out), helpWidth), full)
 }
 
 func completeCommand(cmd *cobra.Command, args []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {

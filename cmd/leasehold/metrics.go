@@ -48,11 +48,10 @@ func newRunMetrics(a *app, path, name string) *runMetrics {
 	if path == "" {
 		return nil
 	}
-	m := &runMetrics{app: a, path: path, name: name, done: make(chan struct{}), changed: make(chan struct{}, 1)}
+	m := &runMetrics{app: a, path: path, name: name, done: make(chan struct{}),
+		now: runState{began: time.Now(), waiting: true, code: -1}, changed: make(chan struct{}, 1)}
+	m.changed <- struct{}{}
 	go m.write(m.changed)
-	m.change(func(s *runState) {
-		*s = runState{began: time.Now(), waiting: true, code: -1}
-	})
 	return m
 }
 

@@ -1,14 +1,6 @@
 package main
 
-import (
-	"context"
-
-	"github.com/redis/go-redis/v9"
-)
+import "github.com/redis/go-redis/v9/logging"
 
 // init silences the client of Redis, which would write its errors to stderr in addition.
-func init() { redis.SetLogger(quiet{}) }
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
+func init() { logging.Disable() }

@@ -43,9 +43,8 @@ has no reservations.
   64  wrong usage
   69  the store is unreachable, read-only or full
   77  the store denies access`,
-		Example:           "  leasehold reserve deploy --reason 'migrating the database'\n  leasehold reserve deploy --reason 'release freeze' --for 48h --wait 10m",
-		Args:              argNames("NAME"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold reserve deploy --reason 'migrating the database'\n  leasehold reserve deploy --reason 'release freeze' --for 48h --wait 10m",
+		Args:    argNames("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.name = args[0]
 			return r.run(cmd.Context(), a)

@@ -18,9 +18,8 @@ func newResetCommand(a *app) *cobra.Command {
 --at-least, so that the job may run again at once. It does not end a lease that
 someone still holds, and does nothing if NAME is free. Exit code 1 means that a
 lease is held: the job runs, or was killed.`,
-		Example:           "  leasehold show daily-report\n  leasehold reset daily-report",
-		Args:              argNames("NAME"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold show daily-report\n  leasehold reset daily-report",
+		Args:    argNames("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return reset(cmd.Context(), a, args[0])
 		},

@@ -31,11 +31,12 @@ type run struct {
 func newRunCommand(a *app) *cobra.Command {
 	r := &run{child: newChild(a)}
 	cmd := &cobra.Command{
-		Use:         "run [flags] NAME -- COMMAND [ARG…]",
-		Short:       "Hold a lock while a command runs",
-		Long:        runLong,
-		Example:     runExample,
-		Annotations: map[string]string{helpFlags: runFlags},
+		Use:               "run [flags] NAME -- COMMAND [ARG…]",
+		Short:             "Hold a lock while a command runs",
+		Long:              runLong,
+		Example:           runExample,
+		Annotations:       map[string]string{helpFlags: runFlags},
+		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.parse(cmd, args); err != nil {
 				return err
@@ -120,7 +121,7 @@ func (r *run) run(ctx context.Context) error {
 	if err := guardian.Check(); err != nil {
 		return internalErrorf("%w", err)
 	}
-	r.catch()
+	catch(r.signals)
 	bounded, stop := r.claim.bounded(ctx)
 	defer stop()
 	locks, done, err := r.open(bounded)
@@ -143,11 +144,10 @@ func (r *run) run(ctx context.Context) error {
 	err = r.hold(ctx, locks, leases)
 	w.done()
 	if errors.As(err, new(*signalError)) { // the user does not want to wait
-		brief, stop := context.WithTimeout(ctx, lastWord)
-		defer stop()
-		ctx = brief
+		finish(lastWord, done)
+	} else {
+		done()
 	}
-	quit(ctx, done)
 	return err
 }
 

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 // newRunCommand and newLeadCommand refuse. On this system nothing can end a command and its
@@ -30,6 +33,9 @@ func refusing(name, about string) *cobra.Command {
 		},
 	}
 }
+
+// refuseNested refuses nothing: on this system no run encloses anything.
+func (*app) refuseNested(context.Context, *leasehold.Locker, string) error { return nil }
 
 // inherit does nothing: there are no guardians on this system.
 func inherit() {}

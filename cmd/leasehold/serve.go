@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log"
 	"log/slog"
 	"net"
@@ -279,7 +280,7 @@ func (s *service) serve(ctx context.Context, l net.Listener, handler *serve.Serv
 	server := &http.Server{
 		Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams},
 		Handler: handler, ReadHeaderTimeout: headersWithin, IdleTimeout: idleFor, MaxHeaderBytes: 16 << 10,
-		ErrorLog: log.New(quietLog{}, "", 0),
+		ErrorLog: log.New(io.Discard, "", 0), // it would log errors of connections, which any client can cause
 	}
 	scheme := "http"
 	if s.cert != "" {
@@ -302,11 +303,6 @@ func (s *service) serve(ctx context.Context, l net.Listener, handler *serve.Serv
 	server.Close()
 	return nil
 }
-
-// quietLog drops net/http's messages about single connections, which any client could cause.
-type quietLog struct{}
-
-func (quietLog) Write(p []byte) (int, error) { return len(p), nil }
 
 // logger returns a logger to stderr, as JSON with --json.
 func (s *service) logger() *slog.Logger {

@@ -51,17 +51,7 @@ func (s *service) openHistory(ctx context.Context) (done func(), err error) {
 		return nil, internalErrorf("--history: %w", err)
 	}
 	s.opts.History.File = file
-	return func() {
-		closed := make(chan struct{})
-		go func() {
-			file.Close()
-			close(closed)
-		}()
-		select {
-		case <-closed:
-		case <-time.After(closeHistoryWithin): // the service ends without it
-		}
-	}, nil
+	return func() { finish(closeHistoryWithin, func() { file.Close() }) }, nil
 }
 
 // An age is a flag for a duration that may be in days, such as 30d.

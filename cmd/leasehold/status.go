@@ -19,7 +19,7 @@ type status struct {
 
 // Sequences that all terminals of the last decades know. Wrapping is off, because a wrapped line
 // could not be erased.
-const lineBegin, lineRest, wrapOff, wrapOn = "\r", "\x1b[K", "\x1b[?7l", "\x1b[?7h"
+const lineBegin, wrapOff, wrapOn = "\r", "\x1b[?7l", "\x1b[?7h"
 
 // statusPossible reports whether file can show a status line.
 func statusPossible(file *os.File) bool {

@@ -50,7 +50,7 @@ func (t *table) write(w io.Writer, views []stateView) {
 		name, state, waiting := shown(v.Name), v.stateText(), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
 			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Held), secondsText(h.Left),
-				waiting, h.modeText(), ownerText(h.Owner), strconv.FormatUint(h.Token, 10)})
+				waiting, h.modeText(), orDash(h.Owner), strconv.FormatUint(h.Token, 10)})
 		}
 		if len(v.Holders) == 0 {
 			rows = append(rows, []string{name, state, "-", "-", "-", "-", waiting, "-", "-", "-"})
@@ -131,7 +131,6 @@ func shrink(widths []int, to int) bool {
 	return widest >= 0
 }
 
-// line returns one row of a table.
 func line(row []string, widths []int, width int) string {
 	var b strings.Builder
 	for i, text := range row {
@@ -183,9 +182,6 @@ func widthOf(out any) int {
 	if !ok {
 		return 0
 	}
-	width, _, err := term.GetSize(int(screen.Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _, _ := term.GetSize(int(screen.Fd())) // 0 after an error
 	return width
 }

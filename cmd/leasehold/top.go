@@ -20,11 +20,11 @@ import (
 // topEvery is the interval of top's calls to the store.
 const topEvery = time.Second
 
-// Sequences that all terminals of the last decades know.
 const (
 	screenEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the alternate screen, no cursor, no wrapping
 	screenLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
+	lineRest    = "\x1b[K" // clears from the cursor on
 	lineEnd     = "\r\n"
 	cursorOff   = "\x1b[?25l"
 	cursorOn    = "\x1b[?25h"
@@ -42,24 +42,15 @@ Ctrl-C. Keys sort, filter, show a lock and evict its holder; press ? to see them
 output is not a terminal, or with --json, print one snapshot of all.
 
 # Keys
-  up, down     select a line, as k and j do; also PgUp, PgDn, Home and End
-  Enter        show all about the selected lock
-  s            sort by name, held, left, waiting or host, one after the other
-  /            show only lines with a text, in whatever column or label
-  e            evict the selected holder
-  Esc          go back; in the list, show all lines again
-  ?            show the keys
-  q            quit
-
+` + topKeys + `
 To evict, you give a reason and type the name of the lock. The holder that was selected
 when you pressed e is evicted, and nobody else. A process passes a lease on among its own
 tasks: then the task that has it by now is hit.
 
 When the store does not answer, the list stays as it was, and the second line says how
 old it is.`,
-		Example:           "  leasehold top\n  leasehold top orders/",
-		Args:              argNames("[PREFIX]"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Example: "  leasehold top\n  leasehold top orders/",
+		Args:    argNames("[PREFIX]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {

@@ -15,27 +15,40 @@ type topView struct {
 	keys          bool // there is a keyboard
 	since         time.Time
 
+	topAnswer
+	topPlace
+	topDialogue
+
+	says   string // a message, until the next key
+	quits  bool
+	evicts *topEviction // a confirmed eviction, for the caller to take and carry out
+}
+
+// A topAnswer is what the store has answered.
+type topAnswer struct {
 	states []leasehold.State // from the last answer
 	more   bool              // the store has more names
 	at     time.Time         // time of the last answer; zero: none yet
 	err    error             // of the last call
+}
 
+// A topPlace is the part of the list that is shown, and the selected line.
+type topPlace struct {
 	selection        // the order of the list
 	filter    string // text that lines must contain
 	chosen    topRow // the selected line
 	chosenAt  int    // its index when it was last seen
 	first     int    // index of the line at the top
 	page      int    // number of lines that fit
+}
 
+// A topDialogue is what is shown instead of the list, or below it.
+type topDialogue struct {
 	mode     topMode
 	from     topMode // for a prompt: the mode to which Esc returns
 	typed    string  // text typed in a prompt
 	scrolled int     // lines by which the details of one lock are scrolled
 	eviction topEviction
-	says     string // a message, until the next key
-
-	quits  bool
-	evicts *topEviction // a confirmed eviction, for the caller to take and carry out
 }
 
 type topMode int
@@ -366,18 +379,21 @@ func (v *topView) foot() []screenLine {
 	return []screenLine{{"", "s sort  / filter  Enter show  e evict  ? help  q quit"}}
 }
 
+// topKeys describes the keys, in the manual and on the screen.
+const topKeys = `  up, down  select a line (also k, j, PgUp, PgDn, Home, End)
+  Enter     show all about the selected lock
+  s         sort by name, held, left, waiting or host, in turn
+  /         show only lines with a text, in any column or label
+  e         evict the selected holder
+  Esc       go back; in the list, show all lines again
+  ?         show these keys
+  q         quit
+`
+
 func topHelpLines() []screenLine {
-	text := `up, down  select a line (also k, j, PgUp, PgDn, Home, End)
-Enter     show all about the selected lock
-s         sort by name, held, left, waiting, host in turns
-/         show only lines with a text
-e         evict the selected holder
-Esc       go back; in the list, show all lines
-?         these keys
-q         quit`
 	lines := []screenLine{{}}
-	for line := range strings.Lines(text) {
-		lines = append(lines, screenLine{"", strings.TrimSuffix(line, "\n")})
+	for line := range strings.Lines(topKeys) {
+		lines = append(lines, screenLine{"", strings.TrimSpace(line)})
 	}
 	return lines
 }

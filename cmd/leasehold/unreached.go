@@ -23,10 +23,10 @@ func (d *doctor) unreached(err error) driver.Finding {
 
 // contactAdvice returns advice about an error of the first call to a store.
 func contactAdvice(err error) string {
-	var file *fs.PathError
 	var name *net.DNSError
+	var invalid x509.CertificateInvalidError
 	switch {
-	case errors.As(err, &file):
+	case errors.As(err, new(*fs.PathError)):
 		return "it is a file of this machine: check that it exists, and that you may read it"
 	case errors.As(err, &name) && name.IsNotFound:
 		return "check the spelling of the host, and this machine's name servers"
@@ -36,29 +36,14 @@ func contactAdvice(err error) string {
 		return "check that a server of this kind listens there, that it does not hang, and that no firewall drops packets"
 	case strings.Contains(err.Error(), "SQLSTATE 57P03"):
 		return "the server is starting, recovering or stopping: wait; if that does not help, check its log and its disk space"
-	}
-	if advice := certificateAdvice(err); advice != "" {
-		return advice
-	}
-	return "fix that, or check the store, its address, user and password"
-}
-
-// certificateAdvice returns advice about an error with the certificate of a server, or "" for other
-// errors.
-func certificateAdvice(err error) string {
-	var invalid x509.CertificateInvalidError
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var plain tls.RecordHeaderError
-	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the server's certificate, or set this machine's clock"
-	case errors.As(err, &unknown):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "name the authority that signed the server's certificate: ?ca_file=PATH"
-	case errors.As(err, &name):
+	case errors.As(err, new(x509.HostnameError)):
 		return "use a host name that the certificate has, or give that name: ?server_name=NAME"
-	case errors.As(err, &plain):
+	case errors.As(err, new(tls.RecordHeaderError)):
 		return "the server does not speak TLS there: check the port, or use a URL without TLS"
 	}
-	return ""
+	return "fix that, or check the store, its address, user and password"
 }

@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
@@ -71,12 +70,12 @@ type detailsView struct {
 func viewOf(s leasehold.State) stateView {
 	v := stateView{Name: s.Resource, Token: s.Token, Limit: s.Limit, Holders: []holderView{}, Waiters: []waiterView{}}
 	for _, h := range s.Holders {
-		v.Holders = append(v.Holders, holderView{h.Owner.String(), modeText(h.Mode), h.Limit, h.Mode.Uses(h.Weight), h.Token,
+		v.Holders = append(v.Holders, holderView{h.Owner.String(), h.Mode.String(), h.Limit, h.Mode.Uses(h.Weight), h.Token,
 			h.Held.Seconds(), h.Left.Seconds(), plain(h.Note), detailsViewOf(h.Details())})
 		v.Used += int64(h.Mode.Uses(h.Weight))
 	}
 	for _, w := range s.Waiters {
-		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), modeText(w.Mode), w.Mode.Uses(w.Weight), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
+		v.Waiters = append(v.Waiters, waiterView{w.Owner.String(), w.Mode.String(), w.Mode.Uses(w.Weight), w.Waited.Seconds(), plain(w.Note), detailsViewOf(w.Details())})
 	}
 	v.State = v.state()
 	return v
@@ -114,7 +113,6 @@ func lineOf(h leasehold.Holder) string { return plain(details.Details(h.Details(
 // who returns the holder, without its host.
 func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
 
-// who returns the waiter, without its host.
 func (w waiterView) who() string { return cmp.Or(w.Details.of().Who(), w.Note) }
 
 // labels returns the labels of v in one line, sorted by name.
@@ -195,21 +193,6 @@ func (v stateView) weightsText() string {
 	return " (weights " + strings.Join(all, ", ") + ")"
 }
 
-func viewsOf(states []leasehold.State) []stateView {
-	views := make([]stateView, len(states))
-	for i, s := range states {
-		views[i] = viewOf(s)
-	}
-	return views
-}
-
-func modeText(m driver.Mode) string {
-	if m == driver.Shared {
-		return "shared"
-	}
-	return "exclusive"
-}
-
 // modeText returns the mode with the requested limit and weight.
 func (h holderView) modeText() string {
 	if h.Limit == 0 {
@@ -288,13 +271,13 @@ func writeState(w io.Writer, v stateView) {
 		t := newTable(w)
 		fmt.Fprintln(t, "OWNER\tHOLDER\tHOST\tHELD\tLEFT\tMODE\tTOKEN")
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", ownerText(h.Owner), orDash(h.who()), orDash(h.Details.of().Host),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", orDash(h.Owner), orDash(h.who()), orDash(h.Details.of().Host),
 				secondsText(h.Held), secondsText(h.Left), h.modeText(), h.Token)
 		}
 		t.Flush()
 		before := "\n"
 		for _, h := range v.Holders {
-			before = h.Details.write(w, before, ownerText(h.Owner))
+			before = h.Details.write(w, before, orDash(h.Owner))
 		}
 	}
 	if len(v.Waiters) > 0 {
@@ -361,14 +344,6 @@ func orDash(text string) string { return cmp.Or(text, "-") }
 // lingers reports whether all holders have finished, and the name is only kept for a while.
 func lingers(v stateView) bool {
 	return !slices.ContainsFunc(v.Holders, func(h holderView) bool { return h.Owner != "" })
-}
-
-// ownerText returns a short owner, or a dash if there is none.
-func ownerText(owner string) string {
-	if owner == "" {
-		return "-"
-	}
-	return owner
 }
 
 func newTable(w io.Writer) *tabwriter.Writer {

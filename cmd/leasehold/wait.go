@@ -48,12 +48,11 @@ type waitView struct {
 func newWaitCommand(a *app) *cobra.Command {
 	var bound span
 	cmd := &cobra.Command{
-		Use:               "wait [flags] NAME",
-		Short:             "Wait until a lock is free, without taking it",
-		Long:              waitLong,
-		Example:           "  leasehold wait deploy && ./restart.sh\n  leasehold wait -w 60 deploy || echo 'still deploying'",
-		Args:              argNames("NAME"),
-		ValidArgsFunction: completeName(a, cobra.ShellCompDirectiveNoFileComp),
+		Use:     "wait [flags] NAME",
+		Short:   "Wait until a lock is free, without taking it",
+		Long:    waitLong,
+		Example: "  leasehold wait deploy && ./restart.sh\n  leasehold wait -w 60 deploy || echo 'still deploying'",
+		Args:    argNames("NAME"),
 	}
 	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: seconds, or 5m (default no limit)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

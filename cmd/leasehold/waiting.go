@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 const (
@@ -20,6 +22,8 @@ const (
 	lookBound = time.Second
 	// lookEvery is the interval of looks on a terminal, lookSeldom the one for a log.
 	lookEvery, lookSeldom = time.Second, 10 * time.Second
+	// nameRoom is how many cells of the status line a name gets, to leave room for the holder.
+	nameRoom = 40
 )
 
 // A wait reports on an acquire while it lasts. It draws the status line on a terminal, reports
@@ -82,24 +86,14 @@ func (w *wait) done() {
 
 // look looks at the lock again and again. If limits may differ, it begins at once.
 func (w *wait) look(ctx context.Context) {
-	first := lookFirst
+	next := lookFirst
 	if w.limit.limits() {
-		first = 0
+		next = 0
 	}
-	timer := time.NewTimer(first)
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-		timer.Reset(w.once(ctx))
-		select {
-		case <-w.looked:
-		default:
-			close(w.looked)
-		}
-		if w.granted.Load() {
+	looked := sync.OnceFunc(func() { close(w.looked) })
+	for pause.For(ctx, next) == nil {
+		next = w.once(ctx)
+		if looked(); w.granted.Load() {
 			return
 		}
 	}
@@ -121,7 +115,7 @@ func (w *wait) once(ctx context.Context) time.Duration {
 	}
 	why, place := reason(state, err, bounded.Err() != nil), w.place(state)
 	if w.line != nil {
-		w.line.draw(plain(fmt.Sprintf("leasehold: waiting %s for %s%s%s", seconds(waited), short(shown(name)), place, since(why, state))), &w.granted)
+		w.line.draw(plain(fmt.Sprintf("leasehold: waiting %s for %s%s%s", seconds(waited), shortened(shown(name), nameRoom), place, since(why, state))), &w.granted)
 	}
 	if w.told != why+place {
 		w.told = why + place
@@ -177,7 +171,7 @@ func reason(state leasehold.State, err error, silent bool) string {
 	h := state.Holders[0]
 	who := lineOf(h)
 	if who == "" {
-		who = ownerText(h.Owner.String())
+		who = orDash(h.Owner.String())
 	}
 	if more := len(state.Holders) - 1; more > 0 {
 		who += fmt.Sprintf(" and %d more", more)
@@ -191,12 +185,6 @@ func since(why string, state leasehold.State) string {
 		return why
 	}
 	return why + " for " + seconds(state.Holders[0].Held)
-}
-
-// short shortens a long name, to leave room for the holder.
-func short(name string) string {
-	const most = 40 // cells
-	return shortened(name, most)
 }
 
 // seconds formats a duration that is updated every second.

@@ -26,14 +26,22 @@ type changeView struct {
 // answer, it reports that once and continues, so that the user sees when the store is back.
 func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) error {
 	seen := map[string]stateView{}
-	away, first := false, true
+	return a.every(ctx, func() error {
+		views, err := lookAll(ctx, locks, prefix)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) { // damaged locks do not change
+			return err
+		}
+		return a.printChanges(seen, views)
+	})
+}
+
+// every calls look every second until ctx ends. If the store does not answer the first time, or
+// cannot work again by itself, it returns that error. Otherwise it reports one error per outage.
+func (a *app) every(ctx context.Context, look func() error) error {
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
-	for {
-		states, err := lookAll(ctx, locks, prefix)
-		if errors.Is(err, driver.ErrCorrupt) {
-			err = nil // damaged locks do not change
-		}
+	for first, away := true, false; ; first = false {
+		err := look()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -41,11 +49,6 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 			return err
 		case err != nil && !away:
 			a.report(err)
-		case err == nil:
-			if err := a.printChanges(seen, viewsOf(states)); err != nil {
-				return err
-			}
-			first = false
 		}
 		away = err != nil
 		select {
@@ -60,7 +63,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 const watchMost = 50_000
 
 // lookAll reads all names once.
-func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (states []leasehold.State, err error) {
+func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (views []stateView, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	var damaged error
@@ -70,27 +73,25 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (state
 			damaged = err
 		case err != nil:
 			return nil, err
-		case len(states) == watchMost:
+		case len(views) == watchMost:
 			return nil, usageErrorf("more than %d names are held or waited for: give a PREFIX, which fewer begin with", watchMost)
 		default:
-			states = append(states, state)
+			views = append(views, viewOf(state))
 		}
 	}
-	return states, damaged
+	return views, damaged
 }
 
 // printChanges prints views that differ from seen, and updates seen.
 func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 	var changed []stateView
+	here := make(map[string]bool, len(views))
 	for _, v := range views {
+		here[v.Name] = true
 		if was, ok := seen[v.Name]; !ok || !sameHolds(was, v) {
 			changed = append(changed, v)
 		}
 		seen[v.Name] = v
-	}
-	here := make(map[string]bool, len(views))
-	for _, v := range views {
-		here[v.Name] = true
 	}
 	for name, was := range seen {
 		if !here[name] {

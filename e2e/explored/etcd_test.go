@@ -27,7 +27,7 @@ import (
 // TestEtcd explores etcdlock, and etcd's client and gRPC below it, over an etcd in memory. With leases of
 // five seconds a claim takes its turn without a read.
 func TestEtcd(t *testing.T) {
-	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "weights", "crowd", "recall")
+	exploreStandIn(t, overEtcd(t, "etcd's stand-in", 5*time.Second, 0), "two", "shared", "weights", "crowd", "crowds", "recall")
 }
 
 // TestLateEtcd explores it over one that deletes what is over when it looks, every half a second.
@@ -48,7 +48,7 @@ func TestEtcdRecalls(t *testing.T) {
 		open := begin(w)
 		return func(p *explore.Process) driver.Driver { return alwaysAsking{open(p).(*etcdlock.Driver)} }
 	}
-	exploreStandIn(t, h, "two", "shared", "crowd")
+	exploreStandIn(t, h, "two", "shared", "crowd", "crowds")
 }
 
 // alwaysAsking has all claims ask for recalls.

@@ -45,7 +45,7 @@ func TestZooKeeper(t *testing.T) {
 			return d
 		}
 	}}
-	exploreStandIn(t, h, "two", "shared", "weights", "crowd", "recall")
+	exploreStandIn(t, h, "two", "shared", "weights", "crowd", "crowds", "recall")
 }
 
 // recalled is a driver all of whose holders ask for recalls.

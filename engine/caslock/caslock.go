@@ -1,6 +1,7 @@
 package caslock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,19 +60,10 @@ type Driver struct {
 
 // New returns a Driver on store. It does no I/O.
 func New(store Store, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
-	for field, d := range map[*time.Duration]time.Duration{
-		&o.MinTTL: 100 * time.Millisecond, &o.Place: 4 * time.Second, &o.Poll: 250 * time.Millisecond,
-	} {
-		if *field == 0 {
-			*field = d
-		}
-		if *field < time.Millisecond {
-			return nil, errors.New("caslock: MinTTL, Place and Poll are a millisecond or more")
-		}
+	o := *cmp.Or(opts, &Options{})
+	o.MinTTL, o.Place, o.Poll = cmp.Or(o.MinTTL, 100*time.Millisecond), cmp.Or(o.Place, 4*time.Second), cmp.Or(o.Poll, 250*time.Millisecond)
+	if min(o.MinTTL, o.Place, o.Poll) < time.Millisecond {
+		return nil, errors.New("caslock: MinTTL, Place and Poll are a millisecond or more")
 	}
 	d := &Driver{store: store, opts: o, lanes: lanes.New(new(links.Answers), unanswered, nil), resources: make(map[string]*resource), sweepAt: sweepFirst}
 	d.closing, d.close = context.WithCancelCause(context.Background())

@@ -77,12 +77,10 @@ func (c *claim) join(ctx context.Context) (driver.Grant, error) {
 // wait is a Try of a waiter whose place is in the record. A process makes one at a time, unless
 // one hangs: usually the one before has also renewed the places of the others.
 func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (driver.Grant, error) {
-	hangs := time.NewTimer(c.d.opts.Place / keepShare)
-	defer hangs.Stop()
 	select {
 	case s.alone <- struct{}{}:
-		defer func() { <-s.alone }()
-	case <-hangs.C:
+		defer s.alone.End()
+	case <-time.After(c.d.opts.Place / keepShare): // it hangs
 	case <-ctx.Done():
 		return driver.Grant{}, ctx.Err()
 	}

@@ -6,25 +6,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/pause"
-	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // A crowd is the waiters of one process whose places are beside records, in a store that is a
-// Queuer. Each process writes one heartbeat for all of them, and sees those of others by its
-// watch. A process is dead to this one, and its places are passed, when silentFor heartbeats of
-// our own came over the watch since its last one. So no clock matters, nor how long a process or
-// the store stood still. Heartbeats keep places, never leases.
+// Queuer; see the package's comment. Heartbeats keep places, never leases.
 type crowd struct {
 	d       *Driver
 	store   Queuer
 	process string
 
-	signing chan struct{} // has an element while a heartbeat is written
-	signed  time.Time     // guarded by signing; when the last heartbeat was written
-	beat    Version       // guarded by signing; version of the last heartbeat
-	beatIn  uint64        // guarded by signing; watch session that reports it; 0: maybe none
+	signing onecall.Gate // for heartbeats
+	signed  time.Time    // guarded by signing; when the last heartbeat was written
+	beat    Version      // guarded by signing; version of the last heartbeat
+	beatIn  uint64       // guarded by signing; watch session that reports it; 0: maybe none
 
 	mu      sync.Mutex
 	heardOf uint64              // guarded by mu; number of our last heartbeat that the watch has reported
@@ -55,7 +51,7 @@ const (
 
 func newCrowd(d *Driver, store Queuer) *crowd {
 	return &crowd{
-		d: d, store: store, process: newNonce(), signing: make(chan struct{}, 1),
+		d: d, store: store, process: newNonce(), signing: onecall.New(),
 		peers: make(map[string]*peer), mine: make(map[string]*waiter), pending: make(map[string]int64), lines: make(map[*resource]int64),
 	}
 }
@@ -117,10 +113,7 @@ func (q *crowd) forget(name string) {
 // beats writes the heartbeats of this process, and removes its places without a waiter.
 func (q *crowd) beats() {
 	every := q.d.opts.Place / keepShare
-	for {
-		if pause.For(q.d.closing, every) != nil {
-			return
-		}
+	for pause.For(q.d.closing, every) == nil {
 		q.mu.Lock()
 		q.ticks++
 		ticks := q.ticks
@@ -143,7 +136,7 @@ func (q *crowd) beats() {
 func (q *crowd) checkWatch() {
 	q.signing <- struct{}{}
 	last, in := q.d.number(q.beat), q.beatIn
-	<-q.signing
+	q.signing.End()
 	session, err := q.d.watch.session()
 	q.mu.Lock()
 	deaf := q.heardOf < last
@@ -163,12 +156,10 @@ func (q *crowd) stopIfIdle() bool {
 
 // sign writes a heartbeat, unless one was written within fresh.
 func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
-	select {
-	case q.signing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := q.signing.Begin(ctx); err != nil {
+		return err
 	}
-	defer func() { <-q.signing }()
+	defer q.signing.End()
 	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
 		return nil
 	}
@@ -194,35 +185,4 @@ func (q *crowd) mark(s *resource, v *view) {
 	if err == nil && s.line.isCurrent(session) {
 		s.line.mark(v, number)
 	}
-}
-
-// refusedFromMemory returns the refusal of a waiter whose place is behind others, if this
-// process knows so without asking the store. nil: ask the store.
-func (q *crowd) refusedFromMemory(s *resource, req *driver.Request, wake <-chan struct{}) *driver.Busy {
-	session, err := q.d.watch.session()
-	if err != nil {
-		return nil
-	}
-	id := idOf(req.Owner)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.line
-	if !l.isCurrent(session) {
-		return nil
-	}
-	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil, s.record.Limit) {
-		return nil
-	}
-	v := s.view()
-	busy := &driver.Busy{Wake: wake, Retry: q.d.opts.Place / 2}
-	for i := range v.Claims {
-		c := &v.Claims[i]
-		if c.Owner == req.Owner {
-			return nil // it holds, or must not be granted
-		}
-		if busy.Holder == (driver.Holder{}) && (c.Status == record.Holding || c.Status == record.Lingering) {
-			busy.Holder = shown(c.Holder(&v.clock))
-		}
-	}
-	return busy
 }

@@ -98,9 +98,7 @@ func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) err
 		return err
 	}
 	s := d.resource(i.Name)
-	if err := d.take(s, i); err != nil {
-		return err
-	}
+	d.recall(s.note(r, i.Version, time.Now().Add(-max(0, i.Age)), nil))
 	v, _, _ := s.look()
 	st := v.state(i.Name)
 	err = d.showBeside(ctx, &v, &st)

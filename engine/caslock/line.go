@@ -144,10 +144,9 @@ func (l *line) isNext(id string, claims []record.Claim, limit int) bool {
 // admits reports whether a claim without a place may hold, behind all places.
 func (l *line) admits(req *driver.Request, r *record.Record) bool {
 	a := ahead(r.Claims, req.Owner)
-	l.alive(func(p *place) bool {
+	for p := range l.alive {
 		a.Add(p.claim.Rule())
-		return true
-	})
+	}
 	return a.Admits(r.Decided(req))
 }
 

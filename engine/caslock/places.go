@@ -79,12 +79,10 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	if q.isCurrent(s) {
 		return nil
 	}
-	select {
-	case s.alone <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.alone.Begin(ctx); err != nil {
+		return err
 	}
-	defer func() { <-s.alone }()
+	defer s.alone.End()
 	if q.isCurrent(s) {
 		return nil
 	}
@@ -327,14 +325,11 @@ func (q *crowd) idle(ticks int64) (some []*resource) {
 	return some
 }
 
-func (q *crowd) all() map[*resource]bool {
+// all returns the resources with a line.
+func (q *crowd) all() map[*resource]int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all := make(map[*resource]bool, len(q.lines))
-	for s := range q.lines {
-		all[s] = true
-	}
-	return all
+	return maps.Clone(q.lines)
 }
 
 // maxUnwanted is how many places are removed at once.

@@ -48,13 +48,35 @@ func (c *claim) enqueue(ctx context.Context, s *resource) error {
 	return err
 }
 
-// refusedFromMemory is the crowd's method, for a claim whose record says that there are places
-// beside it.
+// refusedFromMemory returns the refusal of a claim whose place is behind others, if this process
+// knows so without asking the store. nil: ask the store.
 func (c *claim) refusedFromMemory(s *resource, wake <-chan struct{}) *driver.Busy {
-	if !c.marked {
+	session, err := c.d.watch.session()
+	if err != nil || !c.marked {
 		return nil
 	}
-	return c.d.crowd.refusedFromMemory(s, &c.req, wake)
+	id := idOf(c.req.Owner)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.line
+	if !l.isCurrent(session) {
+		return nil
+	}
+	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil, s.record.Limit) {
+		return nil
+	}
+	v := s.view()
+	busy := &driver.Busy{Wake: wake, Retry: c.d.opts.Place / 2}
+	for i := range v.Claims {
+		one := &v.Claims[i]
+		if one.Owner == c.req.Owner {
+			return nil // it holds, or must not be granted
+		}
+		if busy.Holder == (driver.Holder{}) && (one.Status == record.Holding || one.Status == record.Lingering) {
+			busy.Holder = shown(one.Holder(&v.clock))
+		}
+	}
+	return busy
 }
 
 // stay is a Try of a waiter that may have a place beside the record. Only the first in the line
@@ -73,7 +95,7 @@ func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
 	if busy := c.refusedFromMemory(s, wake); busy != nil {
 		return g, busy
 	}
-	if q.isCurrent(s) && s.counts(c.req.Owner) {
+	if _, counts := s.placeVersion(idOf(c.req.Owner)); counts && q.isCurrent(s) {
 		return c.take(ctx, wake)
 	}
 	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)
@@ -108,24 +130,14 @@ func (c *claim) passes(v *view) (yes, look bool) {
 	return v.Beside == record.Nobody, v.Beside != record.Nobody
 }
 
-// counts reports whether owner has a place that is not passed over.
-func (s *resource) counts(owner string) bool {
-	_, counts := s.placeVersion(idOf(owner))
-	return counts
-}
-
-// dropPlace removes the claim's place, which is no longer needed, in the background.
+// dropPlace removes the claim's place, which is no longer needed, in the background. If the removal
+// fails, it is repeated later.
 func (c *claim) dropPlace() {
 	if c.place == nil {
 		return
 	}
-	c.place, c.leaving = nil, make(chan struct{})
-	c.d.crowd.removeInBackground(c.d.resource(c.req.Resource), c.req.Owner, c.leaving)
-}
-
-// removeInBackground removes a place in the background, and closes done. If the removal fails,
-// it is repeated later.
-func (q *crowd) removeInBackground(s *resource, owner string, done chan struct{}) {
+	q, s, done := c.d.crowd, c.d.resource(c.req.Resource), make(chan struct{})
+	c.place, c.leaving = nil, done
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.d.closing.Err() != nil {
@@ -136,7 +148,7 @@ func (q *crowd) removeInBackground(s *resource, owner string, done chan struct{}
 		defer close(done)
 		ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
 		defer cancel()
-		_, _ = q.leave(ctx, s, owner, true)
+		_, _ = q.leave(ctx, s, c.req.Owner, true)
 	})
 }
 
@@ -144,12 +156,10 @@ func (q *crowd) removeInBackground(s *resource, owner string, done chan struct{}
 // progress, but not for long, because the lease must be released anyway.
 func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
 	if c.leaving != nil {
-		late := time.NewTimer(aMoment(ctx, c.d.opts.Place))
-		defer late.Stop()
 		select {
 		case <-c.leaving:
 			c.leaving = nil
-		case <-late.C:
+		case <-time.After(aMoment(ctx, c.d.opts.Place)):
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}

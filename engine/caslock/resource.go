@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -31,7 +32,7 @@ type resource struct {
 	wanting map[string]*claim        // guarded by mu; by owner; holders of this process that want to know of waiters
 	checks  int                      // guarded by mu; how many checks for waiters were requested; 0: none is running
 
-	alone   chan struct{}            // has an element while a waiter loads the line, or asks for its place in the record
+	alone   onecall.Gate             // for waiters that load the line, or ask for their place in the record
 	line    *line                    // guarded by mu; nil: no waiters beside the record are known
 	awaited map[string]chan struct{} // guarded by mu; by id; closed when the line has a place, or will not get it
 }
@@ -247,7 +248,7 @@ func (d *Driver) resource(name string) *resource {
 		if len(d.resources) >= d.sweepAt {
 			d.sweep(now)
 		}
-		s = &resource{name: name, alone: make(chan struct{}, 1)}
+		s = &resource{name: name, alone: onecall.New()}
 		d.resources[name] = s
 	}
 	s.used = now

@@ -31,7 +31,6 @@ type watch struct {
 
 	mu      sync.Mutex
 	run     *run   // guarded by mu; nil: no watch is needed
-	closed  bool   // guarded by mu
 	last    uint64 // guarded by mu; the last session
 	now     uint64 // guarded by mu; the session that hears; 0: none
 	failed  error  // guarded by mu; why the last session has ended
@@ -43,11 +42,9 @@ type watch struct {
 
 // A run is a watch in progress.
 type run struct {
-	stop context.CancelFunc
-	idle *time.Timer // stops the run
-
-	mu    sync.Mutex
-	hears chan struct{} // guarded by mu; closed while it hears
+	stop  context.CancelFunc
+	idle  *time.Timer   // stops the run
+	hears chan struct{} // guarded by watch.mu; closed while it hears
 }
 
 func newWatch(d *Driver, store Watcher) *watch {
@@ -57,15 +54,9 @@ func newWatch(d *Driver, store Watcher) *watch {
 // listen returns when the watch hears, or after a moment that leaves ctx time for a call. Waiters
 // call it repeatedly.
 func (w *watch) listen(ctx context.Context) {
-	r := w.going()
-	if r == nil {
-		return
-	}
-	late := time.NewTimer(aMoment(ctx, watchBegin))
-	defer late.Stop()
 	select {
-	case <-r.hearing():
-	case <-late.C:
+	case <-w.going():
+	case <-time.After(aMoment(ctx, watchBegin)):
 	case <-ctx.Done():
 	case <-w.d.closing.Done():
 	}
@@ -79,23 +70,24 @@ func aMoment(ctx context.Context, most time.Duration) time.Duration {
 	return most
 }
 
-// going returns the current run or a new one; nil: the watch is closed.
-func (w *watch) going() *run {
+// going continues the current run or begins one, unless the driver is closed. It returns a channel
+// that is closed while the watch hears.
+func (w *watch) going() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.closed:
+	case w.d.closing.Err() != nil:
 		return nil
 	case w.run != nil:
 		w.run.idle.Reset(watchIdle)
-		return w.run
+		return w.run.hears
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r := &run{stop: stop, hears: make(chan struct{})}
 	r.idle = time.AfterFunc(watchIdle, func() { w.idle(r) })
 	w.run = r
 	w.running.Go(func() { w.watch(ctx, r) })
-	return r
+	return r.hears
 }
 
 // idle stops a run, unless a holder wants to know of waiters.
@@ -113,19 +105,12 @@ func (w *watch) idle(r *run) {
 func (w *watch) background(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed {
+	if w.d.closing.Err() == nil {
 		w.running.Go(f)
 	}
 }
 
-// end stops a run.
-func (w *watch) end(r *run) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stop(r)
-}
-
-// stop is end. Requires w.mu.
+// stop stops a run. Requires w.mu.
 func (w *watch) stop(r *run) {
 	if w.run == r {
 		w.run = nil
@@ -145,8 +130,7 @@ func (w *watch) watch(ctx context.Context, r *run) {
 		late := time.AfterFunc(watchLate, over)
 		err := w.store.Watch(one, func() {
 			late.Stop()
-			session = w.began(over)
-			r.began()
+			session = w.began(r, over)
 			if !first {
 				w.d.wakeAll()
 			}
@@ -156,8 +140,7 @@ func (w *watch) watch(ctx context.Context, r *run) {
 		}, func(i Item) { w.d.heard(i, session) })
 		late.Stop()
 		over()
-		w.ended(err)
-		r.ended()
+		w.ended(r, err)
 		again := watchAgain
 		if errors.Is(err, driver.ErrDenied) {
 			again = watchDenied
@@ -167,11 +150,12 @@ func (w *watch) watch(ctx context.Context, r *run) {
 }
 
 // began begins a session, which reports all changes from now on.
-func (w *watch) began(over func()) uint64 {
+func (w *watch) began(r *run, over func()) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last++
 	w.now, w.over = w.last, over
+	close(r.hears)
 	return w.now
 }
 
@@ -184,9 +168,14 @@ func (w *watch) again() {
 	}
 }
 
-func (w *watch) ended(err error) {
+func (w *watch) ended(r *run, err error) {
 	w.mu.Lock()
 	w.now, w.failed = 0, err
+	select {
+	case <-r.hears:
+		r.hears = make(chan struct{})
+	default: // it has not begun
+	}
 	w.mu.Unlock()
 	if w.d.crowd != nil {
 		w.d.crowd.unheard()
@@ -209,38 +198,14 @@ func (w *watch) session() (uint64, error) {
 	return 0, errDeaf
 }
 
+// close ends the watch, after the driver has closed.
 func (w *watch) close() {
 	w.mu.Lock()
-	w.closed = true
-	r := w.run
+	if w.run != nil {
+		w.stop(w.run)
+	}
 	w.mu.Unlock()
-	if r != nil {
-		w.end(r)
-	}
 	w.running.Wait()
-}
-
-// hearing returns a channel that is closed while the watch hears.
-func (r *run) hearing() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.hears
-}
-
-func (r *run) began() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.hears)
-}
-
-func (r *run) ended() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	select {
-	case <-r.hears:
-		r.hears = make(chan struct{})
-	default: // it has not begun
-	}
 }
 
 // heard applies a change if this process knows the name. If the value cannot be read, the next call

@@ -2,7 +2,6 @@ package httplock
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -111,15 +110,10 @@ func fenceOf(token string) uint64 {
 // Shown is the placeholder for owners in the results of Inspect and List.
 func Shown(owner string) string { return wire.Handle(owner) }
 
-// History returns the answer of the service to GET /v1/history with that query, which is JSON.
-func (d *service) History(ctx context.Context, query url.Values) (answer []byte, err error) {
-	var text json.RawMessage
-	if err := d.get(ctx, wire.History, query, &text); err != nil {
-		return nil, err
+// History returns the answer of the service to GET /v1/history with that query.
+func (d *service) History(ctx context.Context, query url.Values) (page wire.Entries, err error) {
+	if err = d.get(ctx, wire.History, query, &page); err == nil && page.Entries == nil {
+		err = errAlien
 	}
-	var page wire.Entries
-	if err := json.Unmarshal(text, &page); err != nil || page.Entries == nil {
-		return nil, errAlien
-	}
-	return text, nil
+	return page, err
 }

@@ -34,10 +34,7 @@ type Driver struct {
 // New returns a Driver on the Leases of a namespace. It sends nothing and does not change
 // config. It ignores QPS and Burst, because renewals must not wait.
 func New(config *rest.Config, namespace string, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	o.Engine, o.MinTTL, o.Place = cmp.Or(o.Engine, "kubernetes"), cmp.Or(o.MinTTL, 3*time.Second), cmp.Or(o.Place, 8*time.Second)
 	if !dns.MatchString(namespace) {
 		return nil, errors.New("kubelock: no namespace has such a name")

@@ -55,7 +55,8 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 // created empty, so that its next number is above all earlier ones.
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, _ time.Duration) (caslock.Version, error) {
 	if was == "" {
-		err := s.create(ctx, name)
+		l := &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: objectName(name), Annotations: map[string]string{nameKey: name}}}
+		_, err := s.leases.create(quiet(ctx), l)
 		if err == nil || api.IsAlreadyExists(err) {
 			return "", caslock.ErrChanged
 		}
@@ -81,12 +82,6 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 		return "", fmt.Errorf("kubelock: the Lease was written, and cannot be read: %v", err) // matches no error that says that nothing was written
 	}
 	return i.Version, nil
-}
-
-func (s *store) create(ctx context.Context, name string) error {
-	l := &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: objectName(name), Annotations: map[string]string{nameKey: name}}}
-	_, err := s.leases.create(quiet(ctx), l)
-	return err
 }
 
 // Number returns the resourceVersion, which the server raises with each write to any Lease.

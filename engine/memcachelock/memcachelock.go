@@ -1,6 +1,7 @@
 package memcachelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,10 +57,7 @@ type Driver struct {
 // processes must spell them alike, in any order. If a server is down, no other replaces it: its
 // locks are unavailable.
 func New(addresses []string, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	switch {
 	case o.NoPrefix && o.Prefix != "":
 		return nil, errors.New("memcachelock: Prefix and NoPrefix exclude each other")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -43,7 +44,7 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, driver.ErrUnsupported):
 		return err
-	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStreamNotFound):
+	case isMissing(err):
 		return fmt.Errorf("%w: %w", ErrNoBucket, err)
 	case errors.Is(err, jetstream.ErrInvalidBucketName):
 		return fmt.Errorf("natslock: %w: %w", driver.ErrUnsupported, err)
@@ -55,10 +56,8 @@ func explain(ctx context.Context, err error) error {
 	case errors.As(err, &api):
 		return explainAPI(api)
 	}
-	for _, one := range refused {
-		if errors.Is(err, one) {
-			return fmt.Errorf("%w: %w", ErrAuth, err)
-		}
+	if slices.ContainsFunc(refused, func(one error) bool { return errors.Is(err, one) }) {
+		return fmt.Errorf("%w: %w", ErrAuth, err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
@@ -66,14 +65,12 @@ func explain(ctx context.Context, err error) error {
 // explainAPI translates an answer that is an error. Only some of these prove that nothing was
 // written. A leader that stops may return an error although the others have stored the write.
 func explainAPI(api *jetstream.APIError) error {
-	const notFound, noResources, accountFull, storeFailed, tooLarge, noTTL = 10059, 10023, 10002, 10077, 10054, 10166
+	const noResources, accountFull, storeFailed, tooLarge, noTTL = 10023, 10002, 10077, 10054, 10166
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return caslock.ErrChanged
 	case noTTL: // the bucket was made anew, or its settings changed
 		return fmt.Errorf("%w: %w", caslock.ErrUnsent, api)
-	case notFound:
-		return fmt.Errorf("%w: %w: %w", ErrNoBucket, caslock.ErrRefused, api)
 	case noResources, accountFull, tooLarge: // checked before anything is written
 		return fmt.Errorf("%w: %w: %w", ErrFull, caslock.ErrRefused, api)
 	case storeFailed:
@@ -86,9 +83,7 @@ func explainAPI(api *jetstream.APIError) error {
 
 // isMissing reports whether a server says that there is no bucket.
 func isMissing(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) ||
-		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
+	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound)
 }
 
 // inFlight reports whether a write was refused because an earlier write of the key, perhaps of the

@@ -46,10 +46,7 @@ type Driver struct {
 
 // New returns a Driver on a bucket, which [CreateBucket] makes. It does no I/O.
 func New(js jetstream.JetStream, bucket string, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	o.Engine = cmp.Or(o.Engine, "nats")
 	s := &store{js: js, bucket: bucket, serverClock: o.ServerClock}
 	cas, err := caslock.New(s, &o.Options)

@@ -149,7 +149,7 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 		if was != "" && !s.unchanged(ctx, b, name, was, heardOf(number, epoch)) {
 			return "", caslock.ErrUnsent
 		}
-		ack, err := s.publish(ctx, msg, []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(number)})
+		ack, err := s.publish(ctx, msg, number)
 		if err != nil {
 			return "", s.failed(ctx, err)
 		}
@@ -195,11 +195,12 @@ func (b *bucket) message(subject string, value []byte, life time.Duration, serve
 	return msg, nil
 }
 
-// publish publishes a message. It repeats this while another write of the key is in flight, because
-// a refusal proves that nothing follows only when that write is decided.
-func (s *store) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
+// publish publishes a message for a key whose last message has that number. It repeats this while
+// another write of the key is in flight, because a refusal proves that nothing follows only when that
+// write is decided.
+func (s *store) publish(ctx context.Context, msg *nats.Msg, last uint64) (*jetstream.PubAck, error) {
 	for most := firstPause; ; most = min(2*most, mostPause) {
-		ack, err := s.js.PublishMsg(ctx, msg, opts...)
+		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(last))
 		if !inFlight(err) {
 			return ack, err
 		}

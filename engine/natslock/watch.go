@@ -18,7 +18,7 @@ import (
 // List implements caslock.Store, in the order of the last writes. after is the revision of the last
 // item read. Items that are written meanwhile come again.
 func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
-	from, err := uint64(0), error(nil)
+	var from uint64
 	if after != "" {
 		if from, err = strconv.ParseUint(after, 10, 64); err != nil {
 			return nil, "", fmt.Errorf("natslock: no revision to go on after: %w", err)

@@ -24,12 +24,7 @@ func (d *Driver) each(do func(i int, n *node) error) []error {
 
 // majorityOf returns nil if more than half of the nodes have succeeded.
 func (d *Driver) majorityOf(call string, errs []error) error {
-	failed := 0
-	for _, err := range errs {
-		if err != nil {
-			failed++
-		}
-	}
+	failed := countIf(errs, func(err error) bool { return err != nil })
 	if failed <= len(d.nodes)-d.majority {
 		return nil
 	}

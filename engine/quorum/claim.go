@@ -182,12 +182,7 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 // that grant, or for all answers. Nodes that missed the grant make new grants, which would look
 // like another one.
 func (c *claim) tried(v *verdict) bool {
-	repeated := 0
-	for _, a := range v.yes {
-		if a.repeated {
-			repeated++
-		}
-	}
+	repeated := countIf(v.yes, func(a answer) bool { return a.repeated })
 	return c.d.decided(v) && (c.fence == 0 || len(v.yes) < c.d.majority || repeated >= c.d.majority)
 }
 
@@ -346,12 +341,7 @@ func (*claim) Note(context.Context, string) error { return driver.ErrUnsupported
 func (c *claim) partLost(p *part, cause error) {
 	c.mu.Lock()
 	p.lost = true
-	lost := 0
-	for _, other := range c.parts {
-		if other.lost {
-			lost++
-		}
-	}
+	lost := countIf(c.parts, func(other *part) bool { return other.lost })
 	tell := lost > len(c.parts)-c.d.majority && !c.told && c.req.Lost != nil
 	c.told = c.told || tell
 	c.mu.Unlock()

@@ -270,18 +270,21 @@ func (e *NodesError) minority(err, target error) bool {
 	if !errors.Is(err, target) {
 		return false
 	}
-	n := 0
-	for _, other := range e.Nodes {
-		if errors.Is(other, target) {
+	return countIf(e.Nodes, func(other error) bool { return errors.Is(other, target) }) <= len(e.Nodes)/2
+}
+
+func countIf[T any](all []T, is func(T) bool) (n int) {
+	for _, one := range all {
+		if is(one) {
 			n++
 		}
 	}
-	return n <= len(e.Nodes)/2
+	return n
 }
 
 func (v *verdict) report(call string, nodes int) error {
 	e := &NodesError{Call: call, Nodes: make([]error, nodes)}
-	for _, a := range append(append([]answer(nil), v.no...), v.unknown...) {
+	for _, a := range slices.Concat(v.no, v.unknown) {
 		e.Nodes[a.part.node.number] = a.err
 	}
 	return e

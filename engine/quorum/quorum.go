@@ -7,6 +7,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,6 @@ type Driver struct {
 	end      context.CancelFunc
 
 	mu      sync.Mutex
-	closed  bool           // guarded by mu
 	ids     map[string]int // guarded by mu; the number of the node with each id
 	running sync.WaitGroup // calls to nodes; added to under mu
 }
@@ -56,13 +56,8 @@ type Driver struct {
 // survives no more failures than one less. It does no I/O, and Close closes no node. Nodes that
 // are a [driver.Identifier] are compared at their first use.
 func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
-	if o.NodeTimeout == 0 {
-		o.NodeTimeout = DefaultNodeTimeout
-	}
+	o := *cmp.Or(opts, &Options{})
+	o.NodeTimeout = cmp.Or(o.NodeTimeout, DefaultNodeTimeout)
 	if len(nodes) < 3 || len(nodes)%2 == 0 {
 		return nil, fmt.Errorf("quorum: %d nodes: want an odd number, at least 3", len(nodes))
 	}
@@ -131,9 +126,8 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 // close the nodes.
 func (d *Driver) Close() error {
 	d.mu.Lock()
-	d.closed = true
+	d.end() // under mu, so that no call starts from here on
 	d.mu.Unlock()
-	d.end()
 	d.running.Wait()
 	return nil
 }
@@ -142,7 +136,7 @@ func (d *Driver) Close() error {
 func (d *Driver) start(call func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.life.Err() != nil {
 		return false
 	}
 	d.running.Go(call)

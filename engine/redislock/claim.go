@@ -511,9 +511,9 @@ func (c *claim) released(reply answer, err error) (int64, error) {
 func (c *claim) channel() string {
 	switch {
 	case c.req.Wanted != nil:
-		return c.d.subscriber.recalls()
+		return c.d.subscriber.recalls
 	case c.req.Lost != nil:
-		return c.d.subscriber.channel()
+		return c.d.subscriber.channel
 	}
 	return ""
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 // A dialer makes connections with go-redis: dialing, finding the primary by the sentinels, and
@@ -215,10 +217,8 @@ func (d dialer) follow(life context.Context, n *conn) {
 			own.Close()
 			own = d.primary.Conn()
 		}
-		select {
-		case <-life.Done():
+		if pause.For(life, askPrimary) != nil {
 			return
-		case <-time.After(askPrimary):
 		}
 	}
 }

@@ -72,7 +72,7 @@ func stateOf(name string, value any) (driver.State, error) {
 func rows(v any, n int) ([][]any, error) {
 	all, ok := v.([]any)
 	if !ok || len(all)%n != 0 {
-		return nil, fmt.Errorf("redislock: alien reply of %d values: %w", len(all), driver.ErrCorrupt)
+		return nil, unexpectedReply(all)
 	}
 	return slices.Collect(slices.Chunk(all, n)), nil
 }
@@ -97,11 +97,7 @@ func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	evict := d.pipelines.newCall(scriptEvict)
 	evict.keys(k, owner, kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindWhy, kindGone, kindBeats, kindWeights, kindMost)
 	evict.args(owner, reason, d.historyLife(0), whyTTL, goneTTL, placeTTL)
-	reply, err := d.ask(ctx, k.lock, evict)
-	if err != nil {
-		return err
-	}
-	fence, err := reply.integer("evict")
+	fence, err := d.askNumber(ctx, k.lock, evict, "evict")
 	switch {
 	case err != nil:
 		return err
@@ -135,11 +131,7 @@ func (d *Driver) raise(ctx context.Context, k keys, fence uint64, owner string) 
 	raise := d.pipelines.newCall(scriptRaise)
 	raise.keys(k, owner, kindHistory)
 	raise.args(int64(number), d.historyLife(0), owner)
-	reply, err := d.ask(ctx, k.lock, raise)
-	if err != nil {
-		return err
-	}
-	last, err := reply.integer("raise")
+	last, err := d.askNumber(ctx, k.lock, raise, "raise")
 	switch {
 	case err != nil:
 		return err
@@ -160,9 +152,6 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 	set := d.pipelines.newCall(scriptLimit)
 	set.keys(k, "", kindQueue, kindDetails, kindShares, kindLimits, kindBeats, kindWeights, kindMost)
 	set.args(limit, placeTTL)
-	reply, err := d.ask(ctx, k.lock, set)
-	if err == nil {
-		_, err = reply.integer("limit")
-	}
+	_, err := d.askNumber(ctx, k.lock, set, "limit")
 	return err
 }

@@ -24,11 +24,7 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	n := c.d.pipelines.newCall(scriptNote)
 	n.keys(k, c.req.Owner, kindHistory, kindDetails, kindShares, kindNoted)
 	n.args(c.req.Owner, note, now.id, now.last, keep)
-	reply, err := c.d.ask(ctx, k.lock, n)
-	if err != nil {
-		return err
-	}
-	held, err := reply.integer("note")
+	held, err := c.d.askNumber(ctx, k.lock, n, "note")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -48,13 +49,8 @@ type OnceOptions struct {
 
 // NewOnce returns a Once on client; nil options are the defaults. It does no I/O.
 func NewOnce(client redis.UniversalClient, opts *OnceOptions) (*Once, error) {
-	o := &Once{client: client, prefix: "once:"}
-	if opts != nil {
-		o.keep = opts.Keep
-		if opts.Prefix != "" {
-			o.prefix = opts.Prefix
-		}
-	}
+	of := *cmp.Or(opts, &OnceOptions{})
+	o := &Once{client: client, prefix: cmp.Or(of.Prefix, "once:"), keep: of.Keep}
 	if isNil(client) {
 		return nil, errors.New("redislock: no client")
 	}

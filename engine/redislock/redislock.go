@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -135,10 +136,7 @@ func isNil(client redis.UniversalClient) bool {
 
 // newDriver connects to server, or on Cluster with the client's options for its nodes.
 func newDriver(client redis.UniversalClient, server *redis.Options, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	switch {
 	case o.NoPrefix && o.Prefix != "":
 		return nil, errors.New("redislock: Prefix and NoPrefix exclude each other")
@@ -236,6 +234,15 @@ func (d *Driver) ask(ctx context.Context, key string, c *call) (answer, error) {
 	}
 	a, err := d.pipelines.ask(ctx, key, c)
 	return a, explain(err)
+}
+
+// askNumber is ask for a call whose reply must be a number. of names the call in errors.
+func (d *Driver) askNumber(ctx context.Context, key string, c *call, of string) (int64, error) {
+	a, err := d.ask(ctx, key, c)
+	if err != nil {
+		return 0, err
+	}
+	return a.integer(of)
 }
 
 // millis returns d in whole milliseconds, rounded up.

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/redis/go-redis/v9"
@@ -21,10 +22,7 @@ type Redlock struct {
 // unless NoMinUptime is set: a server that loses its data would break the majority. Replicas and
 // Rest must be 0.
 func NewRedlock(clients []redis.UniversalClient, opts *Options, majority *quorum.Options) (*Redlock, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	if o.Replicas != 0 {
 		return nil, errors.New("redislock: Replicas is for one server; of a Redlock the majority counts")
 	}

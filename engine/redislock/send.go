@@ -186,7 +186,6 @@ func (l *pipelines) ask(ctx context.Context, key string, c *call) (answer, error
 // again returns where to send c again after the server refused it; nil: nowhere.
 func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
 	word, rest, _ := strings.Cut(refused, " ")
-	asking := false
 	switch word {
 	case "NOSCRIPT":
 		c.whole = true
@@ -199,9 +198,7 @@ func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
 			l.cluster.ReloadState(context.Background()) // returns at once; the node may be cut off from the others
 		}
 		return nil
-	case "ASK":
-		asking = true
-	case "MOVED":
+	case "ASK", "MOVED":
 	default:
 		return nil
 	}
@@ -210,10 +207,10 @@ func (l *pipelines) again(p *pipeline, c *call, refused string) *pipeline {
 	if address == "" || l.cluster == nil {
 		return nil
 	}
-	if !asking {
+	if word == "MOVED" {
 		l.cluster.ReloadState(context.Background()) // returns at once
 	}
-	c.asking = asking
+	c.asking = word == "ASK"
 	return l.at(p, address)
 }
 

@@ -1,8 +1,6 @@
 package redislock
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -174,7 +172,7 @@ func (s *shards) subscribed(st *nodeSubscriber, m *redis.Subscription) {
 func (s *shards) dropIdle(st *nodeSubscriber) {
 	s.subscriber.mu.Lock()
 	var idle []string
-	for channel, sh := range maps.Clone(st.shards) {
+	for channel, sh := range st.shards {
 		if sh.users == 0 && time.Since(sh.left) > idleShard {
 			idle = append(idle, channel)
 			delete(st.shards, channel)
@@ -182,7 +180,7 @@ func (s *shards) dropIdle(st *nodeSubscriber) {
 		}
 	}
 	s.subscriber.mu.Unlock()
-	for channel := range slices.Values(idle) {
+	for _, channel := range idle {
 		if st.sub.SUnsubscribe(s.subscriber.ctx, channel) != nil {
 			return // the connection is broken, which ends all its subscriptions
 		}

@@ -20,10 +20,7 @@ func slot(key string) int {
 // hashTag returns the part of key between its first { and the first } after it. If that is not
 // empty, Redis hashes it in place of the whole key.
 func hashTag(key string) string {
-	_, after, ok := strings.Cut(key, "{")
-	if !ok {
-		return ""
-	}
+	_, after, _ := strings.Cut(key, "{")
 	tag, _, ok := strings.Cut(after, "}")
 	if !ok {
 		return ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 const (
@@ -33,15 +34,15 @@ const (
 // background when first needed. It has two channels of its own, and on Cluster one more for each
 // slot where it waits (see shards).
 type subscriber struct {
-	client redis.UniversalClient
-	id     string
-	name   string          // the own channel
-	wanted string          // the own channel of holders that want to know who waits
-	shards *shards         // nil but on Cluster
-	ctx    context.Context // ends when the driver is closed
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	clock  *boottime.Clock
+	client  redis.UniversalClient
+	id      string
+	channel string          // for leases that were ended by force; so rare that on Cluster it may go to all nodes
+	recalls string          // replaces channel for holders that want to know that others wait; scripts recognise it by its name
+	shards  *shards         // nil but on Cluster
+	ctx     context.Context // ends when the driver is closed
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	clock   *boottime.Clock
 
 	mu      sync.Mutex
 	claims  map[string]*listener // guarded by mu; by owner: its first listener
@@ -87,7 +88,7 @@ type armed struct {
 }
 
 func (e *subscriber) init(client redis.UniversalClient, id string) {
-	e.client, e.id, e.name, e.wanted = client, id, "leasehold:"+id, "leasehold:r:"+id
+	e.client, e.id, e.channel, e.recalls = client, id, "leasehold:"+id, "leasehold:r:"+id
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.claims, e.crowds = make(map[string]*listener), make(map[string]*crowd)
 	e.clock = boottime.Machine()
@@ -97,19 +98,11 @@ func (e *subscriber) init(client redis.UniversalClient, id string) {
 	}
 }
 
-// channel returns the channel for leases that were ended by force. These messages are rare, so on
-// Cluster they may go to all nodes.
-func (e *subscriber) channel() string { return e.name }
-
-// recalls returns the channel of holders that want to know that others wait. It replaces channel;
-// scripts recognise it by its name.
-func (e *subscriber) recalls() string { return e.wanted }
-
 // wakeChannel returns the channel on which the server wakes waiters of a lock key, or grants to
 // them.
 func (e *subscriber) wakeChannel(lock string) string {
 	if e.shards == nil {
-		return e.channel()
+		return e.channel
 	}
 	return e.shards.channel(slot(lock))
 }
@@ -240,12 +233,10 @@ func (e *subscriber) hear(ctx context.Context, c *claim, limit time.Duration) bo
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/2) // the rest is for the next attempt
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-hearing:
 		return true
-	case <-timer.C:
+	case <-time.After(limit):
 	case <-ctx.Done():
 	case <-e.ctx.Done():
 	}
@@ -266,25 +257,20 @@ func (e *subscriber) close() {
 
 // run keeps the driver's own channels subscribed until the driver is closed.
 func (e *subscriber) run() {
-	pause := resubscribeFirst
+	wait := resubscribeFirst
 	for e.ctx.Err() == nil {
 		if e.subscribe() {
-			pause = resubscribeFirst
+			wait = resubscribeFirst
 		}
 		e.mu.Lock()
 		e.deaf(&e.own)
 		e.mu.Unlock()
-		e.sleep(pause)
-		pause = min(2*pause, resubscribeLast)
+		e.sleep(wait)
+		wait = min(2*wait, resubscribeLast)
 	}
 }
 
-func (e *subscriber) sleep(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-e.ctx.Done():
-	}
-}
+func (e *subscriber) sleep(d time.Duration) { _ = pause.For(e.ctx, d) }
 
 // subscribe receives until the subscription breaks. It reports whether it was up.
 func (e *subscriber) subscribe() (heard bool) {
@@ -292,7 +278,7 @@ func (e *subscriber) subscribe() (heard bool) {
 	defer sub.Close() // its only error says that it is closed
 	stands, broken := context.WithCancel(e.ctx)
 	defer broken()
-	both := []string{e.channel(), e.recalls()}
+	both := []string{e.channel, e.recalls}
 	if sub.Subscribe(e.ctx, both...) != nil {
 		return false
 	}

@@ -39,27 +39,25 @@ var (
 // isCode reports whether err is an answer of the store with one of these codes. Some stores answer
 // with a status alone.
 func isCode(err error, codes ...string) bool {
-	var api smithy.APIError
-	return errors.As(err, &api) && slices.Contains(codes, cmpCode(err, api.ErrorCode()))
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return false
+	}
+	code := api.ErrorCode()
+	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok && answer.HTTPStatusCode() == http.StatusPreconditionFailed {
+		code = "PreconditionFailed"
+	}
+	return slices.Contains(codes, code)
 }
 
 // deleted reports whether err says that a delete marker replaces the object, and returns the
 // marker's version if the store names it.
 func deleted(err error) (version string, yes bool) {
-	var answer *awshttp.ResponseError
-	if !errors.As(err, &answer) || answer.Response.Header.Get("x-amz-delete-marker") != "true" {
+	answer, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok || answer.Response.Header.Get("x-amz-delete-marker") != "true" {
 		return "", false
 	}
 	return cmp.Or(answer.Response.Header.Get("x-amz-version-id"), "unknown"), true
-}
-
-// cmpCode returns the code of an answer, from its status if it has none.
-func cmpCode(err error, code string) string {
-	var answer *awshttp.ResponseError
-	if errors.As(err, &answer) && answer.HTTPStatusCode() == http.StatusPreconditionFailed {
-		return "PreconditionFailed"
-	}
-	return code
 }
 
 // advice maps codes of the store to errors that say what to do.
@@ -85,8 +83,7 @@ func explain(err error) error {
 			return fmt.Errorf("%w: %w", a.known, err)
 		}
 	}
-	var answer *awshttp.ResponseError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok {
 		switch answer.HTTPStatusCode() {
 		case http.StatusInsufficientStorage:
 			return fmt.Errorf("%w: %w", ErrFull, err)

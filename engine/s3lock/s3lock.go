@@ -29,10 +29,7 @@ type Driver struct {
 // New returns a Driver on a bucket, which must exist. New does no I/O, and Close does not close
 // client. client may retry requests, as it does by default.
 func New(client *s3.Client, bucket string, opts *Options) (*Driver, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	o.Engine, o.Prefix = cmp.Or(o.Engine, "s3"), cmp.Or(o.Prefix, "leasehold/")
 	o.MinTTL, o.Place, o.Poll = cmp.Or(o.MinTTL, time.Second), cmp.Or(o.Place, 8*time.Second), cmp.Or(o.Poll, 500*time.Millisecond)
 	if bucket == "" || len(o.Prefix) > maxPrefix || strings.HasPrefix(o.Prefix, "/") {

@@ -261,7 +261,7 @@ func TestNewcomersAfterTheLast(t *testing.T) {
 			if !joins {
 				d.texts.join, want = "", last.after
 			}
-			err := d.changeFor(t.Context(), "x", true, last.does)
+			err := d.rows.Do(t.Context(), "x", change{decide: last.does, waits: true})
 			if err != nil || crowd != want {
 				t.Errorf("%s, joining changes the row %v: %v, newcomers are refused until %v; want %v", name, joins, err, crowd, want)
 			}

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
-// A process keeps all its places by one periodic statement, the heartbeat, so the load on the
-// database does not grow with the number of waiters. A heartbeat keeps places, never leases.
+// A heartbeat keeps all places of a process, never leases.
 const (
 	beatEvery = 2 * time.Second
 	// beatWithin bounds a heartbeat and the work after it, because its connection may be dead
@@ -38,7 +38,7 @@ const (
 
 // heartbeat is the state of a watcher's heartbeats.
 type heartbeat struct {
-	one     chan struct{}              // has a token while a heartbeat is in flight
+	one     onecall.Gate               // for heartbeats
 	proc    string                     // guarded by watcher.mu; identifies this driver; new after each pause
 	beating bool                       // guarded by watcher.mu; the goroutine runs
 	count   int64                      // guarded by watcher.mu; number of the last heartbeat
@@ -48,7 +48,7 @@ type heartbeat struct {
 }
 
 func (p *heartbeat) init() {
-	p.one, p.proc, p.sent = make(chan struct{}, 1), cryptorand.Text(), make(map[int64]boottime.Instant)
+	p.one, p.proc, p.sent = onecall.New(), cryptorand.Text(), make(map[int64]boottime.Instant)
 }
 
 // lives reports whether the places of this driver count for a while. Requires watcher.mu.
@@ -63,10 +63,8 @@ func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 		if lives {
 			return proc, nil
 		}
-		select {
-		case w.one <- struct{}{}:
-		case <-ctx.Done():
-			return "", ctx.Err()
+		if err := w.one.Begin(ctx); err != nil {
+			return "", err
 		}
 		w.mu.Lock()
 		lives = w.lives()
@@ -74,14 +72,14 @@ func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 		if !lives {
 			err = w.sendHeartbeat(ctx)
 		}
-		<-w.one
+		w.one.End()
 		if err != nil {
 			return "", err
 		}
 	}
 }
 
-// sendHeartbeat sends a heartbeat. Requires the token.
+// sendHeartbeat sends a heartbeat. Requires w.one.
 func (w *watcher) sendHeartbeat(ctx context.Context) error {
 	w.mu.Lock()
 	w.count++
@@ -120,11 +118,9 @@ func (w *watcher) beat() {
 			stop()
 			return
 		}
-		select {
-		case w.one <- struct{}{}:
+		if w.one.Begin(ctx) == nil {
 			_ = w.sendHeartbeat(ctx)
-			<-w.one
-		case <-ctx.Done():
+			w.one.End()
 		}
 		stop()
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
@@ -261,21 +257,11 @@ func (d *Driver) sweep(ctx context.Context) error {
 }
 
 // placesOf returns the places of a process.
-func (d *Driver) placesOf(ctx context.Context, proc string) (all []placed, err error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = d.retry(ctx, on, func(on runner) error {
-		all = nil
-		return each(ctx, on, func(rows *sql.Rows) error {
-			var p placed
-			var over, left, crowd int64
-			err := rows.Scan(&p.Name, &p.Owner, &p.Seq, &over, &p.fence, &left, &crowd)
-			p.over, p.left, p.crowd = over != 0, time.Duration(left)*time.Microsecond, time.Duration(crowd)*time.Microsecond
-			all = append(all, p)
-			return err
-		}, d.texts.mine, proc)
-	})
-	return all, err
+func (d *Driver) placesOf(ctx context.Context, proc string) ([]placed, error) {
+	return read(ctx, d, func(rows *sql.Rows) (p placed, err error) {
+		var over, left, crowd int64
+		err = rows.Scan(&p.Name, &p.Owner, &p.Seq, &over, &p.fence, &left, &crowd)
+		p.over, p.left, p.crowd = over != 0, time.Duration(left)*time.Microsecond, time.Duration(crowd)*time.Microsecond
+		return p, err
+	}, d.texts.mine, proc)
 }

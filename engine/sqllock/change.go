@@ -26,7 +26,20 @@ func list[T any](all ...T) string {
 }
 
 // look runs a statement that returns the database's instant, the floor, a name and stateColumns.
-func (d *Driver) look(ctx context.Context, text string, args ...any) (all []*row, err error) {
+func (d *Driver) look(ctx context.Context, text string, args ...any) ([]*row, error) {
+	return read(ctx, d, scan, text, args...)
+}
+
+// readNames runs a statement that returns names.
+func (d *Driver) readNames(ctx context.Context, text, arg string) ([]string, error) {
+	return read(ctx, d, func(rows *sql.Rows) (name string, err error) {
+		err = rows.Scan(&name)
+		return name, err
+	}, text, arg)
+}
+
+// read runs a statement and returns what scan makes of each row.
+func read[T any](ctx context.Context, d *Driver, scan func(*sql.Rows) (T, error), text string, args ...any) (all []T, err error) {
 	on, err := d.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -34,9 +47,9 @@ func (d *Driver) look(ctx context.Context, text string, args ...any) (all []*row
 	err = d.retry(ctx, on, func(on runner) error {
 		all = nil
 		return each(ctx, on, func(rows *sql.Rows) error {
-			r, err := scan(rows)
+			one, err := scan(rows)
 			if err == nil {
-				all = append(all, r)
+				all = append(all, one)
 			}
 			return err
 		}, text, args...)
@@ -59,17 +72,6 @@ func each(ctx context.Context, on runner, scan func(*sql.Rows) error, text strin
 	return cmp.Or(rows.Err(), rows.Close())
 }
 
-// readNames runs a statement that returns names.
-func readNames(ctx context.Context, on runner, text, arg string) (names []string, err error) {
-	err = each(ctx, on, func(rows *sql.Rows) error {
-		var name string
-		err := rows.Scan(&name)
-		names = append(names, name)
-		return err
-	}, text, arg)
-	return names, err
-}
-
 // lookAt reads a resource in order to decide by it. waits means that the caller may have a place.
 func (d *Driver) lookAt(ctx context.Context, name string, waits bool) (*row, error) {
 	r, err := d.lookBy(ctx, d.texts.state, name)
@@ -85,20 +87,10 @@ func (d *Driver) line(ctx context.Context, r *row) error {
 	if d.texts.first == "" {
 		return nil
 	}
-	on, err := d.ready(ctx)
-	if err != nil {
-		return err
-	}
-	var all []place
-	err = d.retry(ctx, on, func(on runner) error {
-		all = nil
-		return each(ctx, on, func(rows *sql.Rows) error {
-			var p place
-			err := rows.Scan(&p.seq, &p.owner, &p.mode, &p.limit, &p.wants, &p.note, &p.ends)
-			all = append(all, p)
-			return err
-		}, d.texts.first, r.name, r.served)
-	})
+	all, err := read(ctx, d, func(rows *sql.Rows) (p place, err error) {
+		err = rows.Scan(&p.seq, &p.owner, &p.mode, &p.limit, &p.wants, &p.note, &p.ends)
+		return p, err
+	}, d.texts.first, r.name, r.served)
 	r.line(all)
 	r.DropOver(r.now)
 	return err
@@ -148,11 +140,6 @@ type change struct {
 // since. After change returns an error, decide is not called again.
 func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
 	return d.rows.Do(ctx, name, change{decide: decide})
-}
-
-// changeFor is change for a caller that may have a place.
-func (d *Driver) changeFor(ctx context.Context, name string, waits bool, decide func(r *row) (write bool)) error {
-	return d.rows.Do(ctx, name, change{decide, waits})
 }
 
 // changeAll makes changes of a row by one write. A missing row is created first and then read

@@ -61,7 +61,7 @@ func (d *Driver) Rehearse(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("take a lock: %w", err)
 		}
-		if err := d.rehearseRenewal(ctx, tx, renewal{Name: name, Owner: owner, TTL: record.Micros(rehearsal.TTL)}); err != nil {
+		if err := d.rehearseRenewal(ctx, tx, request{Name: name, Owner: owner, TTL: record.Micros(rehearsal.TTL)}); err != nil {
 			return fmt.Errorf("renew a lock: %w", err)
 		}
 		if err := d.rehearsePlace(ctx, tx, name); err != nil {
@@ -116,7 +116,7 @@ func (d *Driver) rehearsePlace(ctx context.Context, tx *sql.Tx, name string) err
 	return nil
 }
 
-func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r renewal) error {
+func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r request) error {
 	text := d.texts.renewAll
 	if d.texts.renewed != "" {
 		if _, err := tx.ExecContext(ctx, d.dialect.inside(text), list(r)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -52,19 +53,10 @@ func (s settings) mysqlVersion() driver.Finding {
 		f.Text, oldest = version, [3]int{10, 6, 0}
 	}
 	var is [3]int
-	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &is[0], &is[1], &is[2]); n == 3 && older(is, oldest) {
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &is[0], &is[1], &is[2]); n == 3 && slices.Compare(is[:], oldest[:]) < 0 {
 		f.Level, f.Advice = driver.Unfit, fmt.Sprintf("update it: %d.%d.%d or newer is needed", oldest[0], oldest[1], oldest[2])
 	}
 	return f
-}
-
-func older(is, than [3]int) bool {
-	for i := range is {
-		if is[i] != than[i] {
-			return is[i] < than[i]
-		}
-	}
-	return false
 }
 
 func (s settings) mysqlDurability() driver.Finding {

@@ -28,6 +28,9 @@ const (
 	// soon after the grant. A release within it first tries the plain statement, because the one
 	// that grants the lock to a waiter costs the server more.
 	plainReleaseWindow = 2 * time.Millisecond
+	// mostPasses is how often a release waits for a row that others change, such as by joining its
+	// queue, before it only wakes the waiters.
+	mostPasses = 3
 	// goneTTL is how long the mark of a release refuses an acquiring call that arrives after it.
 	// Both were sent: only a server or a connection that stood still can reverse them.
 	goneTTL = 30 * time.Second
@@ -83,16 +86,13 @@ func (c *claim) moves(err error, yes phase) {
 		c.phase = over
 	}
 	if c.phase != held {
-		c.lease = lease{}
-	}
-	if c.phase != queued {
-		c.turn = nil
-	}
-	if c.phase != held {
-		c.others = false
+		c.lease, c.others = lease{}, false
 		if c.recall != nil {
 			c.d.watch.ended(c.recall, c.phase == queued)
 		}
+	}
+	if c.phase != queued {
+		c.turn = nil
 	}
 }
 
@@ -350,7 +350,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 	var number, last, left int64 // left: the number of the claim's place, if the grant leaves it in the table
 	var busy *driver.Busy
 	var barred, heavy, lapses, others, room bool
-	err = c.d.changeFor(ctx, c.req.Resource, turn != nil, func(r *row) bool {
+	err = c.d.rows.Do(ctx, c.req.Resource, change{waits: turn != nil, decide: func(r *row) bool {
 		// This release must give the lease another fence, so that a late release does not end it.
 		was := c.phase == leaving && r.Release(c.req.Owner) == nil
 		a, changed := r.try(&c.req)
@@ -371,9 +371,8 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		room = r.hasRoomFor(&c.req)
 		lapses = place != nil && r.lapses()
 		return changed || was
-	})
-	switch {
-	case err != nil:
+	}})
+	if err != nil {
 		c.lateWrite = true
 		return g, true, 0, err
 	}
@@ -489,12 +488,7 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		answered, err := c.giveTogether(ctx, how.Linger)
 		found := err == nil && answered == nil
 		if answered != nil {
-			if time.Since(c.lease.alone) < plainReleaseWindow && how.Linger == 0 && c.d.texts.give != "" {
-				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
-			}
-			if !found && err == nil {
-				found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(how.Linger), c.lease.number)
-			}
+			found, err = c.give(ctx, how.Linger)
 			answered(found)
 		}
 		if err != nil {
@@ -540,6 +534,20 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		return nil
 	}
 	return lost
+}
+
+// give ends the lease by one statement. found means that it was there.
+func (c *claim) give(ctx context.Context, linger time.Duration) (found bool, err error) {
+	if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && c.d.texts.give != "" {
+		found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+	}
+	for try := 0; c.d.texts.pass != "" && !found && err == nil && try < mostPasses; try++ {
+		found, err = c.d.changed(ctx, c.d.texts.pass, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+	}
+	if !found && err == nil {
+		found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+	}
+	return found, err
 }
 
 // leave removes this owner from the row, and adds the marks that refuse late calls.

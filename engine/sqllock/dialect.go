@@ -99,6 +99,9 @@ type leaseTexts struct {
 	// name, owner, fence; changed: ends a live exclusive lease that nobody waits for. "": free
 	// costs no more.
 	give string
+	// name, owner, linger, fence; changed: as free, unless the row was changed since the statement
+	// began. It could not see who has come since, and would only wake all. "": free sees everybody.
+	pass string
 	// name, owner, linger, fence; changed: ends a live exclusive lease, after linger. It grants the
 	// lock to the next waiter, or wakes the next ones.
 	free string
@@ -241,7 +244,7 @@ const purgeAtOnce = `500`
 
 // each calls fn with every text except version, which runs on single connections.
 func (s *statements) each(fn func(text *string)) {
-	all := []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.gaveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.free, &s.save,
+	all := []*string{&s.grant, &s.next, &s.grantAll, &s.giveAll, &s.gaveAll, &s.renewAll, &s.renewed, &s.unlocked, &s.give, &s.pass, &s.free, &s.save,
 		&s.join, &s.insert, &s.first, &s.leave, &s.remove, &s.beat, &s.unbeat, &s.mine, &s.extend, &s.dead, &s.bury,
 		&s.raise, &s.idle, &s.purge, &s.state, &s.show, &s.list, &s.wake}
 	for _, text := range all {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -47,15 +48,10 @@ var (
 
 // explained reports whether err is one of this package's errors, which already say what to do.
 func explained(err error) bool {
-	for _, known := range []error{
+	return slices.ContainsFunc([]error{
 		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrFormer, ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
 		ErrPooled, ErrContended, ErrConnections,
-	} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
+	}, func(known error) bool { return errors.Is(err, known) })
 }
 
 // onPurpose is a database error that a statement of ours has caused on purpose. Its text says
@@ -64,14 +60,6 @@ type onPurpose struct{ means, err error }
 
 func (e onPurpose) Error() string   { return e.means.Error() }
 func (e onPurpose) Unwrap() []error { return []error{e.means, e.err} }
-
-// explainBy puts the error that codes has for c in front of err.
-func explainBy[code comparable](codes map[code]error, c code, err error) error {
-	if means := codes[c]; means != nil && !explained(err) {
-		return fmt.Errorf("%w: %w", means, err)
-	}
-	return err
-}
 
 // unanswered reports whether err did not come from the database.
 func unanswered(err error) bool {

@@ -54,26 +54,22 @@ func (w *watcher) hear(message string) {
 	w.hearing.on = true
 	proof := w.hearing.heard(message)
 	w.mu.Unlock()
+	given, isGiven := strings.CutPrefix(message, givenMessage)
+	placed, isPlaced := strings.CutPrefix(message, wantedMessage)
 	switch {
 	case proof:
-		return
 	case message == lookMessage:
 		signal(w.nudge)
-		return
 	case message == "":
 		signal(w.nudge)
 		w.lookForMissed()
-		return
-	}
-	if given, ok := strings.CutPrefix(message, givenMessage); ok {
+	case isGiven:
 		w.given(given)
-		return
-	}
-	if placed, ok := strings.CutPrefix(message, wantedMessage); ok {
+	case isPlaced:
 		w.wanted(placed)
-		return
+	default:
+		w.wakeAll(func(one *waiter) bool { return called(one.req.Owner) == message })
 	}
-	w.wakeAll(func(one *waiter) bool { return called(one.req.Owner) == message })
 }
 
 // given delivers a grant to the waiter that the message names, if it is one of ours.

@@ -76,8 +76,7 @@ const mysqlCommits = `IF(@@autocommit/*M! AND (NOT @@in_transaction OR @@server_
 // granted the same lock elsewhere.
 const mysqlPrimary = `IF(@@read_only NOT IN ('0', 'OFF'), ` + mysqlNotPrimary + `, 0)`
 
-// mysqlWrites is mysqlPrimary for statements that a replica may repeat: under the server ID of
-// their source on MariaDB, without a user on MySQL.
+// mysqlWrites is mysqlPrimary for statements that a replica may repeat; see mysqlCommits.
 const mysqlWrites = `IF(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')/*M! AND @@server_id = @@GLOBAL.server_id*//*!80019 AND USER() <> ''*/, ` +
 	mysqlNotPrimary + `, 0)`
 

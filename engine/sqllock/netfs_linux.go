@@ -62,44 +62,44 @@ func networkFS(path string) (string, error) {
 
 // networkFuseAt returns the FUSE file system of path if it is a network file system. If mountinfo
 // cannot be read, path counts as local.
-func networkFuseAt(path string) (kind string) {
+func networkFuseAt(path string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {
 		return ""
 	}
 	dev := uint64(st.Dev)
 	number := fmt.Sprintf("%d:%d", dev>>8&0xfff|dev>>32&^0xfff, dev&0xff|dev>>12&^0xff)
-	eachMount(func(m mount) bool {
+	for m := range eachMount {
 		if m.device == number && networkFuse[m.kind] {
-			kind = m.kind
+			return m.kind
 		}
-		return kind == ""
-	})
-	return kind
+	}
+	return ""
 }
 
 // isMount reports whether something is mounted at path. If mountinfo cannot be read, it reports
 // false.
-func isMount(path string) (found bool) {
-	eachMount(func(m mount) bool {
-		found = found || m.point == path
-		return !found
-	})
-	return found
+func isMount(path string) bool {
+	for m := range eachMount {
+		if m.point == path {
+			return true
+		}
+	}
+	return false
 }
 
 // A mount is a line of mountinfo; see proc_pid_mountinfo(5).
 type mount struct{ device, point, kind string }
 
-// eachMount calls fn with each mount that this process sees, until fn returns false.
-func eachMount(fn func(mount) bool) {
+// eachMount yields each mount that this process sees.
+func eachMount(yield func(mount) bool) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if m, ok := parseMount(lines.Text()); ok && !fn(m) {
+		if m, ok := parseMount(lines.Text()); ok && !yield(m) {
 			return
 		}
 	}

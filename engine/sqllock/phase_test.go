@@ -63,7 +63,7 @@ func TestCallsOfPhases(t *testing.T) {
 		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 			if first == "" {
 				first = row
-				if slices.Contains([]string{d.texts.grant, d.texts.next, d.texts.free}, text) {
+				if slices.Contains([]string{d.texts.grant, d.texts.next, d.texts.pass, d.texts.free}, text) {
 					first = statement
 				}
 			}
@@ -93,7 +93,7 @@ func TestLateReleaseFindsAnotherFence(t *testing.T) {
 	var saved []sqldriver.NamedValue
 	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 		switch text {
-		case d.texts.free:
+		case d.texts.pass, d.texts.free:
 			return nil, errors.New("no answer")
 		case d.texts.save:
 			saved = args
@@ -226,5 +226,26 @@ func TestReleaseSoonAfterAGrant(t *testing.T) {
 		if (err != nil) != unknown || unknown != (c.phase == leaving) || frees != test.want || (gives > 0) != (test.age == 0) {
 			t.Errorf("%s: %v in phase %d, after %d plain statements and %d others", what, err, c.phase, gives, frees)
 		}
+	}
+}
+
+// A release looks a few times for a row that nobody changes meanwhile. Then it ends the lease whoever
+// waits.
+func TestReleaseBesideManyWrites(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text == d.texts.pass {
+			sent = append(sent, "pass")
+			return nil, nil
+		}
+		sent = append(sent, map[bool]string{true: "free", false: text}[text == d.texts.free])
+		return [][]sqldriver.Value{{nil}}, nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+	c.holds(7, time.Minute)
+	want := append(slices.Repeat([]string{"pass"}, mostPasses), "free")
+	if err := c.Release(t.Context(), driver.End{}); err != nil || !slices.Equal(sent, want) {
+		t.Errorf("Release: %v, by %q; want %q", err, sent, want)
 	}
 }

@@ -132,7 +132,7 @@ const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, not
 		CASE WHEN h.seq = l.tail THEN 0 WHEN h.seq IS NULL THEN l.crowd ELSE greatest(l.crowd, {now} + {life}) END
 		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
 			WHERE n.mode = 0 AND n.lim = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
-	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint
+	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint{unless}
 	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
 			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
 			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner) ||
@@ -169,7 +169,8 @@ func (p *postgres) statements() statements {
 				RETURNING {told}`,
 			give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
 				WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
-			free: pgFree,
+			pass: strings.ReplaceAll(pgFree, "{unless}", " AND (l.crowd <= {now} OR "+pgUnchanged+")"),
+			free: strings.ReplaceAll(pgFree, "{unless}", ""),
 		},
 		batchTexts: batchTexts{
 			grantAll: `WITH r AS MATERIALIZED (SELECT l.name, r.one ->> 'owner' AS owner, (r.one ->> 'ttl')::bigint AS ttl, coalesce(r.one ->> 'note', '') AS note,

@@ -14,14 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-// renewal is one lease of a batch, in JSON.
-type renewal struct {
-	Name  string `json:"name"`
-	Owner string `json:"owner"`
-	TTL   int64  `json:"ttl"` // in microseconds
-	Asks  asks   `json:"asks,omitempty"`
-}
-
 // waitShare limits how long a batch waits for rows that others have locked: this part of its
 // shortest TTL. The whole batch waits, and still returns long before its deadlines.
 const waitShare = 16
@@ -56,10 +48,10 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 
 // renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
-	var together []renewal
+	var together []request
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, renewal{c.req.Resource, c.req.Owner, record.Micros(r.TTL), asksFor(&c.req)})
+			together = append(together, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
 		}
 	}
 	fences, err := d.renewTogether(ctx, together)
@@ -103,11 +95,7 @@ func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renew
 
 // lockedOf returns the names whose rows exist and are locked.
 func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	unlocked, err := d.unlocked(ctx, on, names)
+	unlocked, err := d.unlocked(ctx, names)
 	names = slices.DeleteFunc(names, func(name string) bool { return unlocked[name] })
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -158,28 +146,26 @@ type grantee struct{ name, owner string }
 const lockedMeanwhile = 3
 
 // renewTogether returns the numbers of the leases that were renewed; told splits them.
-func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[grantee]int64, err error) {
+func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	select {
-	case d.renewing <- struct{}{}:
-		defer func() { <-d.renewing }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := d.renewing.Begin(ctx); err != nil {
+		return nil, err
 	}
+	defer d.renewing.End()
 	on, err := d.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
-	if slices.ContainsFunc(all, func(r renewal) bool { return r.Asks != asksNot }) {
+	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
 	}
 	if renewed != "" {
 		for try := 1; ; try++ {
 			// Not every server's UPDATE skips locked rows. These were unlocked a moment ago.
-			if all, err = d.ofUnlocked(ctx, on, all); len(all) == 0 {
+			if all, err = d.ofUnlocked(ctx, all); len(all) == 0 {
 				return nil, err
 			}
 			arg = list(all...)
@@ -201,22 +187,18 @@ func (d *Driver) renewTogether(ctx context.Context, all []renewal) (fences map[g
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
-func (d *Driver) ofUnlocked(ctx context.Context, on runner, all []renewal) ([]renewal, error) {
+func (d *Driver) ofUnlocked(ctx context.Context, all []request) ([]request, error) {
 	names := make([]string, len(all))
 	for i, r := range all {
 		names[i] = r.Name
 	}
-	unlocked, err := d.unlocked(ctx, on, names)
-	return slices.DeleteFunc(slices.Clone(all), func(r renewal) bool { return !unlocked[r.Name] }), err
+	unlocked, err := d.unlocked(ctx, names)
+	return slices.DeleteFunc(slices.Clone(all), func(r request) bool { return !unlocked[r.Name] }), err
 }
 
 // unlocked returns the names whose rows nobody has locked.
-func (d *Driver) unlocked(ctx context.Context, on runner, names []string) (map[string]bool, error) {
-	var found []string
-	err := d.retry(ctx, on, func(on runner) (err error) {
-		found, err = readNames(ctx, on, d.texts.unlocked, list(names...))
-		return err
-	})
+func (d *Driver) unlocked(ctx context.Context, names []string) (map[string]bool, error) {
+	found, err := d.readNames(ctx, d.texts.unlocked, list(names...))
 	unlocked := make(map[string]bool, len(found))
 	for _, name := range found {
 		unlocked[name] = true

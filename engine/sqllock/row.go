@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -276,10 +275,7 @@ func called(owner string) string {
 	return string(letters[:min(8, len(letters)/2)])
 }
 
-// roundUp returns d in the resolution of the tables, rounded up.
+// roundUp returns d in the resolution of the tables, rounded up unless that overflows.
 func roundUp(d time.Duration) time.Duration {
-	if left := d % time.Microsecond; left > 0 && d < math.MaxInt64-time.Microsecond {
-		d += time.Microsecond - left
-	}
-	return d
+	return max(d, time.Duration(record.Micros(d))*time.Microsecond)
 }

@@ -164,14 +164,6 @@ func (*sqlite) traits() traits {
 		pace: pace{first: 500 * time.Microsecond, last: 20 * time.Millisecond, share: 32, idle: 4, far: 500 * time.Millisecond}}
 }
 
-// code returns SQLite's primary result code, or 0.
-func (*sqlite) code(err error) int {
-	if explained(err) { // its text may quote names and paths
-		return 0
-	}
-	return sqlerr.Code(err)
-}
-
 func (s *sqlite) busy(err error) bool { return !explained(err) && sqlerr.IsBusy(err) }
 
 func (*sqlite) inside(text string) string { return text }
@@ -179,8 +171,8 @@ func (*sqlite) inside(text string) string { return text }
 func (*sqlite) serial(error) bool { return false }
 
 func (s *sqlite) explain(err error) error {
-	switch code := s.code(err); {
-	case err == nil, explained(err):
+	switch code := sqlerr.Code(err); {
+	case err == nil, explained(err): // its text may quote names and paths
 		return err
 	case code == sqlerr.Corrupt, code == sqlerr.NotADB:
 		return fmt.Errorf("%w: sqlite%s: %w", driver.ErrCorrupt, s.at(), err)

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/identifier"
 	"github.com/leasehold-go/leasehold/internal/lanes"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/rounds"
 )
 
@@ -63,13 +65,8 @@ type Listener interface {
 const longestPrefix = 40
 
 func (o *Options) withDefaults() (Options, error) {
-	var r Options
-	if o != nil {
-		r = *o
-	}
-	if r.Prefix == "" {
-		r.Prefix = DefaultPrefix
-	}
+	r := *cmp.Or(o, &Options{})
+	r.Prefix = cmp.Or(r.Prefix, DefaultPrefix)
 	if !identifier.Plain(r.Prefix, longestPrefix) {
 		return r, fmt.Errorf("sqllock: Prefix %q is not an identifier of at most 40 letters, digits and underscores", r.Prefix)
 	}
@@ -107,9 +104,9 @@ type Driver struct {
 
 // gates coordinate the calls of a Driver.
 type gates struct {
-	writing  chan struct{}          // has a token while somebody writes; nil: writers need not take turns
-	renewing chan struct{}          // has a token while a batch of leases is renewed
-	opening  chan struct{}          // has a token while nobody is in open
+	writing  onecall.Gate           // for statements that write; nil: writers need not take turns
+	renewing onecall.Gate           // for batches of renewals
+	opening  onecall.Gate           // for open
 	checked  atomic.Pointer[runner] // nil until the database was checked
 }
 
@@ -125,15 +122,14 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		return nil, errors.New("sqllock: no database")
 	}
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
-		gates: gates{opening: make(chan struct{}, 1), renewing: make(chan struct{}, 1)}}
-	d.opening <- struct{}{}
+		gates: gates{opening: onecall.New(), renewing: onecall.New()}}
 	answers := new(links.Answers)
 	if calls := d.doubt.calls(); calls != nil {
 		answers = &calls.Answers
 	}
 	d.lanes = lanes.New(answers, unanswered, db.PingContext) // a locked row is no sign of a dead server
 	if d.traits.oneWriter {
-		d.writing = make(chan struct{}, 1)
+		d.writing = onecall.New()
 	}
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
@@ -172,19 +168,11 @@ func (d *Driver) Migrate(ctx context.Context) error {
 // for a day. No fence goes back, because the clock is above it by then. Locked rows stay for the
 // next time.
 func (d *Driver) Purge(ctx context.Context) error {
-	on, err := d.ready(ctx)
-	if err == nil {
-		err = d.sweep(ctx)
-	}
-	if err != nil {
+	if err := d.sweep(ctx); err != nil {
 		return err
 	}
 	for last := ""; ; {
-		var names []string
-		err := d.retry(ctx, on, func(on runner) (err error) {
-			names, err = readNames(ctx, on, d.texts.idle, last)
-			return err
-		})
+		names, err := d.readNames(ctx, d.texts.idle, last)
 		if err != nil {
 			return err
 		}
@@ -207,7 +195,7 @@ func (d *Driver) Purge(ctx context.Context) error {
 // Features implements [driver.Driver]. SQL databases support every feature, but holders are
 // recalled only through [Options.Listen]. Step is the microsecond of the tables.
 func (d *Driver) Features() driver.Features {
-	return driver.Features{Engine: d.dialect.traits().engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
+	return driver.Features{Engine: d.traits.engine, Fencing: true, Shared: true, Weights: true, Limits: true, Fair: true, Wakes: true, Resumes: true,
 		Lingers: true, Bars: true, Notes: true, Raises: true, Tells: true, Recalls: d.watch.listener != nil, Keeps: true,
 		MinTTL: minTTL, Step: time.Microsecond}
 }
@@ -232,8 +220,8 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.watch.close()
-	<-d.opening // no call prepares any more, and the next one sees closed
-	defer func() { d.opening <- struct{}{} }()
+	d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
+	defer d.opening.End()
 	if on := d.checked.Load(); on != nil {
 		if stmts, ok := (*on).(prepared); ok {
 			return stmts.close()

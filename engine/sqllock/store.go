@@ -64,12 +64,10 @@ func (d *Driver) ready(ctx context.Context) (runner, error) {
 
 // open checks the database and prepares the statements, one caller at a time.
 func (d *Driver) open(ctx context.Context) (runner, error) {
-	select {
-	case <-d.opening:
-		defer func() { d.opening <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := d.opening.Begin(ctx); err != nil {
+		return nil, err
 	}
+	defer d.opening.End()
 	if on := d.checked.Load(); on != nil {
 		return *on, nil
 	}
@@ -148,16 +146,13 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 // write is retry for statements that write. Where the database has one writer at a time, the writes
 // of this Driver queue here, and only the first of them competes for the database.
 func (d *Driver) write(ctx context.Context, on runner, fn func(on runner) error) error {
-	if d.writing == nil {
-		return d.retry(ctx, on, fn)
+	if d.writing != nil {
+		if err := d.writing.Begin(ctx); err != nil {
+			return err
+		}
+		defer d.writing.End()
 	}
-	select {
-	case d.writing <- struct{}{}:
-		defer func() { <-d.writing }()
-		return d.retry(ctx, on, fn)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return d.retry(ctx, on, fn)
 }
 
 // writeReady is write, once the database is ready.

@@ -44,14 +44,17 @@ func (s *server) serial(err error) bool {
 }
 
 func (s *server) explain(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || explained(err) {
+		return err
 	}
 	code := s.codeOf(err)
-	if means := s.caused(code, err); means != nil && !explained(err) {
+	if means := s.caused(code, err); means != nil {
 		return onPurpose{means, err}
 	}
-	return explainBy(s.codes, code, err)
+	if means := s.codes[code]; means != nil {
+		return fmt.Errorf("%w: %w", means, err)
+	}
+	return err
 }
 
 func (s *server) check(ctx context.Context, db *sql.DB) error {

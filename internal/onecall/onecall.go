@@ -1,4 +1,4 @@
-// Package onecall allows one call at a time to a claim.
+// Package onecall allows one call at a time, to a claim for example.
 package onecall
 
 import "context"

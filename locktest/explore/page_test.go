@@ -18,3 +18,14 @@ func TestPageSumsUpTheRows(t *testing.T) {
 	}
 	table.Check(t, page, summaryPart, summary(rows), *update)
 }
+
+// Figures and schedules to replay name their scenario.
+func TestNamesOfScenariosDiffer(t *testing.T) {
+	does := make(map[string]string)
+	for _, sc := range scenarios {
+		if other := does[sc.name]; other != "" {
+			t.Errorf("%q is the name of two scenarios: %s; %s", sc.name, other, sc.does)
+		}
+		does[sc.name] = sc.does
+	}
+}

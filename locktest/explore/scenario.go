@@ -93,7 +93,7 @@ var scenarios = []scenario{
 		scripts: of(process{holds(2, 0.001, wish{}), holds(2, 0.001, wish{})}, process{holds(2, 0.001, wish{})}),
 	},
 	{
-		name: "crowd", does: "two clients each of two processes and one of a third acquire once, each in a Locker of its own",
+		name: "crowds", does: "two clients each of two processes and one of a third acquire once, each in a Locker of its own",
 		needs: func(f driver.Features) bool { return f.Fair }, // because claims must have places
 		apart: true,
 		scripts: of(process{holds(1, 0.3, wish{}), holds(1, 0.2, wish{})}, process{holds(1, 0.2, wish{}), holds(1, 0.2, wish{})},

@@ -1,9 +1,10 @@
--- What version 3 of the tables has more than version 2. The version comes last, and each
--- statement may be repeated but for the column, which is there already then.
--- Up to which number places are over.
+-- What version 3 of the tables adds to version 2. The version comes last. Each statement can
+-- be repeated, except the first, which then finds its column.
+-- served: places up to this number are over.
 ALTER TABLE {p}locks ADD COLUMN served BIGINT NOT NULL DEFAULT 0;
 
--- One row per waiter, in order of its number. It counts while its process beats.
+-- One row per waiter, its place, in the order of seq. It counts while its process sends
+-- heartbeats.
 CREATE TABLE IF NOT EXISTS {p}places (
 	name  VARBINARY(512) NOT NULL,
 	seq   BIGINT NOT NULL,
@@ -18,11 +19,11 @@ CREATE TABLE IF NOT EXISTS {p}places (
 	KEY procs (proc)
 ) ENGINE = InnoDB;
 
--- One row per process that waits: its places count until ends.
+-- One row per process that waits. Its places count until ends.
 CREATE TABLE IF NOT EXISTS {p}beats (
 	proc   VARBINARY(64) PRIMARY KEY,
 	ends   BIGINT NOT NULL,
-	number BIGINT NOT NULL -- of the beat, by which the process knows when it sent it
+	number BIGINT NOT NULL -- of the heartbeat; the process remembers when it sent each
 ) ENGINE = InnoDB;
 
 INSERT INTO {p}meta VALUES (3 + IF(@@autocommit, 0, 9223372036854775807)) ON DUPLICATE KEY UPDATE version = version;

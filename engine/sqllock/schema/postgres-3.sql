@@ -1,12 +1,13 @@
--- What version 3 of the tables has more than version 2. The first statement waits for
--- whoever else does the same; all may be repeated. It waits briefly, as all others wait
--- behind it: for somebody who has read the table in a transaction that goes on.
+-- What version 3 of the tables adds to version 2. All statements can be repeated. The first
+-- waits for transactions that have used the table, and others wait behind it. So it waits
+-- only briefly.
 SET LOCAL lock_timeout = '500ms';
 ALTER TABLE {p}locks
-	ADD COLUMN IF NOT EXISTS tail   bigint NOT NULL DEFAULT 0, -- last number given to a place, from the clock
-	ADD COLUMN IF NOT EXISTS served bigint NOT NULL DEFAULT 0; -- places up to it are over
+	ADD COLUMN IF NOT EXISTS tail   bigint NOT NULL DEFAULT 0, -- number of the last place; at least the time when it was taken
+	ADD COLUMN IF NOT EXISTS served bigint NOT NULL DEFAULT 0; -- places up to this number are over
 
--- One row per waiter, in order of its number. It counts while its process beats.
+-- One row per waiter, its place, in the order of seq. It counts while its process sends
+-- heartbeats.
 CREATE TABLE IF NOT EXISTS {p}places (
 	name  text COLLATE "C" NOT NULL,
 	seq   bigint NOT NULL,
@@ -21,11 +22,11 @@ CREATE TABLE IF NOT EXISTS {p}places (
 	UNIQUE (proc, name, seq)
 );
 
--- One row per process that waits: its places count until ends.
+-- One row per process that waits. Its places count until ends.
 CREATE TABLE IF NOT EXISTS {p}beats (
 	proc   text COLLATE "C" PRIMARY KEY,
 	ends   bigint NOT NULL,
-	number bigint NOT NULL -- of the beat, by which the process knows when it sent it
+	number bigint NOT NULL -- of the heartbeat; the process remembers when it sent each
 ) WITH (fillfactor = 50);
 
 UPDATE {p}meta SET version = 3 WHERE version = 2;

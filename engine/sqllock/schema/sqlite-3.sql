@@ -1,8 +1,9 @@
--- What version 3 of the tables has more than version 2.
--- Up to which number places are over.
+-- What version 3 of the tables adds to version 2.
+-- served: places up to this number are over.
 ALTER TABLE {p}locks ADD COLUMN served INTEGER NOT NULL DEFAULT 0;
 
--- One row per waiter, in order of its number. It counts while its process beats.
+-- One row per waiter, its place, in the order of seq. It counts while its process sends
+-- heartbeats.
 CREATE TABLE IF NOT EXISTS {p}places (
 	name  TEXT NOT NULL,
 	seq   INTEGER NOT NULL,
@@ -17,11 +18,11 @@ CREATE TABLE IF NOT EXISTS {p}places (
 	UNIQUE (proc, name, seq)
 ) WITHOUT ROWID;
 
--- One row per process that waits: its places count until ends.
+-- One row per process that waits. Its places count until ends.
 CREATE TABLE IF NOT EXISTS {p}beats (
 	proc   TEXT NOT NULL PRIMARY KEY,
 	ends   INTEGER NOT NULL,
-	number INTEGER NOT NULL -- of the beat, by which the process knows when it sent it
+	number INTEGER NOT NULL -- of the heartbeat; the process remembers when it sent each
 );
 
 UPDATE {p}meta SET version = 3;

@@ -58,8 +58,8 @@ func (l *fakeLease) Deadline() time.Time      { return *l.deadline.Load() }
 func (l *fakeLease) plan(script string) Plan {
 	return Plan{
 		Program: Program{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ()}, Own: os.Environ(),
-		Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond,
-		Lease: l, Renewed: l.renewed, Signals: make(chan os.Signal),
+		Tenure:  Tenure{Lease: l, Renewed: l.renewed, Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond},
+		Signals: make(chan os.Signal),
 	}
 }
 

@@ -40,32 +40,12 @@ func (e *StartError) Error() string { return e.Text }
 // A Plan says what to run, under which lease, and how much time it gets to end.
 type Plan struct {
 	Program
-	Own    []string      // environment of the guardian; without secrets, because others may read it
-	Grace  time.Duration // between SIGTERM and SIGKILL
-	Margin time.Duration // between SIGKILL and the deadline, see Margin
-
-	Lease interface {
-		Context() context.Context // ends when the lease is lost
-		Deadline() time.Time
-	}
-	Renewed <-chan struct{}  // receives an element when Deadline has moved
+	Own []string // environment of the guardian; without secrets, because others may read it
+	Tenure
 	Signals <-chan os.Signal // for the command
-
-	Wanted <-chan struct{} // closes when others wait for the lease; nil: never
-	Yield  syscall.Signal  // for the command alone after Wanted, once it catches it; 0: none
-
-	// Told is called when the command got Yield, and before that if it does not catch Yield for a
-	// while. It must not block.
-	Told func(got bool)
-
-	// Ending is called when the guardian ends the command. If cut is false, it ends only the
-	// processes that the command has left running; left names some of them. It must not block.
-	Ending func(cut bool, left string)
-
-	// Silent is called when the guardian does not answer, and again when it does. It must not
-	// block.
-	Silent func(guardian int, silent bool)
-
+	Wanted  <-chan struct{}  // closes when others wait for the lease; nil: never
+	Yield   syscall.Signal   // for the command alone after Wanted, once it catches it; 0: none
+	Reports
 	Will
 }
 
@@ -74,6 +54,31 @@ type Program struct {
 	Path string // path of its file
 	Argv []string
 	Env  []string
+}
+
+// A Tenure says until when the command may run.
+type Tenure struct {
+	Lease interface {
+		Context() context.Context // ends when the lease is lost
+		Deadline() time.Time
+	}
+	Renewed <-chan struct{} // receives an element when Deadline has moved
+	Grace   time.Duration   // between SIGTERM and SIGKILL
+	Margin  time.Duration   // between SIGKILL and the deadline, see Margin
+}
+
+// Reports are functions that tell what the guardian does. They must not block; nil: not called.
+type Reports struct {
+	// Told is called when the command got Yield, and before that if it does not catch Yield for a
+	// while.
+	Told func(got bool)
+
+	// Ending is called when the guardian ends the command. If cut is false, it ends only the
+	// processes that the command has left running; left names some of them.
+	Ending func(cut bool, left string)
+
+	// Silent is called when the guardian does not answer, and again when it does.
+	Silent func(guardian int, silent bool)
 }
 
 // A Will says what the guardian does if this process dies.
