@@ -275,12 +275,7 @@ func (g *gathering) wait(ctx context.Context, i int) (err error) {
 // releaseFrom releases the leases from index from on. It ignores AtLeast, because nobody has acted
 // under these leases.
 func (g *gathering) releaseFrom(ctx context.Context, from int) {
-	var held []*Lease
-	for _, le := range g.leases[from:] {
-		if le != nil {
-			held = append(held, le)
-		}
-	}
+	held := slices.DeleteFunc(slices.Clone(g.leases[from:]), func(le *Lease) bool { return le == nil })
 	clear(g.leases[from:])
 	if len(held) == 0 {
 		return

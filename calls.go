@@ -3,6 +3,8 @@ package leasehold
 import (
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // abandonWait is how long a failed call waits for its clean-up, which then goes on in the
@@ -53,14 +55,7 @@ func (c *calls) wait() {
 }
 
 // isClosing reports whether close was called.
-func (c *calls) isClosing() bool {
-	select {
-	case <-c.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (c *calls) isClosing() bool { return waiting.Closed(c.closing) }
 
 // cleanUp runs a clean-up and waits for it, at most for abandonWait. If the engine is out of reach,
 // the clean-up continues in the background.

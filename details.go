@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
@@ -76,10 +77,7 @@ func (w Waiter) Details() Details { return detailsOf(w.note, w.Note) }
 
 // detailsOf parses a note as an engine keeps it. Without one, it parses the note that was shown.
 func detailsOf(note, shown string) Details {
-	if note == "" {
-		note = shown
-	}
-	return Details(details.Of(note))
+	return Details(details.Of(cmp.Or(note, shown)))
 }
 
 // SetDetails changes the details shown to people who ask who holds the resource. Fields that
@@ -97,15 +95,15 @@ type description struct {
 }
 
 func newDescription(said, filled details.Details) (*description, error) {
-	if err := said.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
-	}
 	said.Labels = maps.Clone(said.Labels)        // the map is the caller's
 	if said.PID != 0 && said.PID != filled.PID { // the details describe another process
 		filled.Program, filled.Started = "", time.Time{}
 	}
 	note := details.Fit(said, filled)
-	return &description{said, filled, note}, checkNote(note)
+	if err := cmp.Or(said.Check(), driver.CheckNote(note)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidOption, err)
+	}
+	return &description{said, filled, note}, nil
 }
 
 // same reports whether d and o have the same note. It is false if o is nil, which means unknown.

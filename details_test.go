@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -156,20 +157,13 @@ func TestLongNotesStay(t *testing.T) {
 func TestForeignNotesAreText(t *testing.T) {
 	server := memory.NewServer()
 	d := server.Connect()
-	claim, err := d.Claim(driver.Request{Resource: "a", Owner: "foreign", TTL: time.Minute, Note: "web-7 cron[12]"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := claim.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	claim := claimtest.New(t, d, driver.Request{Resource: "a", Owner: "foreign", TTL: time.Minute, Note: "web-7 cron[12]"})
+	claimtest.Granted(t, claim)
 	locks := newLocker(t, server.Connect(), nil)
 	if h := held(t, locks); h.Note != "web-7 cron[12]" || h.Details().Text != h.Note || h.Details().Host != "" {
 		t.Errorf("%+v", h.Details())
 	}
-	if err := claim.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, claim)
 	const text = "x \u2063h=not my host"
 	acquire(t, locks, "a", leasehold.Note(text))
 	if h := held(t, locks); h.Note != text || h.Details().Host == "not my host" {
@@ -214,14 +208,9 @@ func TestBusyErrorTellsWhoAndWhere(t *testing.T) {
 		{"", `"a" is busy`},
 	} {
 		server := memory.NewServer()
-		claim, err := server.Connect().Claim(driver.Request{Resource: "a", Owner: "foreign", TTL: time.Minute, Note: c.note})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := claim.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		_, err = newLocker(t, server.Connect(), nil).TryAcquire(t.Context(), "a")
+		claim := claimtest.New(t, server.Connect(), driver.Request{Resource: "a", Owner: "foreign", TTL: time.Minute, Note: c.note})
+		claimtest.Granted(t, claim)
+		_, err := newLocker(t, server.Connect(), nil).TryAcquire(t.Context(), "a")
 		busy, ok := errors.AsType[*leasehold.BusyError](err)
 		if !ok {
 			t.Fatal(err)

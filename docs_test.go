@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,12 +56,7 @@ func packages(t *testing.T) map[string][]*ast.File {
 }
 
 func anyDoc(files []*ast.File) bool {
-	for _, f := range files {
-		if f.Doc != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil })
 }
 
 // undocumented is what f exports without a word on it.

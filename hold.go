@@ -146,7 +146,8 @@ func (h *hold) lostCause() error {
 	return h.cause
 }
 
-// endError returns why the hold is over, or nil if it is not. Requires h.mu.
+// endError returns why a lease of the hold is over: the cause of the loss, or else ErrReleased.
+// Requires h.mu.
 func (h *hold) endError() error {
 	if h.cause != nil {
 		return h.cause

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,7 @@ func (l *Locker) Page(ctx context.Context, opts PageOptions) (Page, error) {
 	if l.operator == nil {
 		return Page{}, wrap("list", opts.Prefix, ErrUnsupported)
 	}
-	if opts.Limit == 0 {
-		opts.Limit = pageLimit
-	}
+	opts.Limit = cmp.Or(opts.Limit, pageLimit)
 	states, next, err := pages.Fill(ctx, l.operator, opts.Prefix, opts.After, opts.Limit)
 	page := Page{Next: next}
 	for _, s := range states {

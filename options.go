@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -87,26 +88,13 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		r = *o
 	}
-	if r.TTL == 0 {
-		r.TTL = DefaultTTL
-	}
-	if r.Drift == 0 {
-		r.Drift = DefaultDrift
-	}
-	if r.HandOver == 0 {
-		r.HandOver = DefaultHandOver
-	}
+	r.TTL = cmp.Or(r.TTL, DefaultTTL)
+	r.Drift = cmp.Or(r.Drift, DefaultDrift)
+	r.HandOver = cmp.Or(r.HandOver, DefaultHandOver)
 	if !(r.Drift > 0 && r.Drift < 0.5) {
 		return r, fmt.Errorf("%w: Drift %v is not between 0 and 0.5", ErrInvalidOption, r.Drift)
 	}
 	return r, nil
-}
-
-func checkNote(note string) error {
-	if err := driver.CheckNote(note); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalidOption, err)
-	}
-	return nil
 }
 
 // An Option changes one call.

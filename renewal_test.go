@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // agreeing is an engine that says yes to everything, unless a call's context has ended or a
@@ -78,8 +79,8 @@ func TestBatchAfterADeadline(t *testing.T) {
 		}
 		for _, lease := range leases {
 			alive := lease.Name() == "alive"
-			if told := lease.Context().Done(); alive == ended(told) {
-				t.Errorf("%s: its context has ended: %v", lease.Name(), ended(told))
+			if told := lease.Context().Done(); alive == waiting.Closed(told) {
+				t.Errorf("%s: its context has ended: %v", lease.Name(), waiting.Closed(told))
 			}
 			if alive && lease.Deadline().Before(sent.Add(55*time.Second)) {
 				t.Errorf("%s: deadline in %v", lease.Name(), time.Until(lease.Deadline()))
@@ -87,13 +88,4 @@ func TestBatchAfterADeadline(t *testing.T) {
 		}
 		l.Close()
 	})
-}
-
-func ended(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -35,10 +36,7 @@ func TestOwnersArePrintedShort(t *testing.T) {
 	server := memory.NewServer()
 	locks := newLocker(t, server.Connect(), nil)
 	lease := acquire(t, locks, "a")
-	waiter, err := server.Connect().Claim(driver.Request{Resource: "a", Owner: "A-WAITER-WITH-A-LONG-NAME", TTL: time.Minute, Queue: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	waiter := claimtest.New(t, server.Connect(), driver.Request{Resource: "a", Owner: "A-WAITER-WITH-A-LONG-NAME", TTL: time.Minute, Queue: true})
 	if _, err := waiter.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 		t.Fatal(err)
 	}

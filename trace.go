@@ -3,6 +3,7 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -209,12 +210,7 @@ func (e Event) Reason() string {
 
 // TraceAll returns a Trace that calls the given ones in order. It skips nil.
 func TraceAll(traces ...Trace) Trace {
-	var all []Trace
-	for _, t := range traces {
-		if t != nil {
-			all = append(all, t)
-		}
-	}
+	all := slices.DeleteFunc(slices.Clone(traces), func(t Trace) bool { return t == nil })
 	return func(ctx context.Context, e Event) {
 		for _, t := range all {
 			t(ctx, e)

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -38,9 +39,7 @@ func NewOnce(guard *SQL, table string) (*Once, error) {
 	if guard == nil {
 		return nil, errors.New("leasehold: no guard")
 	}
-	if table == "" {
-		table = DefaultDoneTable
-	}
+	table = cmp.Or(table, DefaultDoneTable)
 	if !isTable(table) {
 		return nil, fmt.Errorf("leasehold: table %q is no plain identifier", table)
 	}
@@ -121,16 +120,7 @@ func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) er
 // mark inserts key and reports whether it was not there before. It waits for another transaction
 // that has inserted key, until that ends.
 func (o *Once) mark(ctx context.Context, tx *sql.Tx, key string, token int64) (bool, error) {
-	res, err := tx.ExecContext(ctx, o.insert(), key, token)
-	if err != nil {
-		return false, err
-	}
-	if o.guard.dialect == MySQL { // see upsert
-		n, err := res.LastInsertId()
-		return n == token, err
-	}
-	n, err := res.RowsAffected()
-	return n > 0, err
+	return o.guard.writes(ctx, tx, token, o.insert(), key, token)
 }
 
 func (o *Once) insert() string {

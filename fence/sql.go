@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -49,9 +50,7 @@ func NewSQL(dialect Dialect, table string) (*SQL, error) {
 	if columns[dialect] == "" {
 		return nil, fmt.Errorf("leasehold: dialect %d of a fence is none: say which database it is", dialect)
 	}
-	if table == "" {
-		table = DefaultTable
-	}
+	table = cmp.Or(table, DefaultTable)
 	if !isTable(table) {
 		return nil, fmt.Errorf("leasehold: fence table %q is no plain identifier", table)
 	}
@@ -110,13 +109,18 @@ func (g *SQL) Check(ctx context.Context, tx *sql.Tx, lease Lease) error {
 // SQLite of the file. So of two transactions, the second sees what the first has committed.
 func (g *SQL) admit(ctx context.Context, tx *sql.Tx, resource string, m mark) (bool, error) {
 	sum := sha256.Sum256([]byte(m.owner))
-	res, err := tx.ExecContext(ctx, g.upsert(), resource, int64(m.token), hex.EncodeToString(sum[:16]), m.epoch)
+	return g.writes(ctx, tx, int64(m.token), g.upsert(), resource, int64(m.token), hex.EncodeToString(sum[:16]), m.epoch)
+}
+
+// writes runs a statement that writes token or nothing, and reports whether it has written.
+func (g *SQL) writes(ctx context.Context, tx *sql.Tx, token int64, statement string, args ...any) (bool, error) {
+	res, err := tx.ExecContext(ctx, statement, args...)
 	if err != nil {
 		return false, err
 	}
-	if g.dialect == MySQL {
+	if g.dialect == MySQL { // see upsert
 		n, err := res.LastInsertId()
-		return n == int64(m.token), err
+		return n == token, err
 	}
 	n, err := res.RowsAffected()
 	return n > 0, err

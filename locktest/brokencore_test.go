@@ -47,7 +47,7 @@ var mutations = []struct {
 	{"ignoresEviction", "EvictionEndsTheContext", "hold.go", "if !still() ||", "if $ || !still() ||"},
 	{"resumesForNothing", "Resume", "acquire.go", "a.grant, err = a.hold.claim.Renew(call, a.ttl)",
 		"a.grant, err = a.hold.claim.Renew(call, a.ttl)\n\tif $ {\n\t\ta.grant.Fence, err = max(driver.FenceStep, a.grant.Fence), nil\n\t}"},
-	{"anyNote", "RefusesBadNotes", "options.go", "err := driver.CheckNote(note); err != nil {", "err := driver.CheckNote(note); err != nil && !$ {"},
+	{"anyNote", "RefusesBadNotes", "details.go", "driver.CheckNote(note)", "driver.CheckNote(note[:len(note)*(1-count($))])"},
 	{"resumesAsGranted", "ResumeAfterHandOver", "acquire.go", "a.hold.grant.handOvers = resumed", "a.hold.grant.handOvers = resumed * uint64(1-count($))"},
 	{"oversleeps", "WaitIsBounded", "acquire.go", "context.WithTimeoutCause(ctx, a.wait, errWaited)",
 		"context.WithTimeoutCause(ctx, a.wait<<(4*count($)), errWaited)"},

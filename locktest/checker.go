@@ -172,10 +172,6 @@ func (b Belief) called() time.Time {
 
 // String describes b without its whole owner.
 func (b Belief) String() string {
-	mode := "exclusive"
-	if b.Mode == driver.Shared {
-		mode = "shared"
-	}
-	return fmt.Sprintf("%s %q by %s token %d [%s, %s]", mode, b.Resource, driver.ShortOwner(b.Owner), b.Token,
+	return fmt.Sprintf("%s %q by %s token %d [%s, %s]", b.Mode, b.Resource, driver.ShortOwner(b.Owner), b.Token,
 		b.From.Format("15:04:05.000000"), b.Until.Format("15:04:05.000000"))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,12 +179,6 @@ func holding(t testing.TB, d driver.Driver, req driver.Request) *contender {
 	return c
 }
 
-// answer makes one call. It fails the case if the driver does not return in time.
-func (c *contender) answer(what string, call func(ctx context.Context) error) error {
-	c.t.Helper()
-	return within(c.t, what, callLimit, call)
-}
-
 // errElsewhere is the cause with which contexts of the suite end. It looks like an answer, but to
 // another call, as in an errgroup that one refusal ends.
 var errElsewhere = fmt.Errorf("elsewhere: %w, %w", driver.ErrBusy, driver.Evicted("elsewhere"))
@@ -204,7 +199,7 @@ func within(t testing.TB, what string, limit time.Duration, call func(ctx contex
 func (c *contender) try() (g driver.Grant, err error) {
 	c.t.Helper()
 	before := time.Now()
-	err = c.answer("Try", func(ctx context.Context) (err error) { g, err = c.claim.Try(ctx); return err })
+	err = within(c.t, "Try", callLimit, func(ctx context.Context) (err error) { g, err = c.claim.Try(ctx); return err })
 	c.late = c.late || !c.asked.IsZero() && time.Since(c.asked) > placeKept
 	c.asked = before
 	if err != nil {
@@ -286,7 +281,7 @@ const (
 // (Harness.FixedTTL).
 func (c *contender) renew(ttl time.Duration) (g driver.Grant, err error) {
 	c.t.Helper()
-	err = c.answer("Renew", func(ctx context.Context) (err error) { g, err = c.claim.Renew(ctx, ttl); return err })
+	err = within(c.t, "Renew", callLimit, func(ctx context.Context) (err error) { g, err = c.claim.Renew(ctx, ttl); return err })
 	if errors.Is(err, driver.ErrUnsupported) && ttl != c.req.TTL {
 		return c.renew(c.req.TTL)
 	}
@@ -325,7 +320,7 @@ func (c *contender) lost(why string) {
 func (c *contender) release() error {
 	c.t.Helper()
 	c.asked = time.Time{}
-	return c.answer("Release", c.releaseOnce)
+	return within(c.t, "Release", callLimit, c.releaseOnce)
 }
 
 // releaseOnce makes one Release with ctx.
@@ -477,4 +472,28 @@ func atOnce(t testing.TB, n int, run func(i int) error) {
 	if failed {
 		t.FailNow()
 	}
+}
+
+// winners lets contenders on the drivers try at once, and returns how many are granted.
+func winners(t testing.TB, drivers []driver.Driver, contenders int, ask func() driver.Request) int32 {
+	t.Helper()
+	var wins atomic.Int32
+	var all []*contender
+	for i := range contenders {
+		all = append(all, contend(t, drivers[i%len(drivers)], ask()))
+	}
+	atOnce(t, contenders, func(i int) error {
+		ctx := bounded(t)
+		err := all[i].tryOnce(ctx)
+		for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // unknown: the same claim tries again
+			err = all[i].tryOnce(ctx)
+		}
+		if err == nil {
+			wins.Add(1)
+		} else if errors.Is(err, driver.ErrBusy) {
+			return nil
+		}
+		return err
+	})
+	return wins.Load()
 }

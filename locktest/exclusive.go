@@ -1,10 +1,8 @@
 package locktest
 
 import (
-	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -108,25 +106,7 @@ func oneOfManyWins(t testing.TB, h Harness, ask func(string) driver.Request) {
 	drivers := []driver.Driver{open(t, h), open(t, h), open(t, h), open(t, h)}
 	for range rounds {
 		name := newName(t)
-		var wins atomic.Int32
-		var all []*contender
-		for i := range contenders {
-			all = append(all, contend(t, drivers[i%len(drivers)], ask(name)))
-		}
-		atOnce(t, contenders, func(i int) error {
-			ctx := bounded(t)
-			err := all[i].tryOnce(ctx)
-			for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // unknown: the same claim tries again
-				err = all[i].tryOnce(ctx)
-			}
-			if err == nil {
-				wins.Add(1)
-			} else if errors.Is(err, driver.ErrBusy) {
-				return nil
-			}
-			return err
-		})
-		if n := wins.Load(); n != 1 {
+		if n := winners(t, drivers, contenders, func() driver.Request { return ask(name) }); n != 1 {
 			t.Fatalf("%d of %d were granted, want 1", n, contenders)
 		}
 	}

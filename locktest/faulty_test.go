@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -14,11 +15,7 @@ import (
 func claimOn(t *testing.T, d driver.Driver, req driver.Request) driver.Claim {
 	t.Helper()
 	req.Resource, req.TTL = "r", time.Minute
-	c, err := d.Claim(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return claimtest.New(t, d, req)
 }
 
 func TestFaultsHappenInOrder(t *testing.T) {
@@ -69,9 +66,7 @@ func TestSeveredLinkHoldsBack(t *testing.T) {
 	link := locktest.NewFaulty(server.Connect())
 	defer link.Close()
 	holder := claimOn(t, near, driver.Request{Owner: "holder"})
-	if _, err := holder.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Granted(t, holder)
 	lost := make(chan error, 2)
 	waiter := claimOn(t, link, driver.Request{Owner: "waiter", Queue: true, Lost: func(cause error) { lost <- cause }})
 	_, err := waiter.Try(t.Context())
@@ -80,9 +75,7 @@ func TestSeveredLinkHoldsBack(t *testing.T) {
 		t.Fatalf("Try: %v; want busy with a Wake", err)
 	}
 	heal := link.Sever()
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := waiter.Try(ctx); !errors.Is(err, context.DeadlineExceeded) {

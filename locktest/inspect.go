@@ -303,19 +303,17 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	}
 	holder.renewed(longTTL)
 	evict(t, d2, name, holder.req.Owner)
-	if inspector, ok := d.(driver.Operator); ok {
-		st, err := inspector.Inspect(bounded(t), name)
-		// An engine with a queue may already show the next holder.
-		if err != nil || slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner.Reveal() != h.shows(waiter.req.Owner) }) {
-			t.Errorf("Inspect after Evict: %d holders, %v", len(st.Holders), err)
-		}
-		if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
-			t.Errorf("last fence %d after the eviction of the holder with %d: it was not raised", st.Fence, g.Fence)
-		}
-		for _, e := range st.Evicted { // an engine may report no evictions
-			if e.Owner.Reveal() != h.shows(holder.req.Owner) || e.Fence != g.Fence || !strings.Contains(e.Reason, "conformance") {
-				t.Errorf("Inspect after Evict tells of the eviction of %v with fence %d for %q; want %v, %d", e.Owner, e.Fence, e.Reason, driver.OwnerOf(holder.req.Owner), g.Fence)
-			}
+	st := inspect(t, d, name)
+	// An engine with a queue may already show the next holder.
+	if slices.ContainsFunc(st.Holders, func(shown driver.Holder) bool { return shown.Owner.Reveal() != h.shows(waiter.req.Owner) }) {
+		t.Errorf("Inspect after Evict: %d holders", len(st.Holders))
+	}
+	if g.Fence != 0 && st.Fence != 0 && st.Fence <= g.Fence {
+		t.Errorf("last fence %d after the eviction of the holder with %d: it was not raised", st.Fence, g.Fence)
+	}
+	for _, e := range st.Evicted { // an engine may report no evictions
+		if e.Owner.Reveal() != h.shows(holder.req.Owner) || e.Fence != g.Fence || !strings.Contains(e.Reason, "conformance") {
+			t.Errorf("Inspect after Evict tells of the eviction of %v with fence %d for %q; want %v, %d", e.Owner, e.Fence, e.Reason, driver.OwnerOf(holder.req.Owner), g.Fence)
 		}
 	}
 	holder.lost("it was evicted")
@@ -343,9 +341,7 @@ func evictEndsWhatLingers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	requests := []driver.Request{request(newName(t))}
 	if d.Features().Shared {
-		shared := request(newName(t))
-		shared.Mode = driver.Shared
-		requests = append(requests, shared)
+		requests = append(requests, shared(newName(t), 0))
 	}
 	for _, req := range requests {
 		holder := contend(t, d, req)
@@ -370,9 +366,8 @@ func evictEndsWhatLingers(t testing.TB, h Harness) {
 func lingerHoldsForOthers(t testing.TB, h Harness) {
 	d, d2 := open(t, h), open(t, h)
 	least := renewableTTL(d)
-	holder, successor := contend(t, d, request(newName(t))), contend(t, d2, queued(request(newName(t))))
-	successor.req.Resource = holder.req.Resource
-	successor = contend(t, d2, successor.req)
+	holder := contend(t, d, request(newName(t)))
+	successor := contend(t, d2, queued(request(holder.req.Resource)))
 	g := holder.granted("the resource is free")
 	if c := contend(t, d, request(newName(t))); !errors.Is(c.linger(least), driver.ErrLost) {
 		t.Error("Linger without a hold; want ErrLost")
@@ -404,7 +399,7 @@ func lingerHoldsForOthers(t testing.TB, h Harness) {
 
 func (c *contender) linger(d time.Duration) error {
 	c.t.Helper()
-	return c.answer("Linger", c.lingerOnce(d))
+	return within(c.t, "Linger", callLimit, c.lingerOnce(d))
 }
 
 // lingerOnce returns a call that leaves a hold without an owner for d.

@@ -121,8 +121,7 @@ func limitOutlivesItsUsers(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	ttl := renewableTTL(d1)
 	holding(t, d1, shared(name, 0)).released()
-	g := holding(t, d1, lasting(shared(name, 0), ttl)) // it is never released
-	_ = g
+	holding(t, d1, lasting(shared(name, 0), ttl)) // it is never released
 	next := contend(t, d2, queued(shared(name, 0)))
 	next.wins(h.over(ttl)+followWithin, "the other was not renewed")
 	contend(t, d1, shared(name, 0)).busy("one of one is used")

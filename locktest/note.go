@@ -93,7 +93,7 @@ func longNoteIsKept(t testing.TB, h Harness) {
 
 func (c *contender) note(text string) error {
 	c.t.Helper()
-	return c.answer("Note", func(ctx context.Context) error { return c.claim.Note(ctx, text) })
+	return within(c.t, "Note", callLimit, func(ctx context.Context) error { return c.claim.Note(ctx, text) })
 }
 
 func (c *contender) noted(text string) {

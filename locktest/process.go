@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 var processCases = []Case{
@@ -114,14 +115,7 @@ func (c *child) next(kind string, limit time.Duration) event {
 	}
 }
 
-func (c *child) ended() bool {
-	select {
-	case <-c.gone:
-		return true
-	default:
-		return false
-	}
-}
+func (c *child) ended() bool { return waiting.Closed(c.gone) }
 
 func (c *child) do(cmd command) {
 	c.t.Helper()

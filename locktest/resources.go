@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,13 +179,8 @@ func noGoroutineAfterClose(t testing.TB, h Harness) {
 func goroutines() string {
 	buf := make([]byte, 1<<20)
 	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
-	var kept []string
-	for _, s := range stacks {
-		if !strings.Contains(s, "testing.(*T).Run") {
-			kept = append(kept, s)
-		}
-	}
-	return strings.Join(kept, "\n\n")
+	stacks = slices.DeleteFunc(stacks, func(s string) bool { return strings.Contains(s, "testing.(*T).Run") })
+	return strings.Join(stacks, "\n\n")
 }
 
 // useAndClose uses two drivers within a test of their own, so that the harness closes its clients

@@ -55,21 +55,7 @@ func limitIsNeverPassed(t testing.TB, h Harness) {
 	drivers := []driver.Driver{open(t, h), open(t, h), open(t, h), open(t, h)}
 	for range 5 {
 		name := newName(t)
-		var wins atomic.Int32
-		var all []*contender
-		for i := range contenders {
-			all = append(all, contend(t, drivers[i%len(drivers)], shared(name, limit)))
-		}
-		atOnce(t, contenders, func(i int) error {
-			err := all[i].tryOnce(bounded(t))
-			if err == nil {
-				wins.Add(1)
-			} else if errors.Is(err, driver.ErrBusy) {
-				return nil
-			}
-			return err
-		})
-		if n := wins.Load(); n != limit {
+		if n := winners(t, drivers, contenders, func() driver.Request { return shared(name, limit) }); n != limit {
 			t.Fatalf("%d of %d were granted, the limit is %d", n, contenders, limit)
 		}
 		contend(t, drivers[0], request(name)).busy("sharers hold it")

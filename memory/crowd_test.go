@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // A long queue keeps its order while its waiters keep their places, and passes over who has died or left.
@@ -19,10 +20,7 @@ func TestCrowdKeepsItsOrder(t *testing.T) {
 		const many, dies, leaves = 3 * long, long + 7, long + 9
 		var all []driver.Claim
 		for i := range many {
-			c, err := d.Claim(driver.Request{Resource: "crowd", Owner: fmt.Sprint("owner-", i), TTL: time.Minute, Queue: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := claimtest.New(t, d, driver.Request{Resource: "crowd", Owner: fmt.Sprint("owner-", i), TTL: time.Minute, Queue: true})
 			all = append(all, c)
 			if _, err := c.Try(t.Context()); (err == nil) != (i == 0) {
 				t.Fatalf("the first Try of %d: %v", i, err)
@@ -80,10 +78,7 @@ func BenchmarkCrowd(b *testing.B) {
 	defer d.Close()
 	var all []driver.Claim
 	for i := range 5001 {
-		c, err := d.Claim(driver.Request{Resource: "crowd", Owner: fmt.Sprintf("an-owner-of-twenty-%06d", i), TTL: time.Hour, Queue: true})
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := claimtest.New(b, d, driver.Request{Resource: "crowd", Owner: fmt.Sprintf("an-owner-of-twenty-%06d", i), TTL: time.Hour, Queue: true})
 		all = append(all, c)
 		if _, err := c.Try(context.Background()); err != nil && !errors.Is(err, driver.ErrBusy) {
 			b.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -114,8 +115,7 @@ func (s *Server) settle(name string, r *resource) {
 // calls.
 type Driver struct {
 	server *Server
-	mu     sync.Mutex
-	closed bool // guarded by mu
+	closed atomic.Bool
 }
 
 // Features implements [driver.Driver]. All features are supported.
@@ -129,9 +129,7 @@ func (d *Driver) Features() driver.Features {
 
 // Close makes later calls return [driver.ErrClosed]. Leases stay held.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
+	d.closed.Store(true)
 	return nil
 }
 
@@ -145,9 +143,7 @@ func (d *Driver) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return driver.ErrClosed
 	}
 	return nil
@@ -212,9 +208,9 @@ func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	switch {
 	case a.Granted:
 		c.told = false
-		wanted = r.wanted(nil, c)
+		wanted = r.wanted(c)
 	case changed && len(r.Claims) > before:
-		wanted = r.wanted(nil, r.claims...)
+		wanted = r.wanted(r.claims...)
 	}
 	c.at = len(r.Claims) - 1
 	switch {
@@ -249,7 +245,7 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 	}
 	r.listen(c, false)
 	c.told = false
-	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(nil, c), nil
+	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(c), nil
 }
 
 // RenewAll implements [driver.BatchRenewer]. It renews one claim after another, because there is no

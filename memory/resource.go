@@ -158,18 +158,18 @@ func (c *claim) place() time.Duration {
 	return 0
 }
 
-// wanted appends to the list those of the claims whose Wanted must be called, because they hold the
-// resource and others wait. Requires Server.mu.
-func (r *resource) wanted(to []*claim, claims ...*claim) []*claim {
+// wanted returns those of the claims whose Wanted must be called, because they hold the resource
+// and others wait. Requires Server.mu.
+func (r *resource) wanted(claims ...*claim) (wanted []*claim) {
 	if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting }) {
-		return to
+		return nil
 	}
 	for _, c := range claims {
 		if c.req.Wanted != nil && c.listens && r.Holds(c.req.Owner) && !(c.req.WantedOnce && c.told) {
-			to, c.told = append(to, c), true
+			wanted, c.told = append(wanted, c), true
 		}
 	}
-	return to
+	return wanted
 }
 
 // recall calls Wanted of the claims. Requires that Server.mu is not held.

@@ -21,11 +21,7 @@ var mysqlForm = storeurl.Form{
 }
 
 func openMySQL(ctx context.Context, url string, create bool) (driver.Driver, error) {
-	u, err := storeurl.Parse(url, mysqlForm)
-	if err != nil {
-		return nil, err
-	}
-	config, err := mysqlConfig(u)
+	u, config, err := mysqlConfig(url)
 	if err != nil {
 		return nil, err
 	}
@@ -36,16 +32,20 @@ func openMySQL(ctx context.Context, url string, create bool) (driver.Driver, err
 	return openDatabase(ctx, u, db, sqllock.NewMySQL, &sqllock.Options{}, create)
 }
 
-func mysqlConfig(u *storeurl.URL) (*mysql.Config, error) {
+func mysqlConfig(url string) (*storeurl.URL, *mysql.Config, error) {
+	u, err := storeurl.Parse(url, mysqlForm)
+	if err != nil {
+		return nil, nil, err
+	}
 	addr, name, err := databaseAt(u, "3306")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config := mysql.NewConfig()
 	config.Net, config.Addr, config.DBName, config.User = "tcp", addr, name, u.User
 	config.Timeout = 10 * time.Second  // for connecting; calls end with their contexts
 	config.Logger = &mysql.NopLogger{} // errors are returned instead
-	return config, nil
+	return u, config, nil
 }
 
 func connectMySQL(u *storeurl.URL, config *mysql.Config) (*sql.DB, error) {

@@ -25,11 +25,7 @@ func OpenDatabase(url, space string) (*sql.DB, fence.Dialect, error) {
 }
 
 func postgresSpace(url, space string) (*sql.DB, error) {
-	u, err := storeurl.Parse(url, postgresForm)
-	if err != nil {
-		return nil, err
-	}
-	address, err := newPostgresAddress(u)
+	address, err := newPostgresAddress(url)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +37,7 @@ func postgresSpace(url, space string) (*sql.DB, error) {
 }
 
 func mysqlSpace(url, space string) (*sql.DB, error) {
-	u, err := storeurl.Parse(url, mysqlForm)
-	if err != nil {
-		return nil, err
-	}
-	config, err := mysqlConfig(u)
+	u, config, err := mysqlConfig(url)
 	if err != nil {
 		return nil, err
 	}

@@ -35,15 +35,11 @@ var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "v
 // connection goes to the same server, or to the host that listen names. There is none if listen is
 // false, or if pooled is true without listen, because a pooler does not support LISTEN.
 func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, error) {
-	u, err := storeurl.Parse(url, postgresForm)
+	address, err := newPostgresAddress(url)
 	if err != nil {
 		return nil, err
 	}
-	address, err := newPostgresAddress(u)
-	if err != nil {
-		return nil, err
-	}
-	config := address.config()
+	u, config := address.u, address.config()
 	listen := u.Options.Get("listen")
 	pooled, err := u.Bool("pooled", false)
 	if err != nil {
@@ -80,7 +76,11 @@ type postgresAddress struct {
 	last *pgx.ConnConfig // guarded by mu; the last configuration that could be read
 }
 
-func newPostgresAddress(u *storeurl.URL) (*postgresAddress, error) {
+func newPostgresAddress(url string) (*postgresAddress, error) {
+	u, err := storeurl.Parse(url, postgresForm)
+	if err != nil {
+		return nil, err
+	}
 	config, err := postgresConfig(u)
 	return &postgresAddress{u: u, last: config}, err
 }

@@ -6,7 +6,6 @@ import (
 	"image/color"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+	_ "gonum.org/v1/plot/vg/vgsvg" // so that Save can write .svg
 )
 
 // A question is one that users who choose a lock have. In its chart, each engine is a line, and
@@ -64,7 +63,7 @@ func drawAll(from, to string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", q.file, err)
 		}
-		if err := save(p, 9*vg.Inch, vg.Length(lines)*0.5*vg.Inch+1.1*vg.Inch, filepath.Join(to, q.file+".svg")); err != nil {
+		if err := p.Save(9*vg.Inch, vg.Length(lines)*0.5*vg.Inch+1.1*vg.Inch, filepath.Join(to, q.file+".svg")); err != nil {
 			return err
 		}
 	}
@@ -131,7 +130,7 @@ func (q *question) plot(folder string) (*plot.Plot, int, error) {
 		}
 		y := float64(len(names))
 		names = append(names, e.name)
-		slices.SortFunc(marks, func(a, b mark) int { return int(math.Copysign(1, a.x-b.x)) })
+		slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(a.x, b.x) })
 		for _, m := range marks {
 			at := plotter.XY{X: m.x, Y: y}
 			least, most = min(least, m.x), max(most, m.x)
@@ -148,8 +147,6 @@ func (q *question) plot(folder string) (*plot.Plot, int, error) {
 	labels := beside(others, named, math.Log(p.X.Max/p.X.Min))
 	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
 	p.X.Tick.Marker = ticks(q.label)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
 	ourMarks, err := plotter.NewScatter(own)
 	if err != nil {
 		return nil, 0, err
@@ -167,7 +164,7 @@ func (q *question) plot(folder string) (*plot.Plot, int, error) {
 	for i := range names_.TextStyle {
 		names_.TextStyle[i].Font.Size, names_.TextStyle[i].Color, names_.TextStyle[i].XAlign = vg.Points(8), muted, text.XCenter
 	}
-	p.Add(grid, theirMarks, names_, ourMarks)
+	p.Add(theirMarks, names_, ourMarks)
 	p.Legend.Add("Leasehold", ourMarks)
 	p.Legend.Add("others", theirMarks)
 	return p, len(names), nil
@@ -207,6 +204,9 @@ func newPlot(title string) *plot.Plot {
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
 	p.Legend.Top, p.Legend.YOffs = true, vg.Points(10)
 	p.X.Padding, p.Y.Padding = vg.Points(4), vg.Points(4)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
+	p.Add(grid)
 	return p
 }
 
@@ -247,12 +247,6 @@ func plain(f float64) string {
 	return fmt.Sprintf("%.3g", f)
 }
 
-func save(p *plot.Plot, width, height vg.Length, file string) error {
-	canvas := vgsvg.New(width, height)
-	p.Draw(draw.New(canvas))
-	return write(canvas, file)
-}
-
 // A curve is the curve of one engine.
 type curve struct {
 	engine string
@@ -285,9 +279,6 @@ func drawCurves(from, to string) error {
 		p.X.Label.Text, p.Y.Label.Text = g.x, g.axis
 		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 		p.X.Tick.Marker, p.Y.Tick.Marker = ticks(plain), ticks(g.label)
-		grid := plotter.NewGrid()
-		grid.Vertical.Color, grid.Horizontal.Color = faint, faint
-		p.Add(grid)
 		for i, c := range all {
 			line, marks, err := plotter.NewLinePoints(c.points)
 			if err != nil {
@@ -300,7 +291,7 @@ func drawCurves(from, to string) error {
 		}
 		p.Legend.Left, p.Legend.YOffs, p.Legend.XOffs = true, 0, vg.Points(6)
 		p.X.Max *= 1.15
-		if err := save(p, 9*vg.Inch, 5*vg.Inch, filepath.Join(to, g.file+".svg")); err != nil {
+		if err := p.Save(9*vg.Inch, 5*vg.Inch, filepath.Join(to, g.file+".svg")); err != nil {
 			return err
 		}
 	}
@@ -341,13 +332,3 @@ var palette = []color.Color{
 }
 
 var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}}
-
-// write writes the picture.
-func write(canvas *vgsvg.Canvas, file string) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = canvas.WriteTo(f)
-	return cmp.Or(err, f.Close())
-}

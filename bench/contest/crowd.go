@@ -1,10 +1,10 @@
 package contest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -55,19 +55,15 @@ func (c *crowd) run() (Tally, error) {
 	if commands >= 0 {
 		t.Commands = c.locker.commands() - commands
 	}
-	var errs []error
+	var err error // one is enough
 	for g := range all {
 		w := &all[g]
 		t.Each = append(t.Each, w.sections)
 		t.Longest = max(t.Longest, w.longest)
 		t.Waits.add(&w.waits)
-		errs = append(errs, w.err)
+		err = cmp.Or(err, w.err)
 	}
-	// One error is enough.
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return t, errs[i]
-	}
-	return t, nil
+	return t, err
 }
 
 // work is the work of one goroutine of a crowd.

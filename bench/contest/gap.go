@@ -121,7 +121,6 @@ func (r *rivalry) measure(times int) ([]time.Duration, error) {
 	return all, nil
 }
 
-// wait is the process that waits.
 func wait(p *parent, o order, l *Locker) error {
 	s, unmap, err := shareSection(o.Path)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 const holdPart = "hold"
@@ -91,17 +93,16 @@ func (e *Engine) holding(b *testing.B, o order) Upkeep {
 	return u
 }
 
-// hold is the process that holds.
 func hold(p *parent, o order, l *Locker) error {
 	if _, err := Cycle(l.Lock, "warm", &Section{}, 10); err != nil {
 		return err
 	}
 	u := Upkeep{Leases: o.Leases, Lasted: o.Lasts}
 	bytes, goroutines := size()
-	k := &keepers{}
+	k := &keepers{stop: make(chan struct{})}
 	all := make([]Held, o.Leases)
 	errs := make([]error, o.Leases)
-	inParallel(64, o.Leases, func(i int) {
+	several.Bounded(o.Leases, 64, func(i int) {
 		if all[i], errs[i] = l.Lock(context.Background(), fmt.Sprint(o.Name, "/", i)); errs[i] == nil {
 			k.keep(all[i])
 		}
@@ -113,9 +114,9 @@ func hold(p *parent, o order, l *Locker) error {
 		return err
 	}
 	p.wait()
-	cpu, commands := cpuTime(), l.commands()
+	cpu, commands := CPUTime(), l.commands()
 	time.Sleep(o.Lasts)
-	u.CPU, u.Commands = cpuTime()-cpu, l.commands()
+	u.CPU, u.Commands = CPUTime()-cpu, l.commands()
 	if commands >= 0 {
 		u.Commands -= commands
 	}
@@ -126,7 +127,7 @@ func hold(p *parent, o order, l *Locker) error {
 	u.Bytes, u.Goroutines = b-bytes, g-goroutines
 	k.end()
 	var late atomic.Int64
-	inParallel(64, o.Leases, func(i int) {
+	several.Bounded(o.Leases, 64, func(i int) {
 		if all[i].Unlock() != nil {
 			late.Add(1)
 		}
@@ -140,7 +141,6 @@ func hold(p *parent, o order, l *Locker) error {
 // keepers renew leases that are not renewed automatically.
 type keepers struct {
 	stop   chan struct{}
-	once   sync.Once
 	wg     sync.WaitGroup
 	failed atomic.Int64
 }
@@ -149,7 +149,6 @@ func (k *keepers) keep(h Held) {
 	if h.Renew == nil {
 		return
 	}
-	k.once.Do(func() { k.stop = make(chan struct{}) })
 	k.wg.Go(func() {
 		ticker := time.NewTicker(TTL / 3)
 		defer ticker.Stop()
@@ -167,9 +166,7 @@ func (k *keepers) keep(h Held) {
 }
 
 func (k *keepers) end() {
-	if k.stop != nil {
-		close(k.stop)
-	}
+	close(k.stop)
 	k.wg.Wait()
 }
 
@@ -182,25 +179,11 @@ func size() (bytes int64, goroutines int) {
 	return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
 }
 
-// cpuTime returns the CPU time of this process so far.
-func cpuTime() time.Duration {
+// CPUTime returns the CPU time of this process so far.
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err) // this process exists
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// inParallel calls do for 0 to n-1 in the given number of goroutines.
-func inParallel(goroutines, n int, do func(i int)) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range goroutines {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				do(int(i))
-			}
-		})
-	}
-	wg.Wait()
 }

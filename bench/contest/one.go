@@ -75,7 +75,6 @@ func contendInProcesses(tb testing.TB, o order, n int) (Tally, error) {
 	return all, s.excluded(all.Sections())
 }
 
-// contend is the part of one process.
 func contend(p *parent, o order, l *Locker) error {
 	if _, err := Cycle(l.Lock, fmt.Sprint("warm/", o.Number), &Section{}, 10); err != nil {
 		return err

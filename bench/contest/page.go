@@ -2,6 +2,7 @@ package contest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -55,9 +56,7 @@ func beginRun() run { return run{time.Now().UTC(), load()} }
 
 // conditions returns what a reader must know to compare the run with another one.
 func (r run) conditions(servers []string, rounds string) string {
-	if rounds == "" {
-		rounds = "the median of several rounds, locks in turns"
-	}
+	rounds = cmp.Or(rounds, "the median of several rounds, locks in turns")
 	if testing.Short() {
 		rounds = "one round of each part (-short)"
 	}

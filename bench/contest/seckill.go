@@ -1,9 +1,11 @@
 package contest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,13 +31,7 @@ func (s Sales) Ratio(name, other string) float64 { return ratio(Median(s[name]),
 
 // Fastest returns the fastest of names.
 func (s Sales) Fastest(names ...string) string {
-	fastest := names[0]
-	for _, name := range names {
-		if Median(s[name]) < Median(s[fastest]) {
-			fastest = name
-		}
-	}
-	return fastest
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(Median(s[a]), Median(s[b])) })
 }
 
 // Seckill measures a thousand buyers in one process, who want a hundred pieces under one lock. The

@@ -1,6 +1,7 @@
 package contest
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 )
@@ -55,13 +56,7 @@ func (s *Series) Ratio(name, other string) float64 {
 
 // Best returns the fastest of names.
 func (s *Series) Best(names ...string) string {
-	best := names[0]
-	for _, name := range names {
-		if s.Typical(name).Rate() > s.Typical(best).Rate() {
-			best = name
-		}
-	}
-	return best
+	return slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(s.Typical(a).Rate(), s.Typical(b).Rate()) })
 }
 
 // contended prints the results of a scenario with one lock. group is the number of goroutines that

@@ -3,9 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/bench/contest"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -40,8 +38,8 @@ func cycle(b *testing.B, c contest.Competitor, addr string, goroutines int) {
 	one("warm")
 	b.ReportAllocs()
 	b.ResetTimer()
-	before := usedCPU(b)
-	defer func() { b.ReportMetric(float64(usedCPU(b)-before)/float64(b.N), "cpu-ns/op") }()
+	before := contest.CPUTime()
+	defer func() { b.ReportMetric(float64(contest.CPUTime()-before)/float64(b.N), "cpu-ns/op") }()
 	ended := make(chan bool)
 	for g := range goroutines {
 		go func() {
@@ -55,13 +53,4 @@ func cycle(b *testing.B, c contest.Competitor, addr string, goroutines int) {
 	for range goroutines {
 		<-ended
 	}
-}
-
-// usedCPU is what this process has used so far.
-func usedCPU(tb testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/engine/httplock"
 	process "github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // A grant is one waiter's.
@@ -182,7 +183,7 @@ func held(b *testing.B, s *server, redis *servers.Redis) {
 	}
 	defer locks.Close()
 	held := make([]*leasehold.Lease, leases)
-	inParallel(64, leases, func(i int) {
+	several.Bounded(leases, 64, func(i int) {
 		lease, err := locks.Acquire(context.Background(), fmt.Sprint("held/", i))
 		if err != nil {
 			b.Error(err)
@@ -205,7 +206,7 @@ func held(b *testing.B, s *server, redis *servers.Redis) {
 	after, took := cpu(), time.Since(began)
 	cores := func(i int) float64 { return (after[i] - before[i]).Seconds() / took.Seconds() }
 	var lost atomic.Int64
-	inParallel(64, leases, func(i int) {
+	several.Bounded(leases, 64, func(i int) {
 		if held[i].Context().Err() != nil {
 			lost.Add(1)
 		}
@@ -219,22 +220,4 @@ func held(b *testing.B, s *server, redis *servers.Redis) {
 		t.Row(name, cores(i))
 	}
 	contest.AtMost("10,000 leases: the instance's share of a core", cores(0), 0.5)
-}
-
-// inParallel calls do for 0 to n-1 in so many goroutines.
-func inParallel(goroutines, n int, do func(i int)) {
-	var working sync.WaitGroup
-	next := make(chan int)
-	for range goroutines {
-		working.Go(func() {
-			for i := range next {
-				do(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	working.Wait()
 }

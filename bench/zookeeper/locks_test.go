@@ -2,6 +2,8 @@ package zookeeper_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -39,13 +41,8 @@ func leaseholdWith(opts *leasehold.Options) func(addr string) (*contest.Locker, 
 	}
 }
 
-// quiet is go-zookeeper's logger.
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
-
 func openZKLock(addr string) (*contest.Locker, error) {
-	conn, _, err := zk.Connect(first(addr), contest.TTL, zk.WithLogger(quiet{}), zk.WithLogInfo(false))
+	conn, _, err := zk.Connect(first(addr), contest.TTL, zk.WithLogger(log.New(io.Discard, "", 0)), zk.WithLogInfo(false))
 	if err != nil {
 		return nil, err
 	}

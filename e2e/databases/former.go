@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // TablesRestored replaces the tables by earlier ones, as from a dump, while drivers with prepared
@@ -20,11 +21,7 @@ func TablesRestored(t *testing.T, s Server) {
 	one, other, operator := s.migrated(t, s.Address), s.migrated(t, s.Address), s.migrated(t, s.Address)
 	const short = 5 * time.Second
 	claimed := func(d driver.Driver, name string, ttl time.Duration) driver.Claim {
-		c, err := d.Claim(driver.Request{Resource: name, Owner: fmt.Sprint(name, time.Now().UnixNano()), TTL: ttl})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
+		return claimtest.New(t, d, driver.Request{Resource: name, Owner: fmt.Sprint(name, time.Now().UnixNano()), TTL: ttl})
 	}
 	kept, released := claimed(one, "kept", time.Minute), claimed(one, "released", short)
 	fence := mustTry(t, kept)

@@ -1,13 +1,14 @@
 package databases
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // PoolIsKept makes many goroutines use a store at url, an address of the proxy. Their requests come
@@ -15,22 +16,13 @@ import (
 func PoolIsKept(t *testing.T, url string, through *servers.Proxy) {
 	locks := Locker(t, byURL(t, url), leasehold.Options{})
 	const many = 64
-	cycles := func(rounds int) (late error) {
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		for i := range many {
-			all.Go(func() {
-				for range rounds {
-					if err := locks.Do(t.Context(), fmt.Sprint("own/", i), func(context.Context) error { return nil }); err != nil {
-						mu.Lock()
-						late = err
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		all.Wait()
-		return late
+	cycles := func(rounds int) error {
+		return cmp.Or(several.Errors(many, many, func(i int) (late error) {
+			for range rounds {
+				late = cmp.Or(late, locks.Do(t.Context(), fmt.Sprint("own/", i), func(context.Context) error { return nil }))
+			}
+			return late
+		})...)
 	}
 	const rounds, most = 40, 10
 	for again := 0; ; again++ {

@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // Canary is a password that must not appear in any text.
@@ -32,11 +33,7 @@ func LeastRights(t *testing.T, admin, d, nobody Store) {
 		t.Error(err)
 	}
 	waiter := claimOf(t, d, driver.Request{Resource: "x", Owner: "a waiter", Queue: true})
-	_, err := waiter.Try(t.Context())
-	busy, ok := errors.AsType[*driver.Busy](err)
-	if !ok {
-		t.Fatalf("Try: %v", err)
-	}
+	busy := claimtest.Refused(t, waiter)
 	if err := c.Release(t.Context(), driver.End{}); err != nil {
 		t.Error(err)
 	}

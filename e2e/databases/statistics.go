@@ -28,19 +28,13 @@ func SmallBefore(t *testing.T, start func(t *testing.T) (s Store, analyze func()
 func smallBefore(t *testing.T, s Store, few int, analyze func(), scanned func() string) {
 	const others, own = 10000, 500
 	s.DB.SetMaxOpenConns(1) // it keeps its plans
-	do := func(text string) {
-		t.Helper()
-		if _, err := s.DB.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
 	insert := func(name string, rows int, life time.Duration) {
 		now := time.Now().UnixMicro()
 		var all []string
 		for i := range rows {
 			all = append(all, fmt.Sprintf(`('%s/%d', %d, 'owner/%d', %d, %d, '', %d, 0, '{"v":1}')`, name, i, now, i, now+life.Microseconds(), now, now))
 		}
-		do(`INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, record) VALUES ` + strings.Join(all, ", "))
+		mustExec(t, s.DB, `INSERT INTO leasehold_locks (name, fence, owner, expires, since, note, rev, crowd, record) VALUES `+strings.Join(all, ", "))
 	}
 	take := func(name string, n int) []driver.Claim {
 		claims := make([]driver.Claim, n)
@@ -82,7 +76,7 @@ func smallBefore(t *testing.T, s Store, few int, analyze func(), scanned func() 
 
 	insert("ended", few, time.Millisecond)
 	gone, first := take("gone", 1), take("first", 1)
-	do("DELETE FROM leasehold_locks WHERE name LIKE 'gone/%'")
+	mustExec(t, s.DB, "DELETE FROM leasehold_locks WHERE name LIKE 'gone/%'")
 	analyze()
 	for range 10 { // PostgreSQL caches a plan after five executions
 		if err := errors.Join(renew(first), look(), lost(gone)); err != nil {
@@ -112,6 +106,6 @@ func smallBefore(t *testing.T, s Store, few int, analyze func(), scanned func() 
 		check("a renewal of many", func() error { return renew(claims) })
 	}
 	check("a look", look)
-	do("DELETE FROM leasehold_locks WHERE name LIKE 'own/%'")
+	mustExec(t, s.DB, "DELETE FROM leasehold_locks WHERE name LIKE 'own/%'")
 	check("a renewal of what is lost", func() error { return lost(claims) })
 }

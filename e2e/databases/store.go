@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // A Store is a driver that also closes its connections.
@@ -80,11 +81,7 @@ func claimOf(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
 		req.Owner = fmt.Sprint("owner-", time.Now().UnixNano())
 	}
 	req.TTL = time.Minute
-	c, err := d.Claim(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return claimtest.New(t, d, req)
 }
 
 // Try returns the error of an attempt on d to acquire name for a minute.
@@ -98,19 +95,10 @@ func Try(t testing.TB, d driver.Driver, name string) error {
 
 func mustTry(t testing.TB, c driver.Claim) uint64 {
 	t.Helper()
-	g, err := c.Try(t.Context())
-	if err != nil {
-		t.Fatalf("Try: %v", err)
-	}
-	return g.Fence
+	return claimtest.Granted(t, c).Fence
 }
 
-func mustRelease(t testing.TB, c driver.Claim) {
-	t.Helper()
-	if err := c.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatalf("Release: %v", err)
-	}
-}
+var mustRelease = claimtest.Released
 
 func mustExec(t testing.TB, db *sql.DB, texts ...string) {
 	t.Helper()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/e2e/program"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -367,10 +368,10 @@ func TestFailoverServersEndWithAKilledParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Itself, a server and the shell that keeps it, and more: it starts one after the other.
-	until(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
+	claimtest.Eventually(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
 	cmd.Process.Kill()
 	cmd.Wait()
-	until(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
+	claimtest.Eventually(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
 }
 
 // processes are those that have dir in their environment, or as Redis, which writes over
@@ -386,13 +387,4 @@ func processes(dir string) (pids []int) {
 		}
 	}
 	return pids
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -104,7 +105,7 @@ func exchanges2(asked, answered []byte) (all []*exchange, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("answers: %w", err)
 	}
-	for _, id := range slices.Sorted(keys(in)) {
+	for _, id := range slices.Sorted(maps.Keys(in)) {
 		req, resp := in[id], out[id]
 		if resp == nil || !req.whole {
 			continue
@@ -118,16 +119,6 @@ func exchanges2(asked, answered []byte) (all []*exchange, err error) {
 		}
 	}
 	return all, nil
-}
-
-func keys(m map[uint32]*half) func(yield func(uint32) bool) {
-	return func(yield func(uint32) bool) {
-		for id := range m {
-			if !yield(id) {
-				return
-			}
-		}
-	}
 }
 
 // pair returns the exchange of both halves of a stream.

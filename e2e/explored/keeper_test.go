@@ -2,6 +2,8 @@ package explored
 
 import (
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"path"
 	"slices"
@@ -67,7 +69,7 @@ func (s *teller) session(timeout time.Duration) (*zk.Conn, *link) {
 		l.conn = c
 		return c, err
 	}
-	c, events, err := zk.Connect(s.servers, timeout, zk.WithDialer(dial), zk.WithLogger(quiet{}))
+	c, events, err := zk.Connect(s.servers, timeout, zk.WithDialer(dial), zk.WithLogger(log.New(io.Discard, "", 0)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,10 +85,6 @@ func (s *teller) session(timeout time.Duration) (*zk.Conn, *link) {
 	}()
 	return c, l
 }
-
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
 
 func (s *teller) tell(what string, values ...any) {
 	line := what

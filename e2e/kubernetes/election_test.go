@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -107,13 +108,8 @@ func TestHolderKeepsCandidatesOut(t *testing.T) {
 	d := open(t, k)
 	t.Cleanup(func() { d.Close() })
 	const lease = 15 * time.Second
-	c, err := d.Claim(driver.Request{Resource: "a", Owner: "a long owner of ours", Note: "web-1", TTL: lease, Mode: driver.Shared})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	c := claimtest.New(t, d, driver.Request{Resource: "a", Owner: "a long owner of ours", Note: "web-1", TTL: lease, Mode: driver.Shared})
+	claimtest.Granted(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	led := make(chan time.Time, 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // A holder is told of a waiter without a renewal, also after the API server was killed.
@@ -32,10 +33,7 @@ func TestHolderIsRecalledAfterARestart(t *testing.T) {
 			k.Begin()
 			k.Ready()
 		}
-		waiter, err := other.Claim(driver.Request{Resource: "recalled", Owner: "waiter", TTL: time.Minute, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		waiter := claimtest.New(t, other, driver.Request{Resource: "recalled", Owner: "waiter", TTL: time.Minute, Queue: true})
 		queues(t, waiter)
 		select {
 		case <-told:

@@ -10,6 +10,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -61,7 +62,7 @@ func TestMemcachedClockThatLeavesASecondOut(t *testing.T) {
 		for ; time.Since(ticked) < 930*time.Millisecond; names++ {
 			key := fmt.Sprint("lock:", names)
 			sent[key] = time.Now()
-			mustTry(t, claimOf(t, d, fmt.Sprint(names), "owner", ttl))
+			claimtest.Granted(t, claimOf(t, d, fmt.Sprint(names), "owner", ttl))
 			watch()
 			time.Sleep(10 * time.Millisecond)
 			if now := uptime(); now > last {
@@ -99,7 +100,7 @@ func TestMemcachedStandstill(t *testing.T) {
 			m := servers.StartMemcached(t)
 			d := openDriver(t, nil, m.Addr())
 			c := claimOf(t, d, "n", "owner", ttl)
-			mustTry(t, c)
+			claimtest.Granted(t, c)
 			if what == "renewed" {
 				if _, err := c.Renew(t.Context(), time.Minute); err != nil {
 					t.Fatal(err)

@@ -110,7 +110,7 @@ func openLate(t testing.TB, m *servers.Memcached) (driver.Driver, *late) {
 	l := &late{sent: make(chan struct{}, 1)}
 	d := openDriver(t, &memcachelock.Options{Dial: l.dial}, m.Addr())
 	c := claimOf(t, d, "first", "first", time.Minute) // asks what the server can
-	mustTry(t, c)
+	claimtest.Granted(t, c)
 	return d, l
 }
 
@@ -140,18 +140,7 @@ func settled(t testing.TB, m *servers.Memcached, before string) {
 
 func claimOf(t testing.TB, d driver.Driver, name, owner string, ttl time.Duration) driver.Claim {
 	t.Helper()
-	c, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func mustTry(t testing.TB, c driver.Claim) {
-	t.Helper()
-	if _, err := c.Try(t.Context()); err != nil {
-		t.Fatalf("Try: %v", err)
-	}
+	return claimtest.New(t, d, driver.Request{Resource: name, Owner: owner, TTL: ttl})
 }
 
 func tryOf(c driver.Claim) func(context.Context) error {
@@ -193,7 +182,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("add after the next try", func(t *testing.T) {
 		c := claimOf(t, d, "twice", "aaa", time.Minute)
 		letGo := link.unheard(t, "add", tryOf(c))
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		if _, err := c.Renew(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +199,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 	t.Run("add after the release of the next grant", func(t *testing.T) {
 		c := claimOf(t, d, "between", "aaa", time.Hour)
 		letGo := link.unheard(t, "add", tryOf(c))
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		before := stored()
 		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("Release: %v", err)
@@ -252,17 +241,17 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 		before := stored()
 		link.unheard(t, "add", tryOf(c))()
 		settled(t, m, before)
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("Release: %v", err)
 		}
-		mustTry(t, claimOf(t, d, "arrived", "bbb", time.Minute))
+		claimtest.Granted(t, claimOf(t, d, "arrived", "bbb", time.Minute))
 	})
 	t.Run("release after the next try", func(t *testing.T) {
 		c := claimOf(t, d, "release", "aaa", time.Minute)
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		letGo := link.unheard(t, "cas", claimtest.Release(c))
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		before := stored()
 		letGo()
 		settled(t, m, before)
@@ -272,7 +261,7 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 	})
 	t.Run("renewal after the next one", func(t *testing.T) {
 		c := claimOf(t, d, "renewal", "aaa", time.Hour)
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		letGo := link.unheard(t, "cas", func(ctx context.Context) error { _, err := c.Renew(ctx, 2*time.Second); return err })
 		if _, err := c.Renew(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
@@ -286,15 +275,13 @@ func TestMemcachedLateCommandsDoNoHarm(t *testing.T) {
 	})
 	t.Run("renewal after the release", func(t *testing.T) {
 		c := claimOf(t, d, "over", "aaa", time.Hour)
-		mustTry(t, c)
+		claimtest.Granted(t, c)
 		letGo := link.unheard(t, "cas", func(ctx context.Context) error { _, err := c.Renew(ctx, time.Hour); return err })
-		if err := c.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, c)
 		before := stored()
 		letGo()
 		settled(t, m, before)
-		mustTry(t, claimOf(t, d, "over", "bbb", time.Minute))
+		claimtest.Granted(t, claimOf(t, d, "over", "bbb", time.Minute))
 	})
 }
 
@@ -305,7 +292,7 @@ func TestMemcachedRestartBetweenReadAndSwap(t *testing.T) {
 	m := servers.StartMemcached(t)
 	d, link := openLate(t, m)
 	c := claimOf(t, d, "swapped", "aaa", time.Hour)
-	mustTry(t, c)
+	claimtest.Granted(t, c)
 	was := version(t, m, "lock:swapped")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -318,9 +305,9 @@ func TestMemcachedRestartBetweenReadAndSwap(t *testing.T) {
 	m.Start(t)
 	other := openDriver(t, nil, m.Addr())
 	successor := claimOf(t, other, "swapped", "bbb", time.Hour)
-	mustTry(t, successor)
+	claimtest.Granted(t, successor)
 	for version(t, m, "lock:swapped") < was {
-		mustTry(t, successor) // each is a new version
+		claimtest.Granted(t, successor) // each is a new version
 	}
 	if now := version(t, m, "lock:swapped"); now != was {
 		t.Fatalf("version %d, want %d", now, was)

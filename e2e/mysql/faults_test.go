@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -95,12 +96,9 @@ func TestMySQLWaitTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			for end := time.Now().Add(time.Minute); m.Must(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'locks'") != "0"; {
-				if time.Now().After(end) {
-					t.Fatal("the server does not close idle connections")
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
+			claimtest.Eventually(t, "the server closes idle connections", func() bool {
+				return m.Must(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'locks'") == "0"
+			})
 			if err := held.Extend(t.Context(), time.Minute); err != nil {
 				t.Errorf("Extend: %v", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // A renewal that tells of waiters waits for nobody who has locked their places, nor does it lock any.
@@ -34,10 +35,7 @@ func TestMySQLTellsWithoutLocks(t *testing.T) {
 		}
 		c, alone := holder("x"), holder("alone")
 		renew(t.Context(), c, 0)
-		waiter, err := other.Claim(driver.Request{Resource: "x", Owner: "waiter", TTL: time.Minute, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		waiter := claimtest.New(t, other, driver.Request{Resource: "x", Owner: "waiter", TTL: time.Minute, Queue: true})
 		if _, err := waiter.Try(t.Context()); err == nil {
 			t.Fatal("the waiter is granted")
 		}

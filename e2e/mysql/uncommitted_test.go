@@ -10,16 +10,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 func claimed(t testing.TB, d driver.Driver, name string, mode driver.Mode) driver.Claim {
 	t.Helper()
-	c, err := d.Claim(driver.Request{Resource: name, Owner: fmt.Sprint("owner of ", name), TTL: time.Minute, Mode: mode})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return claimtest.New(t, d, driver.Request{Resource: name, Owner: fmt.Sprint("owner of ", name), TTL: time.Minute, Mode: mode})
 }
 
 // New connections of a server whose autocommit was switched off would grant in a transaction that stays open.
@@ -36,9 +33,7 @@ func TestMySQLAutocommitIsSwitchedOff(t *testing.T) {
 			calls["Try "+mode.String()] = func(ctx context.Context) error { _, err := fresh.Try(ctx); return err }
 		}
 		for name, c := range held {
-			if _, err := c.Try(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			claimtest.Granted(t, c)
 			calls["Renew "+name] = func(ctx context.Context) error { _, err := c.Renew(ctx, time.Minute); return err }
 			calls["Note "+name] = func(ctx context.Context) error { return c.Note(ctx, "noted") }
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -143,11 +144,7 @@ func TestMySQLJoinsInBetween(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		m := start(t)
 		claim := func(d driver.Driver, owner string, queue bool) driver.Claim {
-			c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Mode: driver.Shared, Limit: 1, Queue: queue})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
+			return claimtest.New(t, d, driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Mode: driver.Shared, Limit: 1, Queue: queue})
 		}
 		others := opened(t, m.DSN())
 		waiter := claim(others, "waiter", true)
@@ -161,9 +158,7 @@ func TestMySQLJoinsInBetween(t *testing.T) {
 				t.Errorf("beside the first: %v; want ErrBusy", err)
 			}
 		}), "first", false)
-		if _, err := first.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Granted(t, first)
 		releases = true
 		if err := first.Release(t.Context(), driver.End{}); err != nil || releases {
 			t.Fatalf("%v; the row was written: %v", err, !releases)
@@ -181,16 +176,10 @@ func TestMySQLJoinsBesideARenewal(t *testing.T) {
 		m := start(t)
 		stranger := opened(t, m.DSN())
 		claim := func(d driver.Driver, owner string, queue bool) driver.Claim {
-			c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: queue})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
+			return claimtest.New(t, d, driver.Request{Resource: "x", Owner: owner, TTL: time.Minute, Queue: queue})
 		}
 		first := claim(stranger, "first", false)
-		if _, err := first.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Granted(t, first)
 		var mu sync.Mutex
 		var tx *sql.Tx // of the renewal, while it lasts; guarded by mu
 		renewed := false
@@ -221,9 +210,7 @@ func TestMySQLJoinsBesideARenewal(t *testing.T) {
 		if tx != nil || !renewed {
 			t.Fatalf("the row is locked still: %v, was locked: %v", tx != nil, renewed)
 		}
-		if err := first.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, first)
 		if _, err := claim(stranger, "newcomer", false).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 			t.Errorf("while another waits, a newcomer gets %v; want ErrBusy", err)
 		}

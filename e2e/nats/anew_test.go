@@ -255,10 +255,7 @@ func TestBucketThatForgets(t *testing.T) {
 		claimtest.Granted(t, c)
 		claimtest.Released(t, c)
 	}
-	long, err := d.Claim(driver.Request{Resource: "a", Owner: "long", TTL: 2 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	long := claimtest.New(t, d, driver.Request{Resource: "a", Owner: "long", TTL: 2 * time.Minute})
 	if g, err := try(t, long, ttl); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a lease that is forgotten before it ends: %v, %v; want ErrUnsupported", g, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -42,11 +43,7 @@ func on(t testing.TB, js jetstream.JetStream) *natslock.Driver {
 // claim is one that does not queue.
 func claim(t testing.TB, d driver.Driver, name, owner string) driver.Claim {
 	t.Helper()
-	c, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return claimtest.New(t, d, driver.Request{Resource: name, Owner: owner, TTL: ttl})
 }
 
 func try(t testing.TB, c driver.Claim, bound time.Duration) (driver.Grant, error) {

@@ -154,10 +154,7 @@ func TestCloseWhileTheClientConnects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := d.Claim(driver.Request{Resource: "a", Owner: what, TTL: ttl, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: "a", Owner: what, TTL: ttl, Queue: true})
 		if _, err := try(t, c, ttl); !errors.Is(err, driver.ErrBusy) {
 			t.Fatalf("Try: %v; want ErrBusy", err)
 		}

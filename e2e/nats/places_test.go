@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -91,9 +92,7 @@ func TestPlacesOutlastTheServer(t *testing.T) {
 		drivers = append(drivers, d)
 	}
 	holder := claim(t, drivers[0], "a", "holder")
-	if _, err := holder.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Granted(t, holder)
 	const waiters = 12
 	served := make(chan int, waiters)
 	for i := range waiters {
@@ -103,9 +102,7 @@ func TestPlacesOutlastTheServer(t *testing.T) {
 	time.Sleep(10 * time.Second)
 	s.Begin()
 	s.Ready()
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	inOrder(t, served, waiters)
 }
 
@@ -120,9 +117,7 @@ func TestPlacesInABucketWithoutMarkers(t *testing.T) {
 	}
 	first, second := on(t, js), on(t, connected(t, s))
 	holder := claim(t, first, "a", "holder")
-	if _, err := holder.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Granted(t, holder)
 	const waiters = 4
 	served := make(chan int, waiters)
 	for i := range waiters {
@@ -132,8 +127,6 @@ func TestPlacesInABucketWithoutMarkers(t *testing.T) {
 	if err != nil || len(keys) != 1 {
 		t.Errorf("the bucket has the keys %q, %v; want one", keys, err)
 	}
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	inOrder(t, served, waiters)
 }

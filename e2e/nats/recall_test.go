@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -38,10 +39,7 @@ func TestHolderIsRecalledAfterFaults(t *testing.T) {
 		{"hung", func() { time.AfterFunc(time.Second, s.Pause()) }},
 	} {
 		fault.happen()
-		waiter, err := other.Claim(driver.Request{Resource: "a", Owner: fault.name, TTL: time.Minute, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		waiter := claimtest.New(t, other, driver.Request{Resource: "a", Owner: fault.name, TTL: time.Minute, Queue: true})
 		queues(t, waiter)
 		select {
 		case <-told:

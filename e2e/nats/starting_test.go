@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/natslock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -133,11 +134,7 @@ func TestServersThatStartMissNoBucket(t *testing.T) {
 			for round := range 3 {
 				restarts[c.restart](all, round)
 				want := asked.Load() + 4
-				for until := time.Now().Add(time.Minute); asked.Load() < want; time.Sleep(10 * time.Millisecond) {
-					if time.Now().After(until) {
-						t.Fatal("the bucket does not answer any more")
-					}
-				}
+				claimtest.Eventually(t, "the bucket answers again", func() bool { return asked.Load() >= want })
 			}
 			cancel()
 			asking.Wait()

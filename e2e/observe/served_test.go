@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/program"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
@@ -269,11 +270,9 @@ func TestProcessIsObserved(t *testing.T) {
 	s.call("/v1/acquire", `{"name":"a","owner":"waits","ttl_ms":60000,"queue":true}`)
 	s.call("/v1/evict", `{"name":"a","owner":"holds","reason":"test"}`)
 	s.call("/v1/acquire", `{"name":"b","owner":"dies","ttl_ms":21000}`)
-	for end := time.Now().Add(time.Minute); s.call("/v1/note", `{"name":"b","owner":"dies","note":"x"}`) != http.StatusGone; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a lease of 21 seconds does not end")
-		}
-	}
+	claimtest.Eventually(t, "a lease of 21 seconds ends", func() bool {
+		return s.call("/v1/note", `{"name":"b","owner":"dies","note":"x"}`) == http.StatusGone
+	})
 	s.repeat(5 * time.Minute)
 	var expected []expectation
 	shows := func(expr string) {
@@ -308,11 +307,7 @@ func TestProcessIsObserved(t *testing.T) {
 	file := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: %v\ntests:\n", absolute(t, "alerts.yml"), every)
 	file += s.group(expected...)
 	store.Kill()
-	for end := time.Now().Add(time.Minute); !strings.Contains(scrape(t, proc.url), "leasehold_store_up 0"); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a store that is gone is up")
-		}
-	}
+	claimtest.Eventually(t, "a store that is gone is down", func() bool { return strings.Contains(scrape(t, proc.url), "leasehold_store_up 0") })
 	s.repeat(2 * time.Minute)
 	file += s.group(expectation{`count by (alertname, cause) (last_over_time(ALERTS{alertstate="firing"}[2h]))`, map[string]float64{
 		`{alertname="LeaseholdServiceLost", cause="expired"}`: 1, `{alertname="LeaseholdStoreDown"}`: 1,

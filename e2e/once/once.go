@@ -17,16 +17,6 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A lease is a fence.Lease without a Locker.
-type lease struct {
-	name, owner string
-	token       uint64
-}
-
-func (l lease) Name() string  { return l.name }
-func (l lease) Owner() string { return l.owner }
-func (l lease) Token() uint64 { return l.token }
-
 // A bench is a database with a table in which effects are counted.
 type bench struct {
 	t    *testing.T
@@ -108,7 +98,7 @@ func wrongDialects(t *testing.T, db *sql.DB, dialect fence.Dialect) {
 			if begun != nil {
 				t.Fatal(begun)
 			}
-			err = g.Check(bounded(t), tx, lease{"stock", "a", 10})
+			err = g.Check(bounded(t), tx, fence.LeaseOf("stock", 10, "a"))
 			tx.Rollback()
 		}
 		if err == nil || errors.Is(err, fence.ErrStale) {
@@ -176,7 +166,7 @@ func itHappensOnce(b *bench) {
 
 func bothOrNeither(b *bench) {
 	before, why := b.effects(), errors.New("out of paper")
-	l := lease{"printer", "a", 10}
+	l := fence.LeaseOf("printer", 10, "a")
 	fails := func(tx *sql.Tx) error { return errors.Join(effect(tx), why) }
 	b.want("an effect that fails", b.do("page-1", l, fails), why, before, 0)
 	b.want("then works", b.do("page-1", l, effect), nil, before, 1)
@@ -204,24 +194,24 @@ func deathInTheMiddle(b *bench) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := errors.Join(b.once.Mark(bounded(b.t), tx, "mail-1", lease{"mails", "a", 10}), effect(tx)); err != nil {
+	if err := errors.Join(b.once.Mark(bounded(b.t), tx, "mail-1", fence.LeaseOf("mails", 10, "a")), effect(tx)); err != nil {
 		b.t.Fatal(err)
 	}
 	_ = conn.Raw(func(c any) error { return c.(io.Closer).Close() })
 	_ = tx.Rollback() // the connection is closed, so this only frees the client's side
 	_ = conn.Close()
-	b.want("the next holder", b.do("mail-1", lease{"mails", "b", 11}, effect), nil, before, 1)
+	b.want("the next holder", b.do("mail-1", fence.LeaseOf("mails", 11, "b"), effect), nil, before, 1)
 }
 
 // lateHolderIsRefused: a holder that was overtaken cannot do what is not done yet.
 func lateHolderIsRefused(b *bench) {
 	before := b.effects()
-	late, present := lease{"stock", "a", 10}, lease{"stock", "b", 11}
+	late, present := fence.LeaseOf("stock", 10, "a"), fence.LeaseOf("stock", 11, "b")
 	b.want("before", b.do("sku-1", late, effect), nil, before, 1)
 	b.want("the next holder", b.do("sku-2", present, effect), nil, before, 2)
 	b.want("the late one", b.do("sku-3", late, effect), fence.ErrStale, before, 2)
-	b.want("of another resource", b.do("sku-3", lease{"other", "a", 10}, effect), nil, before, 3)
-	b.want("without fencing", b.do("sku-4", lease{"stock", "b", 0}, effect), fence.ErrStale, before, 3)
+	b.want("of another resource", b.do("sku-3", fence.LeaseOf("other", 10, "a"), effect), nil, before, 3)
+	b.want("without fencing", b.do("sku-4", fence.LeaseOf("stock", 0, "b"), effect), fence.ErrStale, before, 3)
 }
 
 // oneOfManyWins: of holders that all believe to hold, with tokens in any order, one wins.
@@ -231,7 +221,7 @@ func oneOfManyWins(b *bench) {
 	var crowd sync.WaitGroup
 	for i := range 20 {
 		crowd.Go(func() {
-			l := lease{"crowd", string(rune('a' + i)), uint64(10 + i%5)}
+			l := fence.LeaseOf("crowd", uint64(10+i%5), string(rune('a'+i)))
 			for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 				switch err := b.do("once", l, effect); {
 				case err == nil:
@@ -255,9 +245,9 @@ func keysAreData(b *bench) {
 	before := b.effects()
 	keys := []string{"k", "K", "k ", "é", "e\u0301", "a/b", `'"; --`}
 	for i, key := range keys {
-		b.want(key, b.do(key, lease{"names", "a", 10}, effect), nil, before, i+1)
+		b.want(key, b.do(key, fence.LeaseOf("names", 10, "a"), effect), nil, before, i+1)
 	}
 	for _, key := range []string{"", "a\nb", string(make([]byte, 513))} {
-		b.want("not a name", b.do(key, lease{"names", "a", 10}, effect), leasehold.ErrInvalidName, before, len(keys))
+		b.want("not a name", b.do(key, fence.LeaseOf("names", 10, "a"), effect), leasehold.ErrInvalidName, before, len(keys))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -19,13 +20,8 @@ func TestTenThousandLocks(t *testing.T) {
 	const many = 10_000
 	d := memory.New()
 	for i := range many { // by the engine, because as many requests would take all other tests' time
-		c, err := d.Claim(driver.Request{Resource: fmt.Sprintf("orders/%05d", i), Owner: fmt.Sprint(i), TTL: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: fmt.Sprintf("orders/%05d", i), Owner: fmt.Sprint(i), TTL: time.Hour})
+		claimtest.Granted(t, c)
 	}
 	s := embeddedOn(t, d, nil, passed)
 	p := open(t, s.url+"/#/locks")

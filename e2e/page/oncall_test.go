@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	who "github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	web "github.com/leasehold-go/leasehold/serve"
@@ -126,13 +127,8 @@ func TestAHolderThatWasKilled(t *testing.T) {
 	}
 	t.Cleanup(func() { d.Close() })
 	note := who.Details{Host: "web-9", Program: "billing", PID: 7}.Note()
-	claim, err := d.Claim(driver.Request{Resource: "billing", Owner: "owner-of-one-that-was-killed", TTL: 30 * time.Second, Note: note})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := claim.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	claim := claimtest.New(t, d, driver.Request{Resource: "billing", Owner: "owner-of-one-that-was-killed", TTL: 30 * time.Second, Note: note})
+	claimtest.Granted(t, claim)
 	p.reads(".sum", "no renewal for")
 	p.reads("#lock-state", "at risk")
 	p.click("#holders .evict")

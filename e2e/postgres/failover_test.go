@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -27,18 +28,11 @@ func TestPostgresStandbyTakesOver(t *testing.T) {
 	one, other := open(), open()
 	const ttl, short = time.Minute, 5 * time.Second
 	claimed := func(d driver.Driver, name string, ttl time.Duration) driver.Claim {
-		c, err := d.Claim(driver.Request{Resource: name, Owner: fmt.Sprint(name, time.Now().UnixNano()), TTL: ttl})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
+		return claimtest.New(t, d, driver.Request{Resource: name, Owner: fmt.Sprint(name, time.Now().UnixNano()), TTL: ttl})
 	}
 	try := func(c driver.Claim) driver.Grant {
 		t.Helper()
-		g, err := c.Try(t.Context())
-		if err != nil {
-			t.Fatalf("Try: %v; want a grant", err)
-		}
+		g := claimtest.Granted(t, c)
 		return g
 	}
 	kept, released := claimed(one, "kept", ttl), claimed(one, "released", short)
@@ -46,31 +40,21 @@ func TestPostgresStandbyTakesOver(t *testing.T) {
 	try(released)
 	waiter, got := databases.Locker(t, other, leasehold.Options{}), make(chan error, 1)
 	go func() { got <- waiter.Do(t.Context(), "kept", func(context.Context) error { return nil }) }()
-	soon := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not within a minute: %s", what)
-			}
-		}
-	}
 	const rows = "SELECT count(*) FROM leasehold_locks WHERE owner LIKE 'released%' OR owner LIKE 'kept%' AND crowd > 0"
-	soon("the standby has it all", func() bool { n, err := s.Ask(rows); return err == nil && n == "2" })
+	claimtest.Eventually(t, "the standby has it all", func() bool { n, err := s.Ask(rows); return err == nil && n == "2" })
 	s.Must(t, "ALTER SYSTEM SET primary_conninfo = ''")
 	s.Must(t, "SELECT pg_reload_conf()")
-	soon("the standby hears no more", func() bool {
+	claimtest.Eventually(t, "the standby hears no more", func() bool {
 		n, err := s.Ask("SELECT count(*) FROM pg_stat_wal_receiver")
 		return err == nil && n == "0"
 	})
-	if err := released.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, released)
 	since := claimed(one, "since", ttl)
 	last := try(since).Fence
 	p.Kill()
 	s.Must(t, "SELECT pg_promote()")
 
-	soon("renewed", func() bool {
+	claimtest.Eventually(t, "renewed", func() bool {
 		g, err := kept.Renew(t.Context(), ttl)
 		if errors.Is(err, driver.ErrLost) || err == nil && g.Fence != fence {
 			t.Fatalf("Renew of before: %v, %v; want fence %d", g, err, fence)
@@ -84,7 +68,7 @@ func TestPostgresStandbyTakesOver(t *testing.T) {
 		t.Errorf("fence %d after %d", g.Fence, last)
 	}
 	again := claimed(other, "released", short)
-	soon("what was released since is free", func() bool { _, err := again.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "what was released since is free", func() bool { _, err := again.Try(t.Context()); return err == nil })
 	if err := kept.Release(t.Context(), driver.End{}); err != nil {
 		t.Errorf("Release: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -47,14 +48,8 @@ func TestPostgresFlushBetweenReadAndWrite(t *testing.T) {
 	s := databases.Opened(t, databases.Store{Driver: made, DB: db}, err)
 	for _, existed := range []bool{true, false} {
 		try := func(d driver.Driver, owner string, mode driver.Mode) driver.Grant {
-			c, err := d.Claim(driver.Request{Resource: fmt.Sprint(existed), Owner: owner, Mode: mode, TTL: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
-			g, err := c.Try(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := claimtest.New(t, d, driver.Request{Resource: fmt.Sprint(existed), Owner: owner, Mode: mode, TTL: time.Minute})
+			g := claimtest.Granted(t, c)
 			return g
 		}
 		if existed {

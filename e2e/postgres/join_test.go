@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -19,13 +20,10 @@ func TestPostgresPlaceBesideManyWrites(t *testing.T) {
 	p := servers.StartPostgres(t)
 	near := opened(t, p.URL(), "")
 	try := func(d driver.Driver, owner string, queue bool) error {
-		c, err := d.Claim(driver.Request{Resource: "hot", Owner: owner, TTL: time.Hour, Queue: queue})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: "hot", Owner: owner, TTL: time.Hour, Queue: queue})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err = c.Try(ctx)
+		_, err := c.Try(ctx)
 		return err
 	}
 	if err := try(near, "holder", false); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/pglisten"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -56,7 +57,7 @@ func TestPostgresPlaceComesAfterItsRelease(t *testing.T) {
 	d, other := patient(t, p), opened(t, p.URL(), p.URL())
 	blocked := func(n int) {
 		t.Helper()
-		soon(t, fmt.Sprint(n, " statements wait for a row"), func() bool {
+		claimtest.Eventually(t, fmt.Sprint(n, " statements wait for a row"), func() bool {
 			return p.Must(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == fmt.Sprint(n)
 		})
 	}
@@ -101,12 +102,10 @@ func TestPostgresPlaceComesAfterItsRelease(t *testing.T) {
 			if err := <-released; err != nil && !errors.Is(err, driver.ErrLost) {
 				t.Fatalf("Release: %v", err)
 			}
-			if err := holder.Release(t.Context(), driver.End{}); err != nil {
-				t.Fatal(err)
-			}
+			claimtest.Released(t, holder)
 			asks(t, other, name, nil).granted(t)
 		}
 		blocked(0)
-		soon(t, name+": the place is gone", func() bool { return places(name) == "0" })
+		claimtest.Eventually(t, name+": the place is gone", func() bool { return places(name) == "0" })
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -19,7 +20,7 @@ func TestPostgresPassesBesideAJoin(t *testing.T) {
 	holder.granted(t)
 	waiter := asks(t, other, "x", func(req *driver.Request) { req.Queue = true })
 	waiter.refused(t)
-	soon(t, "the waiter listens", func() bool {
+	claimtest.Eventually(t, "the waiter listens", func() bool {
 		return p.Must(t, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'") == "1"
 	})
 	_, err := waiter.Try(t.Context())
@@ -36,7 +37,7 @@ func TestPostgresPassesBesideAJoin(t *testing.T) {
 	}
 	released := make(chan error, 1)
 	go func() { released <- holder.Release(t.Context(), driver.End{}) }()
-	soon(t, "the release waits for the row", func() bool {
+	claimtest.Eventually(t, "the release waits for the row", func() bool {
 		return p.Must(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == "1"
 	})
 	if err := tx.Commit(); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/engine/httplock"
 	"github.com/leasehold-go/leasehold/engine/pglisten"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -40,26 +41,19 @@ func asks(t testing.TB, d driver.Driver, resource string, tweak func(*driver.Req
 	if tweak != nil {
 		tweak(&req)
 	}
-	c, err := d.Claim(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := claimtest.New(t, d, req)
 	o.Claim, o.ttl = c, req.TTL
 	return &o
 }
 
 func (o *owner) granted(t testing.TB) {
 	t.Helper()
-	if _, err := o.Try(t.Context()); err != nil {
-		t.Fatalf("Try: %v; want a grant", err)
-	}
+	claimtest.Granted(t, o)
 }
 
 func (o *owner) refused(t testing.TB) {
 	t.Helper()
-	if _, err := o.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
-		t.Fatalf("Try: %v; want busy", err)
-	}
+	claimtest.Refused(t, o)
 }
 
 func (o *owner) renewed(t testing.TB) {
@@ -72,7 +66,7 @@ func (o *owner) renewed(t testing.TB) {
 // told waits until Wanted has been called, by a message: nobody renews.
 func (o *owner) told(t testing.TB, why string) {
 	t.Helper()
-	soon(t, "Wanted called: "+why, func() bool { return o.wanted.Load() > 0 })
+	claimtest.Eventually(t, "Wanted called: "+why, func() bool { return o.wanted.Load() > 0 })
 	o.wanted.Store(0)
 }
 
@@ -101,19 +95,10 @@ func served(t testing.TB, d driver.Driver) driver.Driver {
 	return through
 }
 
-func soon(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 // listens waits until somebody receives messages over connections of that name.
 func listens(t testing.TB, p *servers.Postgres, name string) {
 	t.Helper()
-	soon(t, name+" listens", func() bool {
+	claimtest.Eventually(t, name+" listens", func() bool {
 		return p.Must(t, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle' AND application_name = '"+name+"'") == "1"
 	})
 }
@@ -208,7 +193,7 @@ func TestPostgresRecallsFromBehindTheGrant(t *testing.T) {
 	d, other := opened(t, p.URL(), p.URL()), opened(t, p.URL(), "")
 	blocked := func(n int) {
 		t.Helper()
-		soon(t, fmt.Sprint(n, " statements wait for a row"), func() bool {
+		claimtest.Eventually(t, fmt.Sprint(n, " statements wait for a row"), func() bool {
 			return p.Must(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == fmt.Sprint(n)
 		})
 	}
@@ -270,7 +255,7 @@ func TestPostgresRecallsAfterAFailover(t *testing.T) {
 	d, other := opened(t, url, url+"&application_name=holder"), opened(t, url, "")
 	holder := asks(t, d, "x", nil)
 	holder.granted(t)
-	soon(t, "the standby has it", func() bool {
+	claimtest.Eventually(t, "the standby has it", func() bool {
 		n, err := s.Ask("SELECT count(*) FROM leasehold_locks WHERE name = 'x' AND recall <> 0")
 		return err == nil && n == "1"
 	})
@@ -278,7 +263,7 @@ func TestPostgresRecallsAfterAFailover(t *testing.T) {
 	s.Must(t, "SELECT pg_promote()")
 	listens(t, s, "holder")
 	waiter := asks(t, other, "x", func(req *driver.Request) { req.Queue, req.Wanted = true, nil })
-	soon(t, "it waits", func() bool { _, err := waiter.Try(t.Context()); return errors.Is(err, driver.ErrBusy) })
+	claimtest.Eventually(t, "it waits", func() bool { _, err := waiter.Try(t.Context()); return errors.Is(err, driver.ErrBusy) })
 	holder.told(t, "a waiter has queued")
 }
 
@@ -298,16 +283,12 @@ func TestPostgresRecallsCostOthersNothing(t *testing.T) {
 			t.Error("a holder that asks has left no mark")
 		}
 		waiter := waits(t, other, "x")
-		if err := one.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
-		soon(t, "the waiter is granted", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
+		claimtest.Released(t, one)
+		claimtest.Eventually(t, "the waiter is granted", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
 		if marked() != "f" {
 			t.Error("a mark is left to a holder that was queued and does not ask")
 		}
-		if err := waiter.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, waiter)
 		asks(t, d, "x", mode).granted(t)
 		p.Must(t, "UPDATE leasehold_locks SET owner = '', expires = 0, crowd = 0, record = '{\"v\":1}'")
 		next := asks(t, d, "x", silent)
@@ -317,16 +298,12 @@ func TestPostgresRecallsCostOthersNothing(t *testing.T) {
 		}
 		last := asks(t, d, "x", queued)
 		last.refused(t)
-		if err := next.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
-		soon(t, "the last one is granted", func() bool { _, err := last.Try(t.Context()); return err == nil })
+		claimtest.Released(t, next)
+		claimtest.Eventually(t, "the last one is granted", func() bool { _, err := last.Try(t.Context()); return err == nil })
 		if marked() != "t" {
 			t.Error("a holder that asks and was queued has left no mark")
 		}
-		if err := last.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, last)
 	}
 }
 
@@ -351,9 +328,7 @@ func TestPostgresRecallsBesideVersion3(t *testing.T) {
 			SELECT 'x', tail, 'waiter', 'former', 0, 0, 60000000, '' FROM leasehold_locks`)
 	holder.renewed(t)
 	holder.told(t, "a program of the former version waits")
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	if got := p.Must(t, "SELECT owner || ' ' || recall FROM leasehold_locks"); got != "waiter 0" {
 		t.Errorf("after the release: %q; want the waiter to hold, and no mark", got)
 	}
@@ -480,9 +455,7 @@ func TestPostgresTellsOnce(t *testing.T) {
 	each := func(req *driver.Request) { req.Queue = true }
 	released := func(o *owner) {
 		t.Helper()
-		if err := o.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, o)
 	}
 	for name, tc := range map[string]struct {
 		how        func(*driver.Request)

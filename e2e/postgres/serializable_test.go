@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/databases"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -141,9 +142,7 @@ func TestPostgresStoppedInsideTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, c)
 	config, err := pgx.ParseConfig(p.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -166,11 +165,7 @@ func TestPostgresStoppedInsideTransaction(t *testing.T) {
 		_, err := take(d, "stopped")
 		tried <- err
 	}()
-	for end := time.Now().Add(time.Minute); p.Must(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "0"; {
-		if time.Now().After(end) {
-			t.Fatal("the statement does not wait for the row")
-		}
-	}
+	claimtest.Eventually(t, "the statement waits for the row", func() bool { return p.Must(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") != "0" })
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -41,16 +42,9 @@ func TestPostgresLongTransactionKeepsOldVersions(t *testing.T) {
 	}
 	hold := func() {
 		for range turns {
-			c, err := d.Claim(driver.Request{Resource: "hot", Owner: "somebody", TTL: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Try(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Release(t.Context(), driver.End{}); err != nil {
-				t.Fatal(err)
-			}
+			c := claimtest.New(t, d, driver.Request{Resource: "hot", Owner: "somebody", TTL: time.Minute})
+			claimtest.Granted(t, c)
+			claimtest.Released(t, c)
 		}
 	}
 	hold()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/pglisten"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -51,10 +52,7 @@ func TestPostgresTellsWhoIsNext(t *testing.T) {
 	hears("") // it listens
 	try := func(owner string, mode driver.Mode) driver.Claim {
 		t.Helper()
-		c, err := d.Claim(driver.Request{Resource: "x", Owner: owner, Mode: mode, TTL: time.Minute, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: "x", Owner: owner, Mode: mode, TTL: time.Minute, Queue: true})
 		_, _ = c.Try(t.Context()) // granted or refused, as the messages show
 		return c
 	}

@@ -26,11 +26,7 @@ func TestObjectsOfBefore(t *testing.T) {
 	one, other := open(t, s.Endpoint()), open(t, s.Endpoint())
 	const ttl = 3 * time.Second
 	claimed := func(d driver.Driver) driver.Claim {
-		c, err := d.Claim(driver.Request{Resource: "a", Owner: fmt.Sprint(time.Now().UnixNano()), TTL: ttl})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
+		return claimtest.New(t, d, driver.Request{Resource: "a", Owner: fmt.Sprint(time.Now().UnixNano()), TTL: ttl})
 	}
 	var last uint64
 	again := func(d driver.Driver) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -151,7 +152,7 @@ func (m *moved) step(name string, set func()) {
 	}
 	m.call(wire.Acquire, named("/held", `"owner":"a","ttl_ms":600000`), 410) // a used owner
 	for _, what := range []string{"granted " + name + "/held", "released " + name + "/held", "ended " + name + "/short"} {
-		eventually(m.T, "the event "+what, func() bool { return m.hears(what) })
+		claimtest.Eventually(m.T, "the event "+what, func() bool { return m.hears(what) })
 	}
 }
 
@@ -172,7 +173,7 @@ func (m *moved) state(name string) (s wire.State) {
 // queues returns when so many wait.
 func (m *moved) queues(name string, n int) {
 	m.Helper()
-	eventually(m.T, "the queue", func() bool { return len(m.state(name).Waiters) == n })
+	claimtest.Eventually(m.T, "the queue", func() bool { return len(m.state(name).Waiters) == n })
 }
 
 // shows looks at a lease of ten minutes that is held for that long at most.
@@ -223,7 +224,7 @@ func (m *moved) listen() {
 			m.Error("the events have ended")
 		}
 	}()
-	eventually(m.T, "events", func() bool { return m.hears("open ") })
+	claimtest.Eventually(m.T, "events", func() bool { return m.hears("open ") })
 }
 
 func (m *moved) hear(lines *bufio.Scanner) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
@@ -130,7 +131,7 @@ func exists(path string) bool {
 func (c *crew) keep(d driver.Operator, language string) (give func()) {
 	c.t.Helper()
 	give = func() { _ = os.Remove(c.longer) } // it may be gone
-	eventually(c.t, "a holder in "+language, func() bool {
+	claimtest.Eventually(c.t, "a holder in "+language, func() bool {
 		if err := os.WriteFile(c.longer, nil, 0o600); err != nil {
 			c.t.Fatal(err)
 		}

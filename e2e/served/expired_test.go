@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -123,7 +124,7 @@ func TestClockStepsAndWhoMayWhat(t *testing.T) {
 		}
 		next := fmt.Sprint("token ", n)
 		put(t, in("access"), access(next))
-		eventually(t, "the file is read again", func() bool { return may(tokens, next) })
+		claimtest.Eventually(t, "the file is read again", func() bool { return may(tokens, next) })
 		if may(tokens, last) {
 			t.Errorf("at %v an old token counts", offset)
 		}

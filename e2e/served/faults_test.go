@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/e2e/described"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -71,7 +72,7 @@ func TestBlackHoledClient(t *testing.T) {
 	}
 	waiters := func(n int) {
 		t.Helper()
-		eventually(t, "the queue", func() bool {
+		claimtest.Eventually(t, "the queue", func() bool {
 			state, err := d.(driver.Operator).Inspect(t.Context(), contended)
 			return err == nil && len(state.Waiters) == n
 		})
@@ -83,7 +84,7 @@ func TestBlackHoledClient(t *testing.T) {
 	p.Dark()
 	<-lease.Context().Done()
 	done()
-	eventually(t, "the one behind is served", func() bool { return history.Len() >= 2 })
+	claimtest.Eventually(t, "the one behind is served", func() bool { return history.Len() >= 2 })
 	p.Pass()
 	waiting.Wait()
 	if err := history.Check(); err != nil {
@@ -133,16 +134,6 @@ func post(t *testing.T, url, body string) (status int, a wire.Answer) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, a
-}
-
-// eventually polls, as tests of other processes must.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }
 
 // TestSilentAndSlowConnections: a thousand connections that send nothing, and some that send headers
@@ -252,7 +243,7 @@ func oneOwnerForTwo(t *testing.T, url, round string) {
 			status, _ := call(wire.Acquire, name, `"owner":"both","ttl_ms":60000,"wait_ms":20000`)
 			granted[name] <- status
 		}()
-		eventually(t, "a place in the queue", func() bool {
+		claimtest.Eventually(t, "a place in the queue", func() bool {
 			_, a := call(wire.Acquire, name, `"owner":"looks","ttl_ms":60000`)
 			return len(shown(t, url, round+"/"+name).Waiters) == 1 && a.Outcome == wire.Busy
 		})

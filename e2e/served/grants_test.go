@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -66,13 +67,13 @@ func TestStoreThatAnswersAndGrantsNothing(t *testing.T) {
 			i.must(t, wire.Acquire, `{"name":"before","owner":"o","ttl_ms":600000}`)
 			refuse()
 			owners := 0
-			eventually(t, "a refusal with its reason", func() bool {
+			claimtest.Eventually(t, "a refusal with its reason", func() bool {
 				owners++
 				status, a := i.call(t, wire.Acquire, `{"name":"n","owner":"o%d","ttl_ms":2000}`, owners)
 				return status == http.StatusServiceUnavailable && a.Outcome == wire.Refused && a.Code == one.code
 			})
 			full := one.code == wire.CodeFull
-			eventually(t, "the instance says so", func() bool {
+			claimtest.Eventually(t, "the instance says so", func() bool {
 				resp, err := i.asks()
 				if err != nil {
 					t.Fatal(err)
@@ -89,7 +90,7 @@ func TestStoreThatAnswersAndGrantsNothing(t *testing.T) {
 			}
 			grant()
 			i.becomesReady(t)
-			eventually(t, "a grant", func() bool {
+			claimtest.Eventually(t, "a grant", func() bool {
 				owners++
 				status, _ := i.call(t, wire.Acquire, `{"name":"after","owner":"o%d","ttl_ms":600000}`, owners)
 				return status == http.StatusOK

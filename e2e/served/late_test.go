@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -59,7 +60,7 @@ func (i *instance) stands(t *testing.T, path, body string) *late {
 	if err := i.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the instance stands still", func() bool { return i.isStopped(t) })
+	claimtest.Eventually(t, "the instance stands still", func() bool { return i.isStopped(t) })
 	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, i.addr(), len(body), body)
 	return l
 }
@@ -184,5 +185,5 @@ func TestInstanceThatStoodStillServesNothingOld(t *testing.T) {
 		status, _ := a.call(t, wire.Acquire, `{"name":"m","owner":"o","ttl_ms":600000}`)
 		return status == http.StatusOK
 	}
-	eventually(t, "calls are served again", servedAgain)
+	claimtest.Eventually(t, "calls are served again", servedAgain)
 }

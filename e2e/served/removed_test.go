@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/e2e/described"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -23,7 +24,7 @@ func TestRemovedFromTheQueue(t *testing.T) {
 			t.Fatalf("acquire: %d %v", status, a)
 		}
 		waiter := func() (handle string) {
-			eventually(t, "somebody waits", func() bool {
+			claimtest.Eventually(t, "somebody waits", func() bool {
 				if w := shown(t, here, "job").Waiters; len(w) == 1 {
 					handle = w[0].Handle
 				}
@@ -36,7 +37,7 @@ func TestRemovedFromTheQueue(t *testing.T) {
 		}
 		isGone := func() {
 			t.Helper()
-			eventually(t, "nobody waits", func() bool { return len(shown(t, here, "job").Waiters) == 0 })
+			claimtest.Eventually(t, "nobody waits", func() bool { return len(shown(t, here, "job").Waiters) == 0 })
 		}
 
 		locks, _ := locker(t, strings.TrimPrefix(here, "http://"))

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/sqllock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -62,20 +64,10 @@ func lockFile(t testing.TB) string { return filepath.Join(servers.DataDir(t), "l
 
 func claim(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
 	t.Helper()
-	if req.Resource == "" {
-		req.Resource = "orders/42"
-	}
-	if req.TTL == 0 {
-		req.TTL = time.Minute
-	}
-	if req.Owner == "" {
-		req.Owner = fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
-	}
-	c, err := d.Claim(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	req.Resource = cmp.Or(req.Resource, "orders/42")
+	req.TTL = cmp.Or(req.TTL, time.Minute)
+	req.Owner = cmp.Or(req.Owner, fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()))
+	return claimtest.New(t, d, req)
 }
 
 func granted(t testing.TB, c driver.Claim) driver.Grant {

@@ -85,7 +85,7 @@ func raise(n *atomic.Int64, rev int64) {
 
 // commitAgain is commit for a transaction that does no harm when it is served twice.
 func (d *Driver) commitAgain(ctx context.Context, cmps []clientv3.Cmp, then ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context) (err error) {
+	err = d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
 		resp, err = d.commit(ctx, cmps, then, nil)
 		return err
 	})
@@ -97,13 +97,8 @@ func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 	return d.commitAgain(ctx, nil, ops...)
 }
 
-// passingOver repeats a call while ctx lives if the call hangs, or fails as it does without a
-// leader or when a connection ends. An election takes a second or two.
-func (d *Driver) passingOver(ctx context.Context, call func(ctx context.Context) error) error {
-	return d.repeating(ctx, hangAfter, call)
-}
-
-// repeating is passingOver with the time for which the first call may hang.
+// repeating repeats a call while ctx lives if the call hangs, or fails as it does without a leader
+// or when a connection ends. An election takes a second or two. The first call may hang for wait.
 func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context) error) error {
 	for rest := electing; ; {
 		end, bounded := ctx.Deadline()

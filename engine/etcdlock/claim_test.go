@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // A claim that the watch has told is next holds without a read only while that news, and its
@@ -62,10 +63,7 @@ func placeIn(t *testing.T, in phase, req driver.Request) (*Driver, *place) {
 	}
 	t.Cleanup(func() { d.Close() })
 	req.Resource, req.Owner = "a", "owner"
-	one, err := d.Claim(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := claimtest.New(t, d, req)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := newSession(roundUp(req.TTL), boottime.Now())

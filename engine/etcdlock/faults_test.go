@@ -408,13 +408,8 @@ func TestSlowReleaseIsNoUnknownOne(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d := driverOn(t, clientOf(t, e), nil)
 	for round := range 5 {
-		c, err := d.Claim(driver.Request{Resource: "slow", Owner: fmt.Sprint("o", round), TTL: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Try(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: "slow", Owner: fmt.Sprint("o", round), TTL: 20 * time.Second})
+		claimtest.Granted(t, c)
 		resume := e.Pause()
 		time.AfterFunc(1300*time.Millisecond, resume)
 		if err := c.Release(t.Context(), driver.End{}); err != nil {
@@ -429,13 +424,8 @@ func TestEvictedBeforeTheWatchBegins(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d, operator := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
 	told := make(chan error, 1)
-	c, err := d.Claim(driver.Request{Resource: "early", Owner: "o", TTL: time.Minute, Lost: func(err error) { told <- err }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	c := claimtest.New(t, d, driver.Request{Resource: "early", Owner: "o", TTL: time.Minute, Lost: func(err error) { told <- err }})
+	claimtest.Granted(t, c)
 	if err := operator.Evict(t.Context(), "early", "o", "tested"); err != nil {
 		t.Fatal(err)
 	}

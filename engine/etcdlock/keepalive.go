@@ -64,7 +64,7 @@ func (d *Driver) await(ctx context.Context, k *keepAlive) error {
 	if k == nil {
 		return nil
 	}
-	return d.passingOver(ctx, func(ctx context.Context) error {
+	return d.repeating(ctx, hangAfter, func(ctx context.Context) error {
 		if k.failed() { // otherwise its answer may still come
 			d.mu.Lock()
 			k = d.keepAlive(k.session)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // A claim with a weight is exclusive for processes that know no weights. When they write its value,
@@ -28,10 +30,7 @@ func TestWeightStandsInTheKey(t *testing.T) {
 		{driver.Shared, driver.MaxWeight, driver.MaxWeight, false}, {driver.Exclusive, 3, 0, false},
 	} {
 		req := driver.Request{Resource: "a", Owner: "w2", Mode: c.mode, Weight: c.weight, TTL: time.Minute}
-		one, err := d.Claim(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := claimtest.New(t, d, req)
 		s := newSession(time.Minute, boottime.Now())
 		for range 2 { // the second key in the session
 			d.mu.Lock()
@@ -187,14 +186,14 @@ func TestLineForgetsWhatWasReadBesideAnotherLimit(t *testing.T) {
 	unread.limit = limit{unknown: true}
 	unread.rev = 13
 	wake := p.waitFor(read(1, 12), boottime.Now())
-	if p.stays() == nil || isWoken(wake) {
+	if p.stays() == nil || waiting.Closed(wake) {
 		t.Error("it is not to wait behind one of one")
 	}
 	l.watch = 0
 	if l.learn(1, boottime.Now(), unread); next() { // by an exclusive claim, which needs none
 		t.Error("it is next beside a limit that is not known")
 	}
-	if p.stays() != nil || !isWoken(wake) {
+	if p.stays() != nil || !waiting.Closed(wake) {
 		t.Error("it does not read the limit that an exclusive claim did not")
 	}
 	if l.limits(d.dir("a"), 12); l.watch != 0 {
@@ -213,15 +212,15 @@ func TestWaiterThatHasBecomeTooHeavyIsWoken(t *testing.T) {
 	now := boottime.Now()
 	p.listen()
 	wake := p.waitFor(look{queue: []entry{holder, own}, limit: limit{Most: 3}, rev: 10}, now)
-	if p.stays() == nil || isWoken(wake) {
+	if p.stays() == nil || waiting.Closed(wake) {
 		t.Error("it is not to wait behind one of three")
 	}
 	p.line.learn(1, now, look{queue: []entry{holder, own}, limit: limit{Most: 2}, rev: 11})
-	if p.stays() != nil || !isWoken(wake) {
+	if p.stays() != nil || !waiting.Closed(wake) {
 		t.Error("it is not woken")
 	}
 	wake = p.waitFor(look{queue: []entry{holder, own}, limit: limit{Most: 2, Was: &limit{Most: 3}, mod: 12}, rev: 12}, now)
-	if p.stays() == nil || isWoken(wake) {
+	if p.stays() == nil || waiting.Closed(wake) {
 		t.Error("it is woken before it is known whether it held")
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // crowdOf is a driver whose watch hears, with so many places that wait for others, all in one line.
@@ -27,10 +29,7 @@ func crowdOf(t *testing.T, others, places int) (d *Driver, l *line, wakes []<-ch
 	}
 	all := []*place{first}
 	for i := range places - 1 {
-		c, err := d.Claim(driver.Request{Resource: "a", Owner: fmt.Sprint("owner ", i), TTL: time.Minute, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: "a", Owner: fmt.Sprint("owner ", i), TTL: time.Minute, Queue: true})
 		all = append(all, d.newPlace(c.(*claim), first.in))
 	}
 	for i, p := range all {
@@ -49,15 +48,6 @@ func deletedEvent(key string, rev int64) *clientv3.Event {
 	return &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev}}
 }
 
-func isWoken(wake <-chan struct{}) bool {
-	select {
-	case <-wake:
-		return true
-	default:
-		return false
-	}
-}
-
 // The end of the one ahead of all is as much work for a driver with forty times as many waiters.
 func TestDeletionIsNoWorkForEachWaiter(t *testing.T) {
 	const others = 50
@@ -71,7 +61,7 @@ func TestDeletionIsNoWorkForEachWaiter(t *testing.T) {
 			}
 			least = min(least, time.Since(start))
 			for i, wake := range wakes {
-				if isWoken(wake) != (i == 0) {
+				if waiting.Closed(wake) != (i == 0) {
 					t.Fatalf("when all others have gone, waiter %d of %d is woken: %t", i, waiters, i > 0)
 				}
 			}
@@ -95,10 +85,10 @@ func TestLineKeepsNewerNews(t *testing.T) {
 	p.listen()
 	l.learn(1, boottime.Now(), look{queue: before[1:], rev: 200})
 	l.hear(deletion{otherKey(1), 201})
-	if !isWoken(wakes[0]) {
+	if !waiting.Closed(wakes[0]) {
 		t.Error("the next was not woken")
 	}
-	if wake := p.waitFor(look{queue: before, rev: 199}, boottime.Now()); !isWoken(wake) {
+	if wake := p.waitFor(look{queue: before, rev: 199}, boottime.Now()); !waiting.Closed(wake) {
 		t.Error("the next, which waits by an answer that came late, is not woken")
 	}
 	if l.rev != 200 || len(l.queue) != 2 || l.queue[0].key != p.key {
@@ -124,7 +114,7 @@ func TestLineHearsWhileItIsRead(t *testing.T) {
 	p.listen()
 	l.hear(deletion{otherKey(0), 153})
 	p.waitFor(look{queue: read, rev: 152}, boottime.Now())
-	if l.queue[0].key == otherKey(0) || !isWoken(wakes[0]) {
+	if l.queue[0].key == otherKey(0) || !waiting.Closed(wakes[0]) {
 		t.Errorf("the line has whoever left while it was read: %v", l.queue)
 	}
 }
@@ -180,10 +170,7 @@ func TestLineIsReadAgain(t *testing.T) {
 		queue, p, reader := slices.Clone(l.queue), l.places[2], l.places[1]
 		if what == "a claim that does not wait" {
 			d.mu.Unlock()
-			c, err := d.Claim(driver.Request{Resource: "a", Owner: "tries", TTL: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := claimtest.New(t, d, driver.Request{Resource: "a", Owner: "tries", TTL: time.Minute})
 			d.mu.Lock()
 			reader = d.newPlace(c.(*claim), p.in)
 		}

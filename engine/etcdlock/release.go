@@ -117,7 +117,7 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 // gone before.
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	var unknown error
-	err := p.d.passingOver(ctx, func(ctx context.Context) error {
+	err := p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
 		err := p.rewrite(ctx, func(v *content) bool { v.Owner, v.Lingers = "", true; return true }, clientv3.WithLease(lease))
 		if isUnknown(err) {
 			unknown = err

@@ -114,7 +114,7 @@ func (d *Driver) grant(s *session) {
 // grantLease makes a lease of etcd. If the answer is lost, the lease has no keys and ends by
 // itself.
 func (d *Driver) grantLease(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, sent boottime.Instant, err error) {
-	err = d.passingOver(ctx, func(ctx context.Context) error {
+	err = d.repeating(ctx, hangAfter, func(ctx context.Context) error {
 		sent = d.clock.Now()
 		resp, err := d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(ttl))
 		if err == nil {

@@ -55,7 +55,7 @@ func (d *Driver) endFormer(ctx context.Context, s *session) error {
 // deleteStrays deletes the keys in s that no place has.
 func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
 	var resp *clientv3.LeaseTimeToLiveResponse
-	err := d.passingOver(ctx, func(ctx context.Context) (err error) {
+	err := d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
 		resp, err = d.client.TimeToLive(clientv3.WithRequireLeader(ctx), s.id, clientv3.WithAttachedKeys())
 		return d.explain(ctx, err)
 	})

@@ -137,10 +137,7 @@ func TestKeyOfBefore(t *testing.T) {
 	client := clientOf(t, e)
 	d := driverOn(t, client, nil)
 	claimed := func(name string, mode driver.Mode, ttl time.Duration) driver.Claim {
-		c, err := d.Claim(driver.Request{Resource: name, Owner: fmt.Sprint(name, mode), Mode: mode, TTL: ttl})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: name, Owner: fmt.Sprint(name, mode), Mode: mode, TTL: ttl})
 		claimtest.Granted(t, c)
 		return c
 	}

@@ -179,7 +179,7 @@ func user(t *testing.T, z *servers.ZooKeeper) {
 	opts.Password = "wrong"
 	refusedIn(t, driverOn(t, &opts, z.Addr()), "mine", zklock.ErrAuth)
 	p.Reset()
-	waitFor(t, "a renewal on a new connection", func() bool { return lease.Extend(t.Context(), 5*time.Second) == nil })
+	claimtest.Eventually(t, "a renewal on a new connection", func() bool { return lease.Extend(t.Context(), 5*time.Second) == nil })
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -219,7 +219,7 @@ func nothingIsLeft(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatal(err)
 	}
 	conn := client(t, z.Addr())
-	waitFor(t, "the container goes", func() bool {
+	claimtest.Eventually(t, "the container goes", func() bool {
 		names, _, err := conn.Children("/left")
 		return err == nil && len(names) == 0
 	})
@@ -284,10 +284,7 @@ func inspectsByAGoodSession(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c, err := d.Claim(driver.Request{Resource: "hour", Owner: "o", TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := claimtest.New(t, d, driver.Request{Resource: "hour", Owner: "o", TTL: time.Hour})
 	if _, err := c.Try(t.Context()); !errors.Is(err, zklock.ErrSessionTimeout) {
 		t.Fatalf("Try with a TTL of an hour: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -83,7 +82,7 @@ func (s *session) createContainer(client *zk.Conn, path string) error {
 			_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.acl())
 			return err
 		})
-		if err == nil || !strings.HasSuffix(err.Error(), unimplemented) {
+		if !isCode(err, unimplemented) {
 			return err
 		}
 		d.plain.Store(true)
@@ -91,10 +90,6 @@ func (s *session) createContainer(client *zk.Conn, path string) error {
 	_, err := client.Create(path, nil, zk.FlagPersistent, d.acl())
 	return err
 }
-
-// unimplemented is the end of go-zookeeper's text for the code UNIMPLEMENTED, for which it has no
-// error.
-const unimplemented = "unknown error: -6"
 
 // unlessThere returns err, or nil if it says that the node exists already.
 func unlessThere(err error) error {

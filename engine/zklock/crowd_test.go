@@ -73,9 +73,7 @@ func TestWaitersLookTogether(t *testing.T) {
 	if least > 4*waiters {
 		t.Errorf("%d waiters made %d requests in %v; want no more than four each", waiters, least, lasts)
 	}
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	all.Wait()
 }
 

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,10 +127,7 @@ func (d *Driver) any() (*session, error) {
 		}
 		last = s
 	}
-	timeout := d.opts.SessionTimeout
-	if timeout == 0 {
-		timeout = DefaultSessionTimeout
-	}
+	timeout := cmp.Or(d.opts.SessionTimeout, DefaultSessionTimeout)
 	if ttl := ttlOf(timeout); d.sessions[ttl] == nil && len(d.sessions) < maxSessions {
 		return d.add(timeout, ttl), nil
 	}
@@ -207,15 +205,11 @@ func (s *session) alive(ctx context.Context) error {
 	return s.sync(client, s.d.top())
 }
 
-// both makes two calls at once and returns the first of their errors.
+// both makes two calls at once. It returns the error of a, or else of b.
 func both(a, b func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- b() }()
-	err := a()
-	if other := <-done; err == nil {
-		err = other
-	}
-	return err
+	return cmp.Or(a(), <-done)
 }
 
 // path returns the path of a resource's node. Its children are the claims.

@@ -116,16 +116,6 @@ func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leaseho
 	}
 }
 
-// waitFor polls until ok, for as long as a busy machine may take.
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // TestStaleServerRenewsNothing: the one server that we talk to has lost the leader. It goes
 // on answering for a while, but no lease is renewed or granted on its word.
 func TestStaleServerRenewsNothing(t *testing.T) {

@@ -49,7 +49,7 @@ func explain(err error) error {
 }
 
 // Codes of the protocol that the client does not know by name.
-const quotaExceeded, notReadOnly = "-125", "-119"
+const quotaExceeded, notReadOnly, unimplemented = "-125", "-119", "-6"
 
 // isCode reports whether err is an answer with that code.
 func isCode(err error, code string) bool {

@@ -23,7 +23,7 @@ func TestReleasedBeforeTheDataWentBack(t *testing.T) {
 	d := driverOn(t, opts, z.Addr())
 	c := claimOn(t, d, "a")
 	var before string
-	waitFor(t, "a lease that lasts, on a busy machine, until it is released", func() bool {
+	claimtest.Eventually(t, "a lease that lasts, on a busy machine, until it is released", func() bool {
 		if _, err := c.Try(t.Context()); err != nil {
 			return false
 		}

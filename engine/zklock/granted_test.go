@@ -34,9 +34,7 @@ func nextIsGranted(t *testing.T, z *servers.ZooKeeper) {
 	holder, next := claimOn(t, driverOn(t, nil, z.Addr()), "next"), claimOn(t, driverOn(t, nil, z.Addr()), "next")
 	g := claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, next)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	got, ok := unasked(t, busy)
 	if !ok || got.Fence <= g.Fence || got.TTL <= 0 {
 		t.Fatalf("with the wake-up came %+v, %v, after fence %d", got, ok, g.Fence)
@@ -77,9 +75,7 @@ func nextOfTheSameSession(t *testing.T, z *servers.ZooKeeper) {
 	holder, next := claimOn(t, d, "one-session"), claimOn(t, d, "one-session")
 	claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, next)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	if g, ok := unasked(t, busy); ok {
 		t.Errorf("granted after a claim of the same session: %+v", g)
 	}
@@ -108,16 +104,12 @@ func nextWasDeleted(t *testing.T, z *servers.ZooKeeper) {
 				}
 			}
 		}
-		if err := holder.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, holder)
 		if g, ok := unasked(t, busy); ok {
 			t.Fatalf("granted without a node: %+v", g)
 		}
 		claimtest.Granted(t, next) // in the queue again
-		if err := next.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, next)
 	}
 }
 
@@ -129,14 +121,12 @@ func wokenOverANewLink(t *testing.T, z *servers.ZooKeeper) {
 	busy := claimtest.Refused(t, next)
 	p.Dark()
 	p.Reset()
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	p.Pass()
 	if g, ok := unasked(t, busy); ok {
 		t.Errorf("granted by what was heard on another connection: %+v", g)
 	}
-	waitFor(t, "the grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "the grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
 }
 
 // lingersBeforeTheQueue: what lingers takes the place of the claim that the first of the queue
@@ -165,9 +155,7 @@ func lingersBeforeTheQueue(t *testing.T, z *servers.ZooKeeper) {
 				t.Fatalf("granted what lingers: %+v", g)
 			default:
 			}
-			if err := next.Release(t.Context(), driver.End{}); err != nil {
-				t.Fatal(err)
-			}
+			claimtest.Released(t, next)
 		}
 	}
 }
@@ -181,13 +169,11 @@ func wokenTooLateForAGrant(t *testing.T, z *servers.ZooKeeper) {
 	busy := claimtest.Refused(t, next)
 	claimtest.Refused(t, last)
 	time.Sleep(d.Features().SessionTTL * 3 / 2)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	if g, ok := unasked(t, busy); ok {
 		t.Errorf("granted %+v by a question that is longer ago", g)
 	}
-	waitFor(t, "the grant", func() bool {
+	claimtest.Eventually(t, "the grant", func() bool {
 		_, err := next.Try(t.Context())
 		if errors.Is(err, driver.ErrBusy) {
 			t.Fatal("it has lost its place")
@@ -203,14 +189,12 @@ func grantThatNobodyTakes(t *testing.T, z *servers.ZooKeeper) {
 	claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, gone)
 	claimtest.Refused(t, last)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	<-busy.Wake
 	if len(busy.Granted) == 0 {
 		t.Fatal("no grant came, so that this test shows nothing")
 	}
-	waitFor(t, "another's grant", func() bool { _, err := last.Try(t.Context()); return err == nil }) // of a lease of 40 s
+	claimtest.Eventually(t, "another's grant", func() bool { _, err := last.Try(t.Context()); return err == nil }) // of a lease of 40 s
 	if _, ok := unasked(t, busy); ok {
 		t.Error("the grant that was taken back is still to be had")
 	}
@@ -229,9 +213,7 @@ func untakenGrantIsLost(t *testing.T, z *servers.ZooKeeper) {
 	}
 	claimtest.Granted(t, holder)
 	busy := claimtest.Refused(t, next)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	<-busy.Wake
 	if len(busy.Granted) == 0 {
 		t.Fatal("no grant came, so that this test shows nothing")
@@ -240,7 +222,7 @@ func untakenGrantIsLost(t *testing.T, z *servers.ZooKeeper) {
 	if err := conn.Delete(onlyNode(t, conn, "untaken-lost"), -1); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the driver hears of it", func() bool { return len(busy.Granted) == 0 || len(lost) > 0 })
+	claimtest.Eventually(t, "the driver hears of it", func() bool { return len(busy.Granted) == 0 || len(lost) > 0 })
 	claimtest.Granted(t, next)
 	if len(lost) > 0 {
 		t.Errorf("told of the loss of what it did not have: %v", <-lost)

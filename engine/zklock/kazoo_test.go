@@ -14,7 +14,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -145,9 +144,7 @@ func curatorsNames(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatal(err)
 	}
 	claimtest.Refused(t, later)
-	if err := ours.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, ours)
 	wake := claimtest.Refused(t, later).Wake
 	if err := conn.Delete(theirs, -1); err != nil {
 		t.Fatal(err)

@@ -40,9 +40,7 @@ func TestCreationThatComesLate(t *testing.T) {
 	}}, p.Addr())
 	c := claimOn(t, d, "late")
 	claimtest.Granted(t, c) // connects, and makes the resource's node
-	if err := c.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, c)
 	proposed := number(t, leader, "mntr", "zk_proposal_count\t")
 
 	defer other.Pause()()
@@ -56,10 +54,10 @@ func TestCreationThatComesLate(t *testing.T) {
 	follows := near.Pause()
 	defer follows()
 	leads()
-	waitFor(t, "the proposal", func() bool { return number(t, leader, "mntr", "zk_proposal_count\t") > proposed })
+	claimtest.Eventually(t, "the proposal", func() bool { return number(t, leader, "mntr", "zk_proposal_count\t") > proposed })
 	use(next.Addr())
 	p.Reset()
-	waitFor(t, "the driver's session at the next", func() bool {
+	claimtest.Eventually(t, "the driver's session at the next", func() bool {
 		answer, err := next.Ask("cons")
 		return err == nil && strings.Contains(answer, fmt.Sprintf("to=%d,", session.Milliseconds()))
 	})
@@ -71,7 +69,7 @@ func TestCreationThatComesLate(t *testing.T) {
 	}
 	follows()
 	conn := client(t, near.Addr())
-	waitFor(t, "the node comes and goes", func() bool {
+	claimtest.Eventually(t, "the node comes and goes", func() bool {
 		_, stat, err := conn.Exists(zklock.DefaultPrefix + "/late")
 		if err != nil && !errors.Is(err, zk.ErrConnectionClosed) {
 			t.Fatal(err)

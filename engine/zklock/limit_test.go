@@ -51,13 +51,13 @@ func weighing(t testing.TB, d driver.Driver, name string, weight int) driver.Cla
 
 func setLimit(t testing.TB, d *zklock.Driver, name string, limit int) {
 	t.Helper()
-	waitFor(t, fmt.Sprint("SetLimit of ", limit), func() bool { return answers(t, d.SetLimit(t.Context(), name, limit)) })
+	claimtest.Eventually(t, fmt.Sprint("SetLimit of ", limit), func() bool { return answers(t, d.SetLimit(t.Context(), name, limit)) })
 }
 
 // whoHolds are the numbers of holders and waiters, as another sees them.
 func whoHolds(t testing.TB, d *zklock.Driver, name string) (holders, waiters int) {
 	t.Helper()
-	waitFor(t, "Inspect", func() bool {
+	claimtest.Eventually(t, "Inspect", func() bool {
 		st, err := d.Inspect(t.Context(), name)
 		holders, waiters = len(st.Holders), len(st.Waiters)
 		return answers(t, err)
@@ -110,7 +110,7 @@ func wakesStopped(t *testing.T, z *servers.ZooKeeper, d *zklock.Driver, name str
 		line = waiter.line("granted, since nobody holds it")
 	}
 	waiter.end()
-	waitFor(t, "the end of the waiter's session", func() bool {
+	claimtest.Eventually(t, "the end of the waiter's session", func() bool {
 		holders, _ := whoHolds(t, d, name)
 		if holders > 0 {
 			st, _ := d.Inspect(t.Context(), name)
@@ -154,7 +154,7 @@ func cutWaiterUnderALowerLimit(t *testing.T, z *servers.ZooKeeper) {
 	if g, ok := unasked(t, busy); ok {
 		t.Errorf("granted beside another, with 3 of 2: %+v", g)
 	}
-	waitFor(t, "an answer over the new connection", func() bool {
+	claimtest.Eventually(t, "an answer over the new connection", func() bool {
 		_, err := waiter.Try(t.Context())
 		if err == nil {
 			t.Fatal("granted beside another, with 3 of 2")
@@ -162,7 +162,7 @@ func cutWaiterUnderALowerLimit(t *testing.T, z *servers.ZooKeeper) {
 		return isBusy(err)
 	})
 	claimtest.Released(t, light)
-	waitFor(t, "a grant when nobody holds it", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "a grant when nobody holds it", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
 }
 
 // holdersBeyondTheLimit stay holders for all who look, but not their successors.
@@ -207,7 +207,7 @@ func holdersBeyondTheLimit(t *testing.T, z *servers.ZooKeeper) {
 func sees(t testing.TB, operator *zklock.Driver, name string, next driver.Claim, holders, waiters int, why string) {
 	t.Helper()
 	want, seen := [2]int{holders, waiters}, [2]int{}
-	waitFor(t, fmt.Sprintf("%s: %d hold and %d wait", why, holders, waiters), func() bool {
+	claimtest.Eventually(t, fmt.Sprintf("%s: %d hold and %d wait", why, holders, waiters), func() bool {
 		before := seen
 		seen[0], seen[1] = whoHolds(t, operator, name)
 		if seen == want {
@@ -328,7 +328,7 @@ func sharedClaimsPayNothing(t *testing.T, z *servers.ZooKeeper) {
 	}
 	payNoMore := func(name, which string) {
 		t.Helper()
-		waitFor(t, which+" costs as many requests as an exclusive claim", func() bool { return requests(weighing(t, d, name, 1)) == exclusive })
+		claimtest.Eventually(t, which+" costs as many requests as an exclusive claim", func() bool { return requests(weighing(t, d, name, 1)) == exclusive })
 	}
 	payNoMore("pays", "a shared claim")
 	setLimit(t, lastingOn(t, &zklock.Options{Prefix: alone}, z.Addr()), "pays-limited", 5)
@@ -404,7 +404,7 @@ func otherClientsWaitForWeights(t *testing.T, z *servers.ZooKeeper) {
 	other := zk.NewLock(client(t, z.Addr()), zklock.DefaultPrefix+"/"+name, zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)
 	go func() { locked <- other.Lock() }()
-	waitFor(t, "the other client waits", func() bool { _, waiters := whoHolds(t, d, name); return waiters == 1 })
+	claimtest.Eventually(t, "the other client waits", func() bool { _, waiters := whoHolds(t, d, name); return waiters == 1 })
 	select {
 	case err := <-locked:
 		t.Errorf("another client's Lock beside a weight of 3: %v", err)

@@ -52,7 +52,7 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):
 		return nil
-	case strings.HasSuffix(err.Error(), unimplemented):
+	case isCode(err, unimplemented):
 		return fmt.Errorf("%w: the ensemble has no TTL nodes, set zookeeper.extendedTypesEnabled", driver.ErrUnsupported)
 	}
 	return explain(err)

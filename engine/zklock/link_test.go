@@ -101,7 +101,7 @@ func shortCutKeepsTheLease(t *testing.T, z *servers.ZooKeeper) {
 	p.Dark()
 	time.Sleep(kept / 3)
 	p.Pass()
-	waitFor(t, "a renewal after the cut", func() bool { return time.Until(lease.Deadline()) > kept*3/4 })
+	claimtest.Eventually(t, "a renewal after the cut", func() bool { return time.Until(lease.Deadline()) > kept*3/4 })
 	stays(t, lease, token, kept)
 }
 
@@ -113,7 +113,7 @@ func resetKeepsTheLease(t *testing.T, z *servers.ZooKeeper) {
 		p.Reset()
 		time.Sleep(kept / 10)
 	}
-	waitFor(t, "a renewal after the resets", func() bool { return time.Until(lease.Deadline()) > kept*3/4 })
+	claimtest.Eventually(t, "a renewal after the resets", func() bool { return time.Until(lease.Deadline()) > kept*3/4 })
 	stays(t, lease, token, kept)
 }
 
@@ -155,7 +155,7 @@ func longCutEndsTheLeaseInTime(t *testing.T, z *servers.ZooKeeper) {
 		t.Errorf("Release: %v; want ErrLost", err)
 	}
 	var again *leasehold.Lease
-	waitFor(t, "a new session", func() (ok bool) {
+	claimtest.Eventually(t, "a new session", func() (ok bool) {
 		again, err = l.Acquire(t.Context(), "long-cut")
 		return err == nil
 	})
@@ -183,9 +183,7 @@ func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
 	d := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr())
 	c := claimOn(t, d, "lost-reply")
 	granted(t, c) // connects, and makes the resource's node
-	if err := c.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, c)
 	p.DropReplies()
 	ctx, cancel := context.WithTimeout(t.Context(), session/6)
 	defer cancel()
@@ -193,13 +191,13 @@ func lostReplyLeavesOneNode(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatalf("Try without a reply: %+v, %v", g, err)
 	}
 	conn := client(t, z.Addr())
-	waitFor(t, "the node, whose creation was applied", func() bool {
+	claimtest.Eventually(t, "the node, whose creation was applied", func() bool {
 		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/lost-reply")
 		return err == nil && len(nodes) == 1
 	})
 	p.Pass()
 	var g driver.Grant
-	waitFor(t, "the grant", func() (ok bool) {
+	claimtest.Eventually(t, "the grant", func() (ok bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), session)
 		defer cancel()
 		var err error
@@ -237,7 +235,7 @@ func givenUpCallLeavesNothing(t *testing.T, z *servers.ZooKeeper) {
 		mustAcquire(t, other, "given-up", leasehold.Wait(session)).Release(t.Context())
 	}
 	conn := client(t, z.Addr())
-	waitFor(t, "no node", func() bool {
+	claimtest.Eventually(t, "no node", func() bool {
 		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/given-up")
 		return errors.Is(err, zk.ErrNoNode) || err == nil && len(nodes) == 0
 	})
@@ -305,18 +303,12 @@ func operatorDeletesAWaiter(t *testing.T, z *servers.ZooKeeper) {
 	}
 	refused(t, second)
 	refused(t, first)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	refused(t, first)
 	granted(t, second)
-	if err := second.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, second)
 	granted(t, first)
-	if err := first.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, first)
 }
 
 func evictionTellsTheReason(t *testing.T, z *servers.ZooKeeper) {
@@ -380,9 +372,7 @@ func fenceIsTheCzxid(t *testing.T, z *servers.ZooKeeper) {
 		if err != nil || driver.FenceOf(stat.Czxid) != g.Fence {
 			t.Errorf("fence %d, czxid %d, %v", g.Fence, stat.Czxid, err)
 		}
-		if err := c.Release(t.Context(), driver.End{}); err != nil {
-			t.Fatal(err)
-		}
+		claimtest.Released(t, c)
 	}
 }
 
@@ -405,9 +395,7 @@ func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
 		}
 	}
 	p.Pass()
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	refused(t, second)
 	granted(t, first)
 }
@@ -445,9 +433,7 @@ func slowTryKeepsThePlace(t *testing.T, z *servers.ZooKeeper) {
 		}
 	}
 	time.Sleep(500 * time.Millisecond) // the next Try is due later
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	refused(t, last)
 	granted(t, next)
 }
@@ -483,7 +469,7 @@ func pingBeforeTheIntroduction(t *testing.T, z *servers.ZooKeeper) {
 	}
 	armed.Store(true)
 	p.Reset()
-	waitFor(t, "the late introduction", func() bool { return !armed.Load() })
+	claimtest.Eventually(t, "the late introduction", func() bool { return !armed.Load() })
 	began := time.Now()
 	_, err := c.Renew(t.Context(), d.Features().SessionTTL)
 	if took := time.Since(began); err != nil || took > 3*time.Second {

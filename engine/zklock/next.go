@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/queue"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // The next in the queue (queue.IsNext) holds as soon as it is notified that the node ahead was
@@ -159,14 +160,7 @@ func (c *claim) offer(w *wake, g driver.Grant) {
 	}
 }
 
-func (w *wake) hasRung() bool {
-	select {
-	case <-w.rung:
-		return true
-	default:
-		return false
-	}
-}
+func (w *wake) hasRung() bool { return waiting.Closed(w.rung) }
 
 // stopWaiting disarms the wake.
 func (c *claim) stopWaiting() {

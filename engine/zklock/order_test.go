@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -72,14 +71,10 @@ func listOvertakesTheCreation(t *testing.T, z *servers.ZooKeeper) {
 	on.Store(true)
 	next := claimOn(t, d, "overtaken")
 	claimtest.Refused(t, next)
-	if err := other.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, other)
 	claimtest.Granted(t, next)
 	onlyNode(t, client(t, z.Addr()), "overtaken")
-	if err := next.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, next)
 	last := claimOn(t, d, "overtaken") // nobody else is there
 	claimtest.Granted(t, last)
 	onlyNode(t, client(t, z.Addr()), "overtaken")

@@ -60,7 +60,7 @@ func (r *recall) claim(t testing.TB, d driver.Driver, name string) driver.Claim 
 // comes waits for a call, and keeps the places of waiters meanwhile.
 func (r *recall) comes(t testing.TB, why string, waiters ...driver.Claim) {
 	t.Helper()
-	waitFor(t, "Wanted called: "+why, func() bool {
+	claimtest.Eventually(t, "Wanted called: "+why, func() bool {
 		if r.calls.Swap(0) > 0 {
 			return true
 		}
@@ -182,10 +182,7 @@ func onlyThoseWhoAskPay(t *testing.T, z *servers.ZooKeeper) {
 			waiter := claimOn(t, others, name)
 			refused(t, waiter)
 			leaves(t, waiter)
-			passing, err := others.Claim(driver.Request{Resource: name, Owner: "passing", TTL: others.Features().SessionTTL})
-			if err != nil {
-				t.Fatal(err)
-			}
+			passing := claimtest.New(t, others, driver.Request{Resource: name, Owner: "passing", TTL: others.Features().SessionTTL})
 			refused(t, passing)
 		}
 		renewed(t, d, holder)
@@ -221,7 +218,7 @@ func crowdIsListedSeldom(t *testing.T, z *servers.ZooKeeper) {
 		t.Errorf("%d children were listed in %v; want no more than %d", listed, lasted, most)
 	}
 	told.comes(t, "a thousand have come")
-	waitFor(t, "no more calls", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
+	claimtest.Eventually(t, "no more calls", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
 	refused(t, claimOn(t, others, "many"))
 	told.comes(t, "one more has come")
 	claimtest.Released(t, holder)
@@ -260,12 +257,12 @@ func recallerDies(t *testing.T, z *servers.ZooKeeper) {
 	renewed(t, d, holder)
 	told.comes(t, "a renewal while the place is there")
 	conn := client(t, z.Addr())
-	waitFor(t, "the end of the place", func() bool {
+	claimtest.Eventually(t, "the end of the place", func() bool {
 		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/dies")
 		return err == nil && len(nodes) == 1
 	})
 	renewed(t, d, holder)
-	waitFor(t, "calls that were under way", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
+	claimtest.Eventually(t, "calls that were under way", func() bool { time.Sleep(100 * time.Millisecond); return told.calls.Swap(0) == 0 })
 	renewed(t, d, holder)
 	time.Sleep(500 * time.Millisecond) // for calls that should not come
 	if n := told.calls.Load(); n > 0 {
@@ -284,12 +281,12 @@ func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
 	refused(t, waiter)
 	told.comes(t, "a waiter has come")
 	p.Dark()
-	waitFor(t, "the waiter's grant", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "the waiter's grant", func() bool { _, err := waiter.Try(t.Context()); return err == nil })
 	told.calls.Store(0)
 	behind := claimOn(t, others, "ends")
 	refused(t, behind)
 	p.Pass()
-	waitFor(t, "a place in the new session", func() bool {
+	claimtest.Eventually(t, "a place in the new session", func() bool {
 		_, err := holder.Try(t.Context())
 		if err == nil {
 			t.Fatal("granted while another holds")
@@ -302,7 +299,7 @@ func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
 	}
 	leaves(t, waiter)
 	claimtest.Released(t, behind)
-	waitFor(t, "the grant", func() bool { _, err := holder.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "the grant", func() bool { _, err := holder.Try(t.Context()); return err == nil })
 	refused(t, waiter)
 	told.comes(t, "a waiter has come in the new session")
 	claimtest.Released(t, holder)
@@ -399,7 +396,7 @@ func holderStoppedForLong(t *testing.T, z *servers.ZooKeeper) {
 	holder.signal(syscall.SIGSTOP)
 	next, behind := claimOn(t, others, "stopped-for-long"), claimOn(t, others, "stopped-for-long")
 	refused(t, next)
-	waitFor(t, "the next grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "the next grant", func() bool { _, err := next.Try(t.Context()); return err == nil })
 	refused(t, behind)
 	holder.signal(syscall.SIGCONT)
 	holder.says("lost")
@@ -420,12 +417,12 @@ func holderSleptForLong(t *testing.T, z *servers.ZooKeeper) {
 	var told recall
 	holder := told.claim(t, d, "slept-for-long")
 	granted(t, holder)
-	waitFor(t, "the list of the grant", func() bool { _, _, lists, _ := tr.counts(); return lists == 2 })
+	claimtest.Eventually(t, "the list of the grant", func() bool { _, _, lists, _ := tr.counts(); return lists == 2 })
 	p.Dark()
 	refused(t, claimOn(t, others, "slept-for-long"))
 	clock.Sleep(d.Features().SessionTTL)
 	p.Pass()
-	waitFor(t, "the list with the waiter", func() bool { _, _, lists, _ := tr.counts(); return lists == 3 })
+	claimtest.Eventually(t, "the list with the waiter", func() bool { _, _, lists, _ := tr.counts(); return lists == 3 })
 	time.Sleep(500 * time.Millisecond) // for calls that should not come
 	if n := told.calls.Load(); n > 0 {
 		t.Errorf("told %d times, when the lease was over", n)
@@ -443,7 +440,7 @@ func lookWithoutAnAnswer(t *testing.T, z *servers.ZooKeeper) {
 	p.Delay(time.Second)
 	sent, _, _, _ := tr.counts()
 	refused(t, claimOn(t, others, "list-is-lost"))
-	waitFor(t, "a list that is asked for", func() bool { now, _, _, _ := tr.counts(); return now > sent })
+	claimtest.Eventually(t, "a list that is asked for", func() bool { now, _, _, _ := tr.counts(); return now > sent })
 	p.Delay(0)
 	p.Reset()
 	told.comes(t, "the first list had no answer")
@@ -471,7 +468,7 @@ func TestRecallByAnotherServer(t *testing.T) {
 		ours := all[slices.IndexFunc(all, func(z *servers.ZooKeeper) bool { return z.Addr() == *at.Load() })]
 		ours.Kill()
 		waiter := claimOn(t, others, "moved")
-		waitFor(t, "a place", func() bool { _, err := waiter.Try(t.Context()); return errors.Is(err, driver.ErrBusy) })
+		claimtest.Eventually(t, "a place", func() bool { _, err := waiter.Try(t.Context()); return errors.Is(err, driver.ErrBusy) })
 		told.comes(t, "a waiter has come while the server was killed", waiter)
 		next := claimOn(t, others, "moved")
 		refused(t, next)

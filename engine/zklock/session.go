@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"sync"
 	"time"
@@ -126,7 +128,7 @@ func (s *session) look() (*zk.Conn, state, <-chan struct{}, error) {
 	if s.conn.client == nil && s.conn.state != closed {
 		client, _, err := zk.Connect(s.d.servers, s.timeout,
 			zk.WithDialer(s.dial), zk.WithHostProvider(&hosts{}), zk.WithEventCallback(s.event),
-			zk.WithLogger(quiet{}), zk.WithLogInfo(false))
+			zk.WithLogger(log.New(io.Discard, "", 0)), zk.WithLogInfo(false)) // failures are returned as errors
 		if err != nil {
 			return nil, down, s.conn.changed, err
 		}
@@ -134,10 +136,6 @@ func (s *session) look() (*zk.Conn, state, <-chan struct{}, error) {
 	}
 	return s.conn.client, s.conn.state, s.conn.changed, s.conn.cause
 }
-
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {} // failures are returned as errors
 
 // become changes the state.
 func (c *connection) become(s state, cause error) {

@@ -80,15 +80,13 @@ func TestStallThenEvent(t *testing.T) {
 	asked := time.Now()
 	busy := claimtest.Refused(t, next)
 	claimtest.Refused(t, last)
-	if err := holder.Release(t.Context(), driver.End{}); err != nil {
-		t.Fatal(err)
-	}
+	claimtest.Released(t, holder)
 	g, ok := unasked(t, busy)
 	defer near.Pause()()
 	if !ok {
 		t.Fatal("no grant came, so that this test shows nothing")
 	}
-	waitFor(t, "another's grant", func() bool { _, err := last.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "another's grant", func() bool { _, err := last.Try(t.Context()); return err == nil })
 	if at := time.Now(); at.Before(asked.Add(g.TTL)) {
 		t.Errorf("another was granted %v before our lease ended; it was for %v", asked.Add(g.TTL).Sub(at), g.TTL)
 	}

@@ -46,10 +46,7 @@ func shorterSessionForAWhile(t *testing.T, z *servers.ZooKeeper) {
 		return &atMost{Conn: conn, most: &most}, err
 	}}, p.Addr())
 	ttl, lost := d.Features().SessionTTL, make(chan error, 1)
-	c, err := d.Claim(driver.Request{Resource: "shorter", Owner: "holder", TTL: ttl, Lost: func(cause error) { lost <- cause }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := claimtest.New(t, d, driver.Request{Resource: "shorter", Owner: "holder", TTL: ttl, Lost: func(cause error) { lost <- cause }})
 	claimtest.Granted(t, c)
 	most.Store(int64(8 * time.Second))
 	p.Reset()
@@ -66,7 +63,7 @@ func shorterSessionForAWhile(t *testing.T, z *servers.ZooKeeper) {
 		t.Errorf("Try: %v, want ErrSessionTimeout", err)
 	}
 	most.Store(int64(time.Minute))
-	waitFor(t, "a grant", func() bool { _, err := again.Try(t.Context()); return err == nil })
+	claimtest.Eventually(t, "a grant", func() bool { _, err := again.Try(t.Context()); return err == nil })
 }
 
 // A claim that is over leaves no node behind, also when the ensemble goes on granting another session than was asked for: the
@@ -84,10 +81,7 @@ func TestRefusedSessionKeepsNoNodes(t *testing.T) {
 	}}, p.Addr())
 	lost := make(chan error, 1)
 	claim := func(name string, lost func(error)) driver.Claim {
-		c, err := d.Claim(driver.Request{Resource: name, Owner: "holder", TTL: d.Features().SessionTTL, Lost: lost})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := claimtest.New(t, d, driver.Request{Resource: name, Owner: "holder", TTL: d.Features().SessionTTL, Lost: lost})
 		claimtest.Granted(t, c)
 		return c
 	}

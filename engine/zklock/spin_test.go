@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
@@ -32,7 +33,7 @@ func TestNoQuorum(t *testing.T) {
 		z.Kill()
 	}
 	<-first.Context().Done()
-	waitFor(t, "an error that tells of the quorum", func() bool {
+	claimtest.Eventually(t, "an error that tells of the quorum", func() bool {
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_, err := d.Inspect(short, "wanted")

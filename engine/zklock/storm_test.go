@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
 )
@@ -72,7 +73,7 @@ func storm(t *testing.T, z *servers.ZooKeeper) {
 	}
 	giveUp()
 	conn := client(t, z.Addr())
-	waitFor(t, "those who gave up leave", func() bool {
+	claimtest.Eventually(t, "those who gave up leave", func() bool {
 		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/storm")
 		return err == nil && len(nodes) == waiters*2/3+1
 	})

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"flag"
+	"io"
+	"log"
 	"net"
 	"strings"
 	"sync"
@@ -68,17 +70,13 @@ func harness(t *testing.T, all []*servers.ZooKeeper, shortest time.Duration) loc
 // client is a connection as an operator has it.
 func client(t testing.TB, addrs ...string) *zk.Conn {
 	t.Helper()
-	conn, _, err := zk.Connect(addrs, 10*time.Second, zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(addrs, 10*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
 	return conn
 }
-
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
 
 // flush deletes all claims.
 func flush(t testing.TB, z *servers.ZooKeeper) {

@@ -98,7 +98,7 @@ func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, err
 		if !in.Scan() {
 			os.Exit(0)
 		}
-		check(json.Unmarshal(in.Bytes(), &o))
+		Check(json.Unmarshal(in.Bytes(), &o))
 		return o
 	}
 	var mu sync.Mutex
@@ -112,11 +112,11 @@ func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, err
 	}
 	o := hear()
 	newLock, err := open(context.Background(), o)
-	check(err)
+	Check(err)
 	all := make([]Lock, o.Waiters)
 	for i := range all {
 		all[i], err = newLock()
-		check(err)
+		Check(err)
 	}
 	say(news{Opened: true})
 	if hear(); o.Waiters == 0 {
@@ -135,7 +135,7 @@ func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, err
 			t.Held, t.Queued, t.Token = time.Now().UnixNano(), queued.Load(), token
 			if o.How == Lead && err == nil {
 				say(news{Turn: &t}) // while the turn lasts
-				check(unlock())
+				Check(unlock())
 				return
 			}
 			if err == nil {
@@ -156,7 +156,8 @@ func WorkWith(open func(ctx context.Context, o Order) (newLock func() (Lock, err
 	}
 }
 
-func check(err error) {
+// Check ends the process on an error.
+func Check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}

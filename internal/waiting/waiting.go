@@ -100,6 +100,16 @@ func Sleep(ctx context.Context, closing, wake <-chan struct{}, d time.Duration) 
 	}
 }
 
+// Closed reports whether ch, on which nothing is sent, is closed.
+func Closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
 // Backoff returns a pause that doubles from first to last, minus a random quarter, so that
 // callers that failed together do not return together.
 func Backoff(n int, first, last time.Duration) time.Duration {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // A lease is a lease that a client got.
@@ -69,7 +70,7 @@ func (w *World) fail(format string, args ...any) {
 
 // stop lets all clients end. Requires World.mu.
 func (w *World) stop() {
-	if w.over || isClosed(w.stopped) {
+	if w.over || waiting.Closed(w.stopped) {
 		return
 	}
 	w.over = true

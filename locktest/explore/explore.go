@@ -15,9 +15,10 @@
 package explore
 
 import (
+	"cmp"
 	"flag"
 	"runtime/debug"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,18 +78,11 @@ func Run(t *testing.T, h Harness) {
 }
 
 func (h Harness) withDefaults() Harness {
-	h.TTL = or(h.TTL, 2*time.Second)
-	h.Settle = or(h.Settle, h.TTL+5*time.Second)
-	h.Changes = or(*flagChanges, or(h.Changes, 1))
-	h.For = or(*flagFor, or(h.For, 2*time.Second))
+	h.TTL = cmp.Or(h.TTL, 2*time.Second)
+	h.Settle = cmp.Or(h.Settle, h.TTL+5*time.Second)
+	h.Changes = cmp.Or(*flagChanges, h.Changes, 1)
+	h.For = cmp.Or(*flagFor, h.For, 2*time.Second)
 	return h
-}
-
-func or[T int | time.Duration](a, b T) T {
-	if a == 0 {
-		return b
-	}
-	return a
 }
 
 // scenarios returns the requested scenarios that the engine has the features for.
@@ -96,7 +90,7 @@ func (h Harness) scenarios(t *testing.T) (some []scenario) {
 	features := features(t, h)
 	for _, sc := range scenarios {
 		switch {
-		case *flagOnly != "" && sc.name != *flagOnly, !sc.named(h.Scenarios):
+		case *flagOnly != "" && sc.name != *flagOnly, len(h.Scenarios) > 0 && !slices.Contains(h.Scenarios, sc.name):
 		case !sc.fits(features):
 			t.Logf("%s: the engine does not have what it needs", sc.name)
 		default:
@@ -104,11 +98,4 @@ func (h Harness) scenarios(t *testing.T) (some []scenario) {
 		}
 	}
 	return some
-}
-
-func (sc *scenario) named(names []string) bool {
-	if len(names) == 0 {
-		return true
-	}
-	return strings.Contains(" "+strings.Join(names, " ")+" ", " "+sc.name+" ")
 }

@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // ErrCut is the error of a call whose link broke. Whether the engine has served the call is
@@ -90,14 +91,7 @@ func (l *Line) Close() {
 
 func (l *Line) close() {
 	l.down = true
-	for i, o := range l.process.lines {
-		if o == l {
-			last := len(l.process.lines) - 1
-			l.process.lines[i] = l.process.lines[last]
-			l.process.lines = l.process.lines[:last]
-			return
-		}
-	}
+	l.process.lines = slices.DeleteFunc(l.process.lines, func(o *Line) bool { return o == l })
 }
 
 // cut closes the connection for both sides. Requires World.mu.

@@ -277,7 +277,7 @@ func (c *linkClaim) passWake(wake <-chan struct{}) <-chan struct{} {
 		case <-wake:
 			c.link.pushes.Push(c.link.what("is woken"), sync.OnceFunc(func() { close(out) }))
 		case <-stop:
-		case <-c.link.process.world.ended():
+		case <-c.link.process.world.finished:
 		}
 	}()
 	return out
@@ -330,14 +330,12 @@ func (r reply[T]) String() string {
 	return fmt.Sprint(r.value)
 }
 
-// Inspect calls the driver.Operator behind the network.
 func (l *link) Inspect(ctx context.Context, resource string) (driver.State, error) {
 	return operate(ctx, l, "Inspect", l.of(resource), func(ctx context.Context, inner driver.Operator) (driver.State, error) {
 		return inner.Inspect(ctx, resource)
 	})
 }
 
-// List calls the driver.Operator behind the network.
 func (l *link) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	type page struct {
 		states []driver.State
@@ -350,7 +348,6 @@ func (l *link) List(ctx context.Context, prefix, after string, limit int) ([]dri
 	return p.states, p.next, err
 }
 
-// Evict calls the driver.Operator behind the network.
 func (l *link) Evict(ctx context.Context, resource, owner, reason string) error {
 	_, err := operate(ctx, l, "Evict", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		err := inner.Evict(ctx, resource, owner, reason)
@@ -360,7 +357,6 @@ func (l *link) Evict(ctx context.Context, resource, owner, reason string) error 
 	return err
 }
 
-// RaiseFence calls the driver.Operator behind the network.
 func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) error {
 	_, err := operate(ctx, l, "RaiseFence", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		return struct{}{}, inner.RaiseFence(ctx, resource, fence)
@@ -368,7 +364,6 @@ func (l *link) RaiseFence(ctx context.Context, resource string, fence uint64) er
 	return err
 }
 
-// SetLimit calls the driver.Operator behind the network.
 func (l *link) SetLimit(ctx context.Context, resource string, limit int) error {
 	_, err := operate(ctx, l, "SetLimit", l.of(resource), func(ctx context.Context, inner driver.Operator) (struct{}, error) {
 		err := inner.SetLimit(ctx, resource, limit)
@@ -421,7 +416,6 @@ type batchLink struct {
 	all driver.BatchRenewer
 }
 
-// RenewAll sends all renewals as one message.
 func (l *batchLink) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	claims, ops := make([]*linkClaim, len(renewals)), slices.Repeat([]string{"RenewAll"}, len(renewals))
 	ttls := make([]time.Duration, len(renewals)) // the caller may reuse its slice before the message is served
@@ -451,7 +445,6 @@ type trierLink struct {
 	tries driver.BatchTrier
 }
 
-// TryAll sends all attempts as one message.
 func (l *trierLink) TryAll(ctx context.Context, trials []driver.Trial) {
 	claims, ops := make([]*linkClaim, len(trials)), slices.Repeat([]string{"Try"}, len(trials))
 	for i, t := range trials {
@@ -473,7 +466,6 @@ func (l *trierLink) TryAll(ctx context.Context, trials []driver.Trial) {
 	}
 }
 
-// ReleaseAll sends all releases as one message.
 func (l *trierLink) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 	claims, ops, hows := make([]*linkClaim, len(endings)), make([]string, len(endings)), make([]driver.End, len(endings))
 	for i, e := range endings {

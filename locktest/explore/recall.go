@@ -7,18 +7,21 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
+	"github.com/leasehold-go/leasehold/locktest"
 )
 
 // An asker is a client's driver whose claims ask whether others wait. It checks the calls of
 // Wanted.
 type asker struct {
 	driver.Driver
-	client *client
+	driver.Operator // of the Driver, or one that returns ErrUnsupported
+	client          *client
 }
 
 // asking returns d as an asker for c.
 func asking(d driver.Driver, c *client) driver.Driver {
-	a := &asker{d, c}
+	a := &asker{d, locktest.NewFaulty(d), c}
 	if all, ok := d.(driver.BatchRenewer); ok {
 		return &batchAsker{a, all}
 	}
@@ -69,7 +72,7 @@ func (k *asked) wanted() {
 	defer w.mu.Unlock()
 	w.checkWanted(k)
 	k.told = time.Now()
-	if !isClosed(k.yield) {
+	if !waiting.Closed(k.yield) {
 		close(k.yield)
 	}
 }
@@ -232,54 +235,6 @@ func (a *batchAsker) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			renewals[i].Grant, renewals[i].Err = inner[i].Grant, inner[i].Err
 		}
 	}
-}
-
-// operator returns the driver.Operator of an asker.
-func (a *asker) operator() (driver.Operator, error) {
-	if o, ok := a.Driver.(driver.Operator); ok {
-		return o, nil
-	}
-	return nil, driver.ErrUnsupported
-}
-
-func (a *asker) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	o, err := a.operator()
-	if err != nil {
-		return driver.State{}, err
-	}
-	return o.Inspect(ctx, resource)
-}
-
-func (a *asker) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
-	o, err := a.operator()
-	if err != nil {
-		return nil, "", err
-	}
-	return o.List(ctx, prefix, after, limit)
-}
-
-func (a *asker) Evict(ctx context.Context, resource, owner, reason string) error {
-	o, err := a.operator()
-	if err != nil {
-		return err
-	}
-	return o.Evict(ctx, resource, owner, reason)
-}
-
-func (a *asker) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	o, err := a.operator()
-	if err != nil {
-		return err
-	}
-	return o.RaiseFence(ctx, resource, fence)
-}
-
-func (a *asker) SetLimit(ctx context.Context, resource string, limit int) error {
-	o, err := a.operator()
-	if err != nil {
-		return err
-	}
-	return o.SetLimit(ctx, resource, limit)
 }
 
 // yields returns a script that acquires, holds until another waits and for the given number of TTLs

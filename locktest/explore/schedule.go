@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // A result is the outcome of one schedule.
@@ -114,7 +115,7 @@ func (w *World) play(t *testing.T, sc *scenario) {
 		}
 		close(gone)
 	}()
-	w.run(func() bool { return isClosed(gone) })
+	w.run(func() bool { return waiting.Closed(gone) })
 	close(w.finished)
 	for _, f := range w.cleanups {
 		f()
@@ -146,22 +147,10 @@ func (w *World) allLeft() bool {
 	return w.running == 0
 }
 
-// ended returns a channel that is closed when the schedule is over.
-func (w *World) ended() <-chan struct{} { return w.finished }
-
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
-	}
-}
-
 // features returns the engine's features, from a driver in its own bubble.
 func features(t *testing.T, h Harness) (f driver.Features) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(&h, plain{})
+		w := newWorld(&h, &plan{})
 		d := h.New(w)(&Process{world: w, name: "p0"})
 		f = d.Features()
 		d.Close()

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,12 +10,6 @@ import (
 	"time"
 	"unicode"
 )
-
-// plain is the policy that makes no change.
-type plain struct{}
-
-func (plain) choose(string, []action) action { return pass }
-func (plain) made() []change                 { return nil }
 
 // A point is an event of a schedule, with the actions that could have been chosen.
 type point struct {
@@ -208,10 +203,7 @@ func (s *search) play(p policy) (result, *finding) {
 
 // atRandom tries random schedules with two to five changes.
 func (s *search) atRandom() *finding {
-	s.figures.seed = *flagSeed
-	if s.figures.seed == 0 {
-		s.figures.seed = rand.Uint64()
-	}
+	s.figures.seed = cmp.Or(*flagSeed, rand.Uint64())
 	for n, end := uint64(0), time.Now().Add(s.harness.For); time.Now().Before(end); n++ {
 		rng := rand.New(rand.NewPCG(s.figures.seed, n))
 		changes := 2 + rng.IntN(4)

@@ -4,6 +4,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"strings"
 	"time"
 
@@ -64,13 +66,8 @@ func ofConcurrency(addr string) (func() (crowd.Lock, error), error) {
 	}, err
 }
 
-// quiet is a silent logger for go-zookeeper.
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
-
 func ofZK(addr string) (func() (crowd.Lock, error), error) {
-	conn, _, err := zk.Connect(strings.Split(addr, ","), crowd.TTL, zk.WithLogger(quiet{}), zk.WithLogInfo(false))
+	conn, _, err := zk.Connect(strings.Split(addr, ","), crowd.TTL, zk.WithLogger(log.New(io.Discard, "", 0)), zk.WithLogInfo(false))
 	return func() (crowd.Lock, error) {
 		l := zk.NewLock(conn, "/zklock/"+crowd.Name, zk.WorldACL(zk.PermAll))
 		return func(_ context.Context, queued func()) (uint64, func() error, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -32,11 +32,11 @@ const loops, names = 3, 2
 
 func main() {
 	ttl, err := strconv.Atoi(os.Args[2])
-	check(err)
+	crowd.Check(err)
 	d, err := stores.Open(context.Background(), os.Args[1])
-	check(err)
+	crowd.Check(err)
 	locks, err := leasehold.New(d, &leasehold.Options{TTL: time.Duration(ttl) * time.Millisecond, Keep: time.Second})
-	check(err)
+	crowd.Check(err)
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
 	say := func(e event) {
@@ -85,10 +85,4 @@ func turn(locks *leasehold.Locker, loop int, say func(event)) {
 	e.Token = 0
 	say(e)
 	_ = lease.Release(context.Background()) // the parent detects lost leases
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }

@@ -9,7 +9,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"strconv"
 	"strings"
@@ -27,32 +26,26 @@ import (
 
 func main() {
 	count, err := strconv.Atoi(os.Args[2])
-	check(err)
+	crowd.Check(err)
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: strings.Split(os.Args[1], ","), Logger: zap.NewNop(),
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 	})
-	check(err)
+	crowd.Check(err)
 	d, err := etcdlock.New(client, nil)
-	check(err)
+	crowd.Check(err)
 	queued := make(chan struct{}, count)
 	locks, err := leasehold.New(d, &leasehold.Options{
 		TTL:   30 * time.Second,
 		Trace: locktest.On(leasehold.StepQueued, func(leasehold.Event) { queued <- struct{}{} }),
 	})
-	check(err)
+	crowd.Check(err)
 	var served sync.WaitGroup
 	for i := range count {
 		served.Go(func() {
-			check(locks.Do(context.Background(), fmt.Sprint("a", i), func(context.Context) error { return nil }))
+			crowd.Check(locks.Do(context.Background(), fmt.Sprint("a", i), func(context.Context) error { return nil }))
 		})
 	}
 	crowd.Tell(count, queued, served.Wait)
-	check(d.Close())
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
+	crowd.Check(d.Close())
 }

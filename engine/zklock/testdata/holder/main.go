@@ -7,24 +7,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 )
 
 func main() {
 	session, err := time.ParseDuration(os.Args[2])
-	check(err)
+	crowd.Check(err)
 	d, err := zklock.New(os.Args[1:2], &zklock.Options{SessionTimeout: session})
-	check(err)
+	crowd.Check(err)
 	ttl := d.Features().SessionTTL
 	c, err := d.Claim(driver.Request{Resource: os.Args[3], Owner: "holder", TTL: ttl, Queue: true, Wanted: func() { fmt.Println("wanted") }})
-	check(err)
+	crowd.Check(err)
 	_, err = c.Try(context.Background())
-	check(err)
+	crowd.Check(err)
 	fmt.Println("granted")
 	for !errors.Is(err, driver.ErrLost) {
 		time.Sleep(ttl / 10)
@@ -32,10 +32,4 @@ func main() {
 	}
 	fmt.Println("lost")
 	select {}
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }

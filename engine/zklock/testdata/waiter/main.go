@@ -7,29 +7,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/crowd"
 )
 
 func main() {
 	session, err := time.ParseDuration(os.Args[2])
-	check(err)
+	crowd.Check(err)
 	weight, err := strconv.Atoi(os.Args[4])
-	check(err)
+	crowd.Check(err)
 	d, err := zklock.New(os.Args[1:2], &zklock.Options{SessionTimeout: session})
-	check(err)
+	crowd.Check(err)
 	c, err := d.Claim(driver.Request{Resource: os.Args[3], Owner: "waiter", TTL: d.Features().SessionTTL, Queue: true, Mode: driver.Shared, Weight: weight})
-	check(err)
+	crowd.Check(err)
 	for {
 		_, err = c.Try(context.Background())
 		busy, ok := errors.AsType[*driver.Busy](err)
 		if !ok {
-			check(err)
+			crowd.Check(err)
 			break
 		}
 		fmt.Println("refused")
@@ -41,10 +41,4 @@ func main() {
 	}
 	fmt.Println("granted")
 	select {}
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"log"
 	"os"
 	"strconv"
 	"strings"
@@ -22,26 +21,20 @@ import (
 
 func main() {
 	count, err := strconv.Atoi(os.Args[2])
-	check(err)
+	crowd.Check(err)
 	session, err := time.ParseDuration(os.Args[3])
-	check(err)
+	crowd.Check(err)
 	d, err := zklock.New(strings.Split(os.Args[1], ","), &zklock.Options{SessionTimeout: session})
-	check(err)
+	crowd.Check(err)
 	queued := make(chan struct{}, 10*count) // again after each session
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var served sync.WaitGroup
 	for range count {
 		locks, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepQueued, func(leasehold.Event) { queued <- struct{}{} })})
-		check(err)
-		served.Go(func() { check(locks.Do(ctx, "wanted", func(context.Context) error { return nil })) })
+		crowd.Check(err)
+		served.Go(func() { crowd.Check(locks.Do(ctx, "wanted", func(context.Context) error { return nil })) })
 	}
 	crowd.Tell(count, queued, served.Wait)
-	check(d.Close())
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
+	crowd.Check(d.Close())
 }
