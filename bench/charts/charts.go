@@ -202,7 +202,7 @@ func newPlot(title string) *plot.Plot {
 		axis.Label.Padding = vg.Points(4)
 	}
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
-	p.Legend.Top, p.Legend.YOffs = true, vg.Points(10)
+	p.Legend.Top, p.Legend.YOffs, p.Legend.Padding = true, vg.Points(22), vg.Points(3)
 	p.X.Padding, p.Y.Padding = vg.Points(4), vg.Points(4)
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
@@ -287,15 +287,41 @@ func drawCurves(from, to string) error {
 			line.Color, line.Width = palette[i%len(palette)], vg.Points(1.5)
 			marks.Color, marks.Shape, marks.Radius = line.Color, shapes[i%len(shapes)], vg.Points(3)
 			p.Add(line, marks)
-			p.Legend.Add(c.engine, line, marks)
 		}
-		p.Legend.Left, p.Legend.YOffs, p.Legend.XOffs = true, 0, vg.Points(6)
-		p.X.Max *= 1.15
+		names, err := plotter.NewLabels(atEnds(all, math.Log(p.Y.Max/p.Y.Min)))
+		if err != nil {
+			return err
+		}
+		for i := range names.TextStyle {
+			names.TextStyle[i].Font.Size, names.TextStyle[i].Color, names.TextStyle[i].YAlign = vg.Points(8), palette[i%len(palette)], text.YCenter
+		}
+		names.Offset.X = vg.Points(6)
+		p.Add(names)
+		p.X.Max *= 2 // for names
 		if err := p.Save(9*vg.Inch, 5*vg.Inch, filepath.Join(to, g.file+".svg")); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// atEnds returns a label for the last point of each curve. It moves labels up that would overlap on
+// an axis of this length.
+func atEnds(all []curve, axis float64) (labels plotter.XYLabels) {
+	const letter = 1.0 / 28 // as a part of the axis
+	labels = plotter.XYLabels{XYs: make(plotter.XYs, len(all)), Labels: make([]string, len(all))}
+	order := make([]int, len(all))
+	for i, c := range all {
+		order[i], labels.XYs[i], labels.Labels[i] = i, c.points[len(c.points)-1], c.engine
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(labels.XYs[a].Y, labels.XYs[b].Y) })
+	lowest := map[float64]float64{} // that is left, by x
+	for _, i := range order {
+		at := &labels.XYs[i]
+		at.Y = max(at.Y, lowest[at.X])
+		lowest[at.X] = at.Y * math.Exp(letter*axis)
+	}
+	return labels
 }
 
 func (g *growing) curves(t *table) ([]curve, error) {
