@@ -208,7 +208,7 @@ func releaseOwned(ctx context.Context, d driver.Driver, name, owner string, ling
 // releasedView is the output of release.
 type releasedView struct {
 	Name     string `json:"name"`
-	Released bool   `json:"released" about:"always true: else there is an error"`
+	Released bool   `json:"released" about:"always true; otherwise the command fails"`
 }
 
 // ownerOf returns the owner from the arguments or the environment.
@@ -226,9 +226,9 @@ func ownerOf(args []string) (string, error) {
 // leaseView is the output of acquire and renew. It is the only output with a whole owner.
 type leaseView struct {
 	Name  string  `json:"name"`
-	Owner string  `json:"owner" about:"whole: the secret that renews and releases the lease"`
+	Owner string  `json:"owner" about:"the whole owner, a secret with which the lease is renewed and released"`
 	Token uint64  `json:"token,string" about:"the fencing token"`
-	TTL   float64 `json:"ttl_seconds" about:"until the lease must be taken as ended"`
+	TTL   float64 `json:"ttl_seconds" about:"time until the lease must be considered over"`
 }
 
 func (a *app) printLease(l *leasehold.Lease) error {

@@ -88,19 +88,19 @@ type doctor struct {
 
 // A doctorView is the output of "leasehold doctor --json".
 type doctorView struct {
-	Store    string        `json:"store" about:"its URL, without the password"`
-	From     string        `json:"from" about:"who has named it: a flag, a variable, a file, or default"`
-	Level    string        `json:"level" enum:"ok,warning,error" about:"the worst"`
+	Store    string        `json:"store" about:"URL of the store, without the password"`
+	From     string        `json:"from" about:"where the URL comes from: a flag, a variable, a file, or default"`
+	Level    string        `json:"level" enum:"ok,warning,error" about:"the worst level of all findings"`
 	Findings []findingView `json:"findings"`
 }
 
 // A findingView is one finding in a doctorView.
 type findingView struct {
-	About  string `json:"about" about:"what was looked at"`
-	Where  string `json:"where,omitempty" about:"which server, where there may be several"`
+	About  string `json:"about" about:"what was checked"`
+	Where  string `json:"where,omitempty" about:"the server, if there can be several"`
 	Level  string `json:"level" enum:"ok,warning,error"`
-	Text   string `json:"text" about:"how it is, for people"`
-	Advice string `json:"advice,omitempty" about:"what to do, for people"`
+	Text   string `json:"text" about:"what was found, for people to read"`
+	Advice string `json:"advice,omitempty" about:"what to do, for people to read"`
 }
 
 func (d *doctor) run(ctx context.Context) error {

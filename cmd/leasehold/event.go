@@ -13,8 +13,8 @@ type event struct {
 	Kind  string `json:"event" enum:"store,serving,warning,waiting,recovered,acquired,renewal_failed,wanted,ending,exited,released,looked,more,history,error"`
 	Name  string `json:"name,omitempty"`
 	Token uint64 `json:"token,string,omitempty"`
-	Text  string `json:"text" about:"for people"`
-	Next  string `json:"next,omitempty" about:"of more: what --after is to be, to go on"`
+	Text  string `json:"text" about:"text for people to read"`
+	Next  string `json:"next,omitempty" about:"the value of --after for the next page"`
 }
 
 // Kinds of events.

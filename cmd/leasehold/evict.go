@@ -142,9 +142,9 @@ func (e *eviction) confirm(ctx context.Context, a *app, h leasehold.Holder) erro
 // evictedView is the output of evict.
 type evictedView struct {
 	Name    string `json:"name"`
-	Owner   string `json:"owner" about:"how the owner starts"`
-	Token   uint64 `json:"token,string" about:"of the evicted: the next is larger"`
-	Evicted bool   `json:"evicted" about:"always true: else there is an error"`
+	Owner   string `json:"owner" about:"the beginning of the owner"`
+	Token   uint64 `json:"token,string" about:"the token of the evicted holder; the next token is greater"`
+	Evicted bool   `json:"evicted" about:"always true; otherwise the command fails"`
 }
 
 func (e *eviction) print(a *app, h leasehold.Holder) error {

@@ -284,19 +284,19 @@ func (h *history) sayFrom(page wire.Entries) {
 
 // An entryView is one entry in the output of "leasehold history --json".
 type entryView struct {
-	Time   string   `json:"time" about:"by the clock of the service"`
+	Time   string   `json:"time" about:"time of the entry, by the clock of the service"`
 	Event  string   `json:"event" enum:"granted,released,expired,evicted,ended,waiting,left,reserved,reset,gap"`
-	Name   string   `json:"name,omitempty" about:"absent: of a gap"`
-	Owner  string   `json:"owner,omitempty" about:"how the owner starts"`
+	Name   string   `json:"name,omitempty" about:"name of the lock; absent for a gap"`
+	Owner  string   `json:"owner,omitempty" about:"the beginning of the owner"`
 	Token  string   `json:"token,omitempty" about:"the fencing token"`
 	Mode   string   `json:"mode,omitempty"`
-	Note   string   `json:"note,omitempty" about:"who it was, for people"`
-	Held   *float64 `json:"held_seconds,omitempty" about:"absent: unknown"`
-	Waited *float64 `json:"waited_seconds,omitempty" about:"absent: unknown"`
-	Silent *float64 `json:"silent_seconds,omitempty" about:"for how long it was not renewed; absent: unknown"`
+	Note   string   `json:"note,omitempty" about:"details of the owner, for people to read"`
+	Held   *float64 `json:"held_seconds,omitempty" about:"how long the lease was held; absent: unknown"`
+	Waited *float64 `json:"waited_seconds,omitempty" about:"how long the owner waited; absent: unknown"`
+	Silent *float64 `json:"silent_seconds,omitempty" about:"time since the last renewal; absent: unknown"`
 	Reason string   `json:"reason,omitempty"`
-	By     string   `json:"by,omitempty" about:"who evicted, removed, reserved or reset"`
-	Until  string   `json:"until,omitempty" about:"when a gap was over"`
+	By     string   `json:"by,omitempty" about:"the person who evicted, removed, reserved or reset"`
+	Until  string   `json:"until,omitempty" about:"when the gap ended"`
 
 	who    string // the note without the host
 	ranOut bool   // it expired, and nobody was to renew it

@@ -81,7 +81,7 @@ func setLimit(ctx context.Context, a *app, name string, n int) error {
 // limitView is the output of limit.
 type limitView struct {
 	Name  string `json:"name"`
-	Limit int    `json:"limit" about:"that is set; 0: none"`
+	Limit int    `json:"limit" about:"the limit that is set; 0: none"`
 }
 
 func printLimit(a *app, name string, n int) error {

@@ -50,10 +50,10 @@ func (a *app) report(err error) {
 
 // errorView is an error in the output of --json. With -v it is one of many events.
 type errorView struct {
-	Time   string `json:"time,omitempty" about:"with -v"`
-	Kind   string `json:"event,omitempty" enum:"error" about:"with -v"`
-	Error  string `json:"error" about:"for people"`
-	Advice string `json:"advice,omitempty" about:"what to do, for people"`
+	Time   string `json:"time,omitempty" about:"only with -v"`
+	Kind   string `json:"event,omitempty" enum:"error" about:"only with -v"`
+	Error  string `json:"error" about:"text for people to read"`
+	Advice string `json:"advice,omitempty" about:"what to do, for people to read"`
 	Code   int    `json:"exit_code"`
 }
 

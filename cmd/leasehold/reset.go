@@ -45,7 +45,7 @@ func reset(ctx context.Context, a *app, name string) error {
 // resetView is the output of reset.
 type resetView struct {
 	Name  string `json:"name"`
-	Reset bool   `json:"reset" about:"whether a finished job still kept others out"`
+	Reset bool   `json:"reset" about:"whether a finished job still kept the name"`
 }
 
 // endKept ends all holds of name that linger without an owner, one after another. Evict checks

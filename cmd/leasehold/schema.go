@@ -43,7 +43,7 @@ var outputs = []output{
 // schemaView is one item of the output of schema without a NAME.
 type schemaView struct {
 	Name  string `json:"name"`
-	About string `json:"about" about:"for people"`
+	About string `json:"about" about:"text for people to read"`
 }
 
 func newSchemaCommand(a *app) *cobra.Command {

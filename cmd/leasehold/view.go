@@ -22,49 +22,49 @@ import (
 
 type stateView struct {
 	Name    string       `json:"name"`
-	State   string       `json:"state" enum:"held,reserved,done,free" about:"done: a finished job keeps the name, and nobody holds it"`
-	Token   uint64       `json:"token,string" about:"the last that was given; 0: unknown"`
-	Limit   int          `json:"limit,omitempty" about:"set with leasehold limit; the smallest counts"`
-	Used    int64        `json:"used,omitempty" about:"of the limit: the weights of all who share"`
-	Holders []holderView `json:"holders" about:"none: it is free"`
-	Waiters []waiterView `json:"waiters" about:"in order"`
+	State   string       `json:"state" enum:"held,reserved,done,free" about:"done: nobody holds it, and a finished job keeps the name"`
+	Token   uint64       `json:"token,string" about:"the token of the last grant; 0: unknown"`
+	Limit   int          `json:"limit,omitempty" about:"the limit that leasehold limit has set; the smallest limit counts"`
+	Used    int64        `json:"used,omitempty" about:"how much of the limit is used: the sum of the weights of all holders"`
+	Holders []holderView `json:"holders" about:"the holders; empty: the lock is free"`
+	Waiters []waiterView `json:"waiters" about:"the waiters, in the order of the queue"`
 }
 
 type holderView struct {
-	Owner  string  `json:"owner" about:"how the owner starts; empty: it is done, and the name is only kept"`
+	Owner  string  `json:"owner" about:"the beginning of the owner; empty: a finished job keeps the name"`
 	Mode   string  `json:"mode" enum:"exclusive,shared"`
-	Limit  int     `json:"limit,omitempty" about:"--limit, as its holder asked for; the smallest of all counts"`
-	Weight int     `json:"weight,omitempty" about:"how much of the limit it uses; none: it shares with nobody"`
+	Limit  int     `json:"limit,omitempty" about:"the limit that this holder asked for; the smallest limit counts"`
+	Weight int     `json:"weight,omitempty" about:"how much of the limit it uses; absent: it holds alone"`
 	Token  uint64  `json:"token,string"`
-	Held   float64 `json:"held_seconds" about:"since the grant; 0: unknown"`
-	Left   float64 `json:"left_seconds" about:"until the lease ends unless it is renewed; 0: unknown"`
-	Note   string  `json:"note" about:"for people"`
+	Held   float64 `json:"held_seconds" about:"time since the grant; 0: unknown"`
+	Left   float64 `json:"left_seconds" about:"time until the lease ends unless it is renewed; 0: unknown"`
+	Note   string  `json:"note" about:"text for people to read"`
 
-	Details *detailsView `json:"details,omitempty" about:"none: there is nothing but the note"`
+	Details *detailsView `json:"details,omitempty" about:"absent: only the note is known"`
 }
 
 type waiterView struct {
-	Owner  string  `json:"owner" about:"how the owner starts"`
+	Owner  string  `json:"owner" about:"the beginning of the owner"`
 	Mode   string  `json:"mode" enum:"exclusive,shared"`
-	Weight int     `json:"weight,omitempty" about:"how much of the limit it asks for; none: it shares with nobody"`
-	Waited float64 `json:"waited_seconds" about:"0: unknown"`
-	Note   string  `json:"note" about:"for people"`
+	Weight int     `json:"weight,omitempty" about:"how much of the limit it asks for; absent: it wants to hold alone"`
+	Waited float64 `json:"waited_seconds" about:"how long it has waited; 0: unknown"`
+	Note   string  `json:"note" about:"text for people to read"`
 
-	Details *detailsView `json:"details,omitempty" about:"none: there is nothing but the note"`
+	Details *detailsView `json:"details,omitempty" about:"absent: only the note is known"`
 }
 
 type detailsView struct {
 	Host    string            `json:"host,omitempty" about:"name of the machine"`
-	User    string            `json:"user,omitempty" about:"who the program runs as, or the person who holds"`
+	User    string            `json:"user,omitempty" about:"the account that the program runs as, or the person who holds"`
 	PID     int               `json:"pid,omitempty"`
 	Program string            `json:"program,omitempty"`
-	Started string            `json:"started,omitempty" about:"when the program began, by its own clock"`
-	Link    string            `json:"link,omitempty" about:"a URL of http or https"`
-	Labels  map[string]string `json:"labels,omitempty" about:"of a finished job, exit is its exit code"`
-	Text    string            `json:"text,omitempty" about:"the note"`
+	Started string            `json:"started,omitempty" about:"when the program started, by the clock of its host"`
+	Link    string            `json:"link,omitempty" about:"an http or https URL"`
+	Labels  map[string]string `json:"labels,omitempty" about:"labels of the holder; for a finished job, exit is its exit code"`
+	Text    string            `json:"text,omitempty" about:"the note, as text"`
 	Kind    string            `json:"kind,omitempty" about:"manual: nobody renews the lease by design; once: it is kept for a finished job; reserved: by a person; keeps: its process may keep the lease after use, until others wait"`
 
-	Preference int `json:"preference,omitempty" about:"of a candidate for leadership; most have 0"`
+	Preference int `json:"preference,omitempty" about:"preference of a candidate for leadership"`
 }
 
 func viewOf(s leasehold.State) stateView {

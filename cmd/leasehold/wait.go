@@ -41,7 +41,7 @@ const lookSoonest, lookLatest, lookShare = 50 * time.Millisecond, time.Second, 2
 // A waitView is the output of "leasehold wait --json".
 type waitView struct {
 	Name   string  `json:"name"`
-	Free   bool    `json:"free" about:"always true: else there is an error"`
+	Free   bool    `json:"free" about:"always true; otherwise the command fails"`
 	Waited float64 `json:"waited_seconds"`
 }
 

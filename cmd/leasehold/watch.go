@@ -18,8 +18,8 @@ import (
 
 // A changeView is one line of "leasehold ls --watch --json".
 type changeView struct {
-	Time string    `json:"time" about:"when it was seen"`
-	Lock stateView `json:"lock" about:"as it is now; without holders and waiters it is free"`
+	Time string    `json:"time" about:"when the state was observed"`
+	Lock stateView `json:"lock" about:"the present state; without holders and waiters the lock is free"`
 }
 
 // watchList prints the locks, and then each change, until a signal ends it. If the store does not
