@@ -31,11 +31,9 @@ type attempt struct {
 	pace      waiting.Pace
 }
 
-func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
-	a := &attempt{s: s, received: time.Now(), came: w.(*visit).came}
-	if s.read(w, r, &a.call) {
-		s.serveAttempt(w, r, a)
-	}
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request, c *wire.AcquireCall) {
+	v := w.(*visit)
+	s.serveAttempt(w, r, &attempt{s: s, call: *c, received: v.began, came: v.came})
 }
 
 // serveAttempt serves one call to acquire.

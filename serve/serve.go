@@ -179,9 +179,10 @@ func (s *Server) complete() error {
 
 func (s *Server) routes() {
 	for path, call := range map[string]http.HandlerFunc{
-		wire.Acquire: s.acquire, wire.Renew: s.renew, wire.Release: s.release,
-		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Limit: s.limit, wire.Rehearse: s.rehearse,
-		wire.Reserve: s.reserve, wire.Remove: s.remove, wire.Reset: s.reset,
+		wire.Acquire: reads(s, s.acquire), wire.Renew: reads(s, s.renew), wire.Release: reads(s, s.release),
+		wire.Note: reads(s, s.note), wire.Evict: reads(s, s.evict), wire.Fence: reads(s, s.fence),
+		wire.Limit: reads(s, s.limit), wire.Reserve: reads(s, s.reserve), wire.Remove: reads(s, s.remove),
+		wire.Reset: reads(s, s.reset), wire.Rehearse: reads(s, s.rehearse),
 	} {
 		s.route(http.MethodPost, path, call)
 	}
