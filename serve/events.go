@@ -117,7 +117,7 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 			ready, err = nil, st.write(st.hub.opened())
 		case <-l.more:
 			if err = st.pass(l); err == errMissed {
-				_ = st.send(told{kind: wire.EventMissed}) // the stream ends in any case
+				_ = st.write(told{kind: wire.EventMissed}.frame()) // the stream ends in any case
 			}
 		case <-beat.C:
 			if !may() {
@@ -151,14 +151,6 @@ func (st *stream) pass(l *listener) error {
 		st.hub.wrote(l, e)
 	}
 	return nil
-}
-
-func (st *stream) send(e told) error {
-	frame, err := e.frame()
-	if err != nil {
-		return err
-	}
-	return st.write(frame)
 }
 
 func (st *stream) write(text []byte) error {
