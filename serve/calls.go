@@ -50,7 +50,11 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	now := order{c.Caller, c.Call, c.Answered}
 	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
 	if err != nil {
-		s.lost(w, codeOf(err), err)
+		code := wire.CodeLate
+		if err == errUsed {
+			code = wire.CodeUsed
+		}
+		s.lost(w, code, err)
 		return nil, nil, false
 	}
 	if err := take(r.Context(), one); err != nil {
@@ -61,7 +65,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	give = func() { one.calling.End(); s.claims.leave(one) }
 	if s.claims.isLate(one, now) {
 		give()
-		s.lost(w, codeOf(errLate), errLate)
+		s.lost(w, wire.CodeLate, errLate)
 		return nil, nil, false
 	}
 	if s.isTooOld(w.(*visit).came, 0) {
@@ -176,19 +180,18 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 	if c.AtLeast == 0 {
 		return linger, nil
 	}
-	held, err := s.heldFor(ctx, one)
-	return max(linger, wire.Duration(c.AtLeast)-held), err
+	h, err := s.heldBy(ctx, one)
+	return max(linger, wire.Duration(c.AtLeast)-h.Held), err
 }
 
-// heldFor asks the engine how long the claim has held. 0: it does not hold, or the engine does not
+// heldBy asks the engine how the claim holds. The zero Holder: it does not, or the engine does not
 // tell.
-func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error) {
+func (s *Server) heldBy(ctx context.Context, one *claim) (driver.Holder, error) {
 	state, err := s.inspect(ctx, one.key.name)
-	i := slices.IndexFunc(state.Holders, one.isOf)
-	if i < 0 {
-		return 0, err
+	if i := slices.IndexFunc(state.Holders, one.isOf); i >= 0 {
+		return state.Holders[i], nil
 	}
-	return state.Holders[i].Held, nil
+	return driver.Holder{}, err
 }
 
 // anyTTL returns a valid TTL for a claim that is not meant to be granted.
@@ -231,12 +234,11 @@ func (s *Server) detailed(ctx context.Context, one *claim, text string) (string,
 	if _, told := wire.Said(text); told != nil || s.operator == nil {
 		return text, nil
 	}
-	state, err := s.inspect(ctx, one.key.name)
-	i := slices.IndexFunc(state.Holders, one.isOf)
-	if i < 0 {
+	h, err := s.heldBy(ctx, one)
+	if err != nil {
 		return text, err
 	}
-	_, of := wire.Said(state.Holders[i].Note)
+	_, of := wire.Said(h.Note)
 	if of != nil {
 		of.Text = ""
 	}

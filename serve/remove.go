@@ -77,7 +77,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 	}
 	defer one.calling.End()
 	if s.claims.granted(one) {
-		return &driver.Busy{Holder: driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}}
+		return &driver.Busy{Holder: one.holder()}
 	}
 	if !one.queued.IsZero() { // otherwise its call has given up the place
 		s.hub.left(one)

@@ -200,10 +200,8 @@ func checkOwner(what, owner string) error {
 	if len(owner) > maxOwner {
 		return fmt.Errorf("%s has %d bytes, at most %d", what, len(owner), maxOwner)
 	}
-	for _, c := range []byte(owner) {
-		if c <= ' ' || c > '~' {
-			return fmt.Errorf("%s is of printable ASCII without blanks", what)
-		}
+	if strings.ContainsFunc(owner, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return fmt.Errorf("%s is of printable ASCII without blanks", what)
 	}
 	return nil
 }

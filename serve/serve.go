@@ -10,6 +10,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, shared: &sharedFigures{}, metrics: &metrics{}}
+	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, shared: &sharedFigures{all: make(map[string]shareOfFigures)}, metrics: &metrics{}}
 	s.metrics.init()
 	s.watched.calls, s.watched.seconds = &s.metrics.storeCalls, &s.metrics.storeSeconds
 	if o, ok := d.(driver.Operator); ok {
@@ -165,15 +166,8 @@ func (s *Server) complete() error {
 			return fmt.Errorf("serve: the webhook: %w", err)
 		}
 	}
-	if o.MaxWait == 0 {
-		o.MaxWait = defaultMaxWait
-	}
-	if o.MaxBody == 0 {
-		o.MaxBody = defaultMaxBody
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxWait, o.MaxBody = cmp.Or(o.MaxWait, defaultMaxWait), cmp.Or(o.MaxBody, defaultMaxBody)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return nil
 }
 
