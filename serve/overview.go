@@ -75,11 +75,7 @@ func eventHost(e wire.Event) string {
 }
 
 // knows adds the length of a lease if the engine does not tell it; 0: unknown.
-func (one *row) knows(ttl time.Duration) {
-	if one.ttl == 0 {
-		one.ttl = ttl
-	}
-}
+func (one *row) knows(ttl time.Duration) { one.ttl = cmp.Or(one.ttl, ttl) }
 
 // A risk counts leases that are meant to be renewed: late ones, which have used more than half
 // their TTL, among those whose length is known.

@@ -283,10 +283,7 @@ func (f *File) begins(ctx context.Context) {
 
 // Read implements serve.HistoryFile.
 func (f *File) Read(ctx context.Context, q serve.HistoryQuery) (entries []serve.HistoryEntry, next int64, err error) {
-	before := q.Before
-	if before == 0 {
-		before = math.MaxInt64
-	}
+	before := cmp.Or(q.Before, math.MaxInt64)
 	for began := time.Now(); ; {
 		some, low, err := f.read(ctx, &q, before, q.Limit-len(entries)+1)
 		if err != nil {
