@@ -19,7 +19,7 @@ const storeFull = "full"
 // storeCalls are the calls that are counted. storeOutcomes are their outcomes by error; other
 // errors count as unknown.
 var (
-	storeCalls    = []string{"try", "renew", "release", "note", "lift", "inspect", "list", "evict", "raise", "rehearse"}
+	storeCalls    = []string{"try", "renew", "release", "note", "lift", "inspect", "list", "evict", "raise", "limit", "rehearse"}
 	storeOutcomes = []storeOutcome{
 		{wire.Done, []error{nil}},
 		{wire.Busy, []error{driver.ErrBusy, driver.ErrNotYet}},
