@@ -31,11 +31,9 @@ type attempt struct {
 	pace      waiting.Pace
 }
 
-func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
-	a := &attempt{s: s, received: time.Now(), came: w.(*visit).came}
-	if s.read(w, r, &a.call) {
-		s.serveAttempt(w, r, a)
-	}
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request, c *wire.AcquireCall) {
+	v := w.(*visit)
+	s.serveAttempt(w, r, &attempt{s: s, call: *c, received: v.began, came: v.came})
 }
 
 // serveAttempt serves one call to acquire.
@@ -96,13 +94,6 @@ func (s *Server) acquireRequest(a *attempt) (driver.Request, error) {
 	req, err := s.requestOf(&c.Claim, c.TTL)
 	req.Queue, req.WantedOnce = c.Queue || c.Wait > 0, c.Wanted && c.WantedOnce
 	return req, err
-}
-
-func codeOf(err error) string {
-	if errors.Is(err, errUsed) || errors.Is(err, driver.ErrBarred) {
-		return wire.CodeUsed
-	}
-	return wire.CodeLate
 }
 
 var (
@@ -219,7 +210,7 @@ func (a *attempt) try() (err error) {
 	if err == nil {
 		before := a.one.lease
 		if err = a.granted(ctx); a.one.lease.since != before.since {
-			a.s.metrics.grants.count(label("mode", modeName(a.one.req.Mode)))
+			a.s.metrics.grants.count(label("mode", a.one.req.Mode.String()))
 		}
 	} else if busy, refused := errors.AsType[*driver.Busy](err); refused && a.one.req.Queue {
 		a.s.claims.queues(a.one, busy.Holder)
@@ -275,14 +266,9 @@ func alike(req driver.Request, mode driver.Mode, limit, weight int) bool {
 // checkMode asks the engine whether the claim's lease has the requested mode. A caller that
 // believes it holds exclusively, while it shares, would not expect other holders.
 func (s *Server) checkMode(ctx context.Context, one *claim) error {
-	state, err := s.inspect(ctx, one.key.name)
-	for _, h := range state.Holders {
-		switch mine := one.isOf(h); {
-		case mine && alike(one.req, h.Mode, h.Limit, h.Weight):
-			return nil
-		case mine:
-			return errOther
-		}
+	h, err := s.heldBy(ctx, one)
+	if one.isOf(h) && !alike(one.req, h.Mode, h.Limit, h.Weight) {
+		return errOther
 	}
 	return err // no holder: the lease has ended, and its deadline covers that
 }

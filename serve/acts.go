@@ -200,7 +200,7 @@ func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 
 // event returns an event about the claim's lease.
 func (one *claim) event(kind string) told {
-	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note})
+	e := eventOf(one.key.name, one.holder())
 	e.kind = kind
 	return e
 }
@@ -208,7 +208,7 @@ func (one *claim) event(kind string) told {
 func eventOf(name string, h driver.Holder) told {
 	note, of := wire.Said(h.Note)
 	return told{Event: wire.Event{
-		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: modeName(h.Mode),
+		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: h.Mode.String(),
 		Note: note, Details: of,
 	}, more: more{note: h.Note}}
 }

@@ -165,8 +165,7 @@ func (s *Server) unknown(w http.ResponseWriter, err error) {
 func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, code string, queued bool) {
 	a := wire.Answer{Outcome: wire.Busy, Code: code, Error: "somebody else holds it", Queued: queued, Wakes: b.Wake != nil, Retry: wire.Ceil(b.Retry)}
 	if v := w.(*visit); b.Holder != (driver.Holder{}) && v.client.May(View, v.Name) {
-		h := holderOf(b.Holder)
-		a.Holder = &h
+		a.Holder = new(holderOf(b.Holder))
 	}
 	s.answer(w, http.StatusConflict, a)
 }
@@ -183,17 +182,18 @@ func grantOf(c wire.Claim, g driver.Grant, received, sent time.Time) wire.Grant 
 // token returns a token as a string, because many languages have no integers above 2^53.
 func token(fence uint64) string { return strconv.FormatUint(fence, 10) }
 
-func modeName(m driver.Mode) string {
-	if m == driver.Shared {
-		return wire.Shared
+// textOf returns the text of an error; "": there is none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
 	}
-	return wire.Exclusive
+	return err.Error()
 }
 
 func holderOf(h driver.Holder) wire.Holder {
 	note, details := wire.Said(h.Note)
 	shown := wire.Holder{
-		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: modeName(h.Mode), Limit: h.Limit, Weight: h.Weight,
+		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: h.Mode.String(), Limit: h.Limit, Weight: h.Weight,
 		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), TTL: wire.Millis(h.TTL), Note: note, Details: details,
 	}
 	if h.TTL > 0 && h.Left > 0 {
@@ -205,7 +205,7 @@ func holderOf(h driver.Holder) wire.Holder {
 func waiterOf(w driver.Waiter) wire.Waiter {
 	note, details := wire.Said(w.Note)
 	return wire.Waiter{
-		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: modeName(w.Mode), Weight: w.Weight,
+		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: w.Mode.String(), Weight: w.Weight,
 		Waited: wire.Millis(w.Waited), Note: note, Details: details,
 	}
 }

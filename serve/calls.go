@@ -50,7 +50,11 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	now := order{c.Caller, c.Call, c.Answered}
 	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
 	if err != nil {
-		s.lost(w, codeOf(err), err)
+		code := wire.CodeLate
+		if err == errUsed {
+			code = wire.CodeUsed
+		}
+		s.lost(w, code, err)
 		return nil, nil, false
 	}
 	if err := take(r.Context(), one); err != nil {
@@ -61,7 +65,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	give = func() { one.calling.End(); s.claims.leave(one) }
 	if s.claims.isLate(one, now) {
 		give()
-		s.lost(w, codeOf(errLate), errLate)
+		s.lost(w, wire.CodeLate, errLate)
 		return nil, nil, false
 	}
 	if s.isTooOld(w.(*visit).came, 0) {
@@ -76,12 +80,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	return one, give, true
 }
 
-func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
-	var c wire.RenewCall
-	received := time.Now()
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall) {
 	if err := s.checkTTL(c.TTL); err != nil {
 		s.rejected(w, err)
 		return
@@ -108,7 +107,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 			one.lease.term.lasts(sent, g.TTL)
 		}
 		s.claims.lasts(one, onGrant, sent.Add(g.TTL))
-		answer := grantOf(c.Claim, g, received, sent)
+		answer := grantOf(c.Claim, g, w.(*visit).began, sent)
 		answer.Wanted = one.recall.came()
 		s.answer(w, http.StatusOK, answer)
 		return nil
@@ -133,17 +132,13 @@ func (s *Server) ended(one *claim, err error) {
 	s.claims.on(one, onLoss)
 }
 
-func (s *Server) release(w http.ResponseWriter, r *http.Request) {
-	var c wire.ReleaseCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) release(w http.ResponseWriter, r *http.Request, c *wire.ReleaseCall) {
 	if most := wire.Millis(maxTTL); c.Linger < 0 || c.AtLeast < 0 || c.Linger > most || c.AtLeast > most {
 		s.invalid(w, fmt.Errorf("linger_ms and at_least_ms are 0 to %d", most))
 		return
 	}
 	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
-		err := s.giveBack(ctx, one, &c)
+		err := s.giveBack(ctx, one, c)
 		switch {
 		case err == nil:
 			s.hub.released(one)
@@ -185,19 +180,18 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 	if c.AtLeast == 0 {
 		return linger, nil
 	}
-	held, err := s.heldFor(ctx, one)
-	return max(linger, wire.Duration(c.AtLeast)-held), err
+	h, err := s.heldBy(ctx, one)
+	return max(linger, wire.Duration(c.AtLeast)-h.Held), err
 }
 
-// heldFor asks the engine how long the claim has held. 0: it does not hold, or the engine does not
+// heldBy asks the engine how the claim holds. The zero Holder: it does not, or the engine does not
 // tell.
-func (s *Server) heldFor(ctx context.Context, one *claim) (time.Duration, error) {
+func (s *Server) heldBy(ctx context.Context, one *claim) (driver.Holder, error) {
 	state, err := s.inspect(ctx, one.key.name)
-	i := slices.IndexFunc(state.Holders, one.isOf)
-	if i < 0 {
-		return 0, err
+	if i := slices.IndexFunc(state.Holders, one.isOf); i >= 0 {
+		return state.Holders[i], nil
 	}
-	return state.Holders[i].Held, nil
+	return driver.Holder{}, err
 }
 
 // anyTTL returns a valid TTL for a claim that is not meant to be granted.
@@ -209,11 +203,7 @@ func (s *Server) anyTTL() int64 {
 	return wire.Ceil(max(f.MinTTL, time.Second))
 }
 
-func (s *Server) note(w http.ResponseWriter, r *http.Request) {
-	var c wire.NoteCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) note(w http.ResponseWriter, r *http.Request, c *wire.NoteCall) {
 	note, err := wire.Noted(c.Note, c.Details)
 	if err != nil {
 		s.invalid(w, err)
@@ -244,12 +234,11 @@ func (s *Server) detailed(ctx context.Context, one *claim, text string) (string,
 	if _, told := wire.Said(text); told != nil || s.operator == nil {
 		return text, nil
 	}
-	state, err := s.inspect(ctx, one.key.name)
-	i := slices.IndexFunc(state.Holders, one.isOf)
-	if i < 0 {
+	h, err := s.heldBy(ctx, one)
+	if err != nil {
 		return text, err
 	}
-	_, of := wire.Said(state.Holders[i].Note)
+	_, of := wire.Said(h.Note)
 	if of != nil {
 		of.Text = ""
 	}
@@ -260,11 +249,7 @@ func (s *Server) detailed(ctx context.Context, one *claim, text string) (string,
 	return note, err
 }
 
-func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
-	var c wire.EvictCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) evict(w http.ResponseWriter, r *http.Request, c *wire.EvictCall) {
 	if err := driver.CheckName(c.Name); err != nil {
 		s.rejected(w, err)
 		return
@@ -274,21 +259,39 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := about(w, c.Name, c.Owner)
-	if v.Reason = c.Reason; !s.may(w, Evict, c.Name) {
+	v.Reason = c.Reason
+	s.operate(v, r, callBound, s.failed, func(ctx context.Context) error {
+		holder, err := s.evictNow(ctx, c, v.who())
+		_, v.Details = wire.Said(holder.Note)
+		return err
+	})
+}
+
+// operate makes one call of an operator on the visit's name, and answers. failed answers its error.
+func (s *Server) operate(v *visit, r *http.Request, bound time.Duration, failed func(http.ResponseWriter, error), call func(ctx context.Context) error) {
+	if !s.may(v, Evict, v.Name) {
 		return
 	}
 	if s.isTooOld(v.came, 0) {
-		s.tooOld(w)
+		s.tooOld(v)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), bound)
 	defer cancel()
-	holder, err := s.evictNow(ctx, &c, v.who())
-	if _, v.Details = wire.Said(holder.Note); err != nil {
-		s.failed(w, err)
+	if err := call(ctx); err != nil {
+		failed(v, err)
 		return
 	}
-	s.done(w)
+	s.done(v)
+}
+
+// heldOrFailed is failed for a call that somebody may prevent by holding the name.
+func (s *Server) heldOrFailed(w http.ResponseWriter, err error) {
+	if busy, held := errors.AsType[*driver.Busy](err); held {
+		s.busy(w, busy, wire.CodeBusy, false)
+		return
+	}
+	s.failed(w, err)
 }
 
 // evictNow ends the lease of the owner that c names, in full or by its handle. by is who evicts.
@@ -324,21 +327,28 @@ func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.H
 	return driver.Holder{Owner: driver.OwnerOf(owner)}, err
 }
 
-func (s *Server) fence(w http.ResponseWriter, r *http.Request) {
-	var c wire.FenceCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) fence(w http.ResponseWriter, r *http.Request, c *wire.FenceCall) {
 	fence, err := strconv.ParseUint(c.Token, 10, 64)
 	if err != nil {
 		s.invalid(w, errors.New("token is no number"))
 		return
 	}
-	if c.Owner == "" {
-		s.raise(w, r, c.Name, fence)
+	if err := driver.CheckName(c.Name); err != nil {
+		s.rejected(w, err)
 		return
 	}
-	if !s.mayLift(w, c.Name, fence) {
+	v := about(w, c.Name, "")
+	v.Token = token(fence)
+	if c.Owner == "" {
+		s.operate(v, r, callBound, s.failed, func(ctx context.Context) error {
+			if !s.features.Raises {
+				return fmt.Errorf("%w: fences that are raised", driver.ErrUnsupported)
+			}
+			return s.operator.RaiseFence(ctx, c.Name, fence)
+		})
+		return
+	}
+	if !s.may(w, Evict, c.Name) {
 		return
 	}
 	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
@@ -350,42 +360,7 @@ func (s *Server) fence(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// mayLift reports whether the caller may lift the name's fence. If not, it has answered.
-func (s *Server) mayLift(w http.ResponseWriter, name string, fence uint64) bool {
-	if err := driver.CheckName(name); err != nil {
-		s.rejected(w, err)
-		return false
-	}
-	about(w, name, "").Token = token(fence)
-	return s.may(w, Evict, name)
-}
-
-func (s *Server) raise(w http.ResponseWriter, r *http.Request, name string, fence uint64) {
-	if !s.mayLift(w, name, fence) {
-		return
-	}
-	if s.isTooOld(w.(*visit).came, 0) {
-		s.tooOld(w)
-		return
-	}
-	if !s.features.Raises {
-		s.failed(w, fmt.Errorf("%w: fences that are raised", driver.ErrUnsupported))
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
-	defer cancel()
-	if err := s.operator.RaiseFence(ctx, name, fence); err != nil {
-		s.failed(w, err)
-		return
-	}
-	s.done(w)
-}
-
-func (s *Server) limit(w http.ResponseWriter, r *http.Request) {
-	var c wire.LimitCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) limit(w http.ResponseWriter, r *http.Request, c *wire.LimitCall) {
 	if err := driver.CheckName(c.Name); err != nil {
 		s.rejected(w, err)
 		return
@@ -400,22 +375,11 @@ func (s *Server) limit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := about(w, c.Name, "")
-	if v.Reason = fmt.Sprintf("limit %d", limit); !s.may(w, Evict, c.Name) {
-		return
-	}
-	if s.isTooOld(v.came, 0) {
-		s.tooOld(w)
-		return
-	}
-	if !s.features.Limits {
-		s.failed(w, fmt.Errorf("%w: limits of operators", driver.ErrUnsupported))
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callBound)
-	defer cancel()
-	if err := s.operator.SetLimit(ctx, c.Name, limit); err != nil {
-		s.failed(w, err)
-		return
-	}
-	s.done(w)
+	v.Reason = fmt.Sprintf("limit %d", limit)
+	s.operate(v, r, callBound, s.failed, func(ctx context.Context) error {
+		if !s.features.Limits {
+			return fmt.Errorf("%w: limits of operators", driver.ErrUnsupported)
+		}
+		return s.operator.SetLimit(ctx, c.Name, limit)
+	})
 }

@@ -44,14 +44,12 @@ func (s *Server) findCause(one *claim) {
 	if s.claims.outlasted(one, time.Now()) {
 		within = 0
 	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
 	select {
 	case why := <-one.cause:
 		if errors.Is(why, driver.ErrEvicted) {
 			one.evicted = why
 		}
-	case <-timer.C:
+	case <-time.After(within):
 	}
 }
 

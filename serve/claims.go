@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/onecall"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -277,20 +278,13 @@ func (c *claims) turnOver(now time.Time) {
 
 // sweep forgets claims that are over, until ctx ends.
 func (c *claims) sweep(ctx context.Context, forget func(*claim)) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			now := time.Now()
-			for _, one := range c.over(now) {
-				if c.close(one, now) {
-					forget(one)
-					c.drop(one)
-				}
+	for pause.For(ctx, sweepEvery) == nil {
+		now := time.Now()
+		for _, one := range c.over(now) {
+			if c.close(one, now) {
+				forget(one)
+				c.drop(one)
 			}
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -341,8 +341,7 @@ func sinceOf(from, to time.Time) *int64 {
 	if from.IsZero() || to.IsZero() {
 		return nil
 	}
-	ms := max(wire.Millis(to.Sub(from)), 0)
-	return &ms
+	return new(max(wire.Millis(to.Sub(from)), 0))
 }
 
 // because records an engine's report that another instance or program has evicted a lease.
@@ -399,12 +398,10 @@ func (h *hub) asKnown(l lease) (held *holding, waits *waitedAt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if one := h.known[l]; one != nil {
-		again := *one
-		held = &again
+		held = new(*one)
 	}
 	if one := h.places[l]; one != nil {
-		again := *one
-		waits = &again
+		waits = new(*one)
 	}
 	return held, waits
 }

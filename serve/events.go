@@ -35,7 +35,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		s.rejected(w, err)
 		return
 	}
-	kinds, err := kindsOf(r.URL.Query().Get("kind"))
+	kinds, err := kindsOf(r.URL.Query().Get("kind"), wire.EventKinds)
 	if err != nil {
 		s.invalid(w, err)
 		return
@@ -70,14 +70,14 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	_ = st.ctl.SetWriteDeadline(time.Time{}) // it fails on a connection without deadlines; on others, later calls need the reset
 }
 
-// kindsOf parses the kinds of events that a stream asks for; nil: the parameter is absent.
-func kindsOf(text string) (kinds []string, err error) {
+// kindsOf parses the kinds that a call asks for; nil: the parameter is absent.
+func kindsOf(text string, known []string) (kinds []string, err error) {
 	if text == "" {
 		return nil, nil
 	}
 	for _, kind := range strings.Split(text, ",") {
-		if !slices.Contains(wire.EventKinds, kind) {
-			return nil, fmt.Errorf("kind is one of %s, or several with commas", strings.Join(wire.EventKinds, ", "))
+		if !slices.Contains(known, kind) {
+			return nil, fmt.Errorf("kind is one of %s, or several with commas", strings.Join(known, ", "))
 		}
 		kinds = append(kinds, kind)
 	}
@@ -117,7 +117,7 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 			ready, err = nil, st.write(st.hub.opened())
 		case <-l.more:
 			if err = st.pass(l); err == errMissed {
-				_ = st.send(told{kind: wire.EventMissed}) // the stream ends in any case
+				_ = st.write(told{kind: wire.EventMissed}.frame()) // the stream ends in any case
 			}
 		case <-beat.C:
 			if !may() {
@@ -151,14 +151,6 @@ func (st *stream) pass(l *listener) error {
 		st.hub.wrote(l, e)
 	}
 	return nil
-}
-
-func (st *stream) send(e told) error {
-	frame, err := e.frame()
-	if err != nil {
-		return err
-	}
-	return st.write(frame)
 }
 
 func (st *stream) write(text []byte) error {

@@ -51,7 +51,7 @@ func (s *Server) storeGrants(ctx context.Context) error {
 	if !errors.Is(err, driver.ErrReadOnly) && !errors.Is(err, driver.ErrFull) {
 		err = nil
 	}
-	if said, says := text(g.err), text(err); said != says {
+	if said, says := textOf(g.err), textOf(err); said != says {
 		if err == nil {
 			s.opts.Log.Info("the store grants again")
 		} else {
@@ -60,11 +60,4 @@ func (s *Server) storeGrants(ctx context.Context) error {
 	}
 	g.asked, g.err = time.Now(), err
 	return err
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -76,13 +76,8 @@ func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 		return q, err
 	}
 	q.Prefixes = []string{prefix}
-	if kinds := query.Get("kind"); kinds != "" {
-		q.Kinds = strings.Split(kinds, ",")
-	}
-	for _, kind := range q.Kinds {
-		if !slices.Contains(wire.EntryKinds, kind) {
-			return q, fmt.Errorf("kind is one of %s, or several with commas", strings.Join(wire.EntryKinds, ", "))
-		}
+	if q.Kinds, err = kindsOf(query.Get("kind"), wire.EntryKinds); err != nil {
+		return q, err
 	}
 	var since, until error
 	q.Since, since = agoOf(query, "since_ms")
@@ -154,8 +149,7 @@ func (r *recorder) now() kept {
 	defer r.mu.Unlock()
 	m := kept{slices.Clone(r.often.all()), slices.Clone(r.rare.all()), r.since, r.minutes.from, r.first, r.watch, r.writing}
 	if lost := m.writing.lost; lost != nil {
-		now := *lost
-		m.writing.lost = &now
+		m.writing.lost = new(*lost)
 	}
 	return m
 }
@@ -164,7 +158,7 @@ func (r *recorder) now() kept {
 // memory lacks some.
 func (m *kept) older() int64 { return min(m.first, m.writing.has+1) }
 
-// newestFirst calls each with every entry, until it returns false.
+// newestFirst iterates over all entries.
 func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
 	often, rare := m.often, m.rare
 	for len(often)+len(rare) > 0 {
@@ -184,23 +178,20 @@ func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	m, now := r.now(), time.Now()
 	answer := wire.Entries{Entries: []wire.Entry{}, Instance: instanceName(), Gaps: m.gaps(q.Since), Complete: r.sole}
 	begins, next := m.since, int64(0)
-	add := func(e *HistoryEntry) {
+	full := false
+	for e := range m.newestFirst {
+		if r.file != nil && e.Seq < m.older() { // the file has it, and whatever was between
+			break
+		}
+		if !q.matches(e) {
+			continue
+		}
+		if full = len(answer.Entries) == q.Limit; full {
+			break
+		}
 		answer.Entries = append(answer.Entries, e.told(now))
 		next = e.Seq
 	}
-	full := false
-	m.newestFirst(func(e *HistoryEntry) bool {
-		if r.file != nil && e.Seq < m.older() { // the file has it, and whatever was between
-			return false
-		}
-		if q.matches(e) {
-			if full = len(answer.Entries) == q.Limit; full {
-				return false
-			}
-			add(e)
-		}
-		return true
-	})
 	if r.file != nil {
 		if began := r.file.State().Began; !began.IsZero() && began.Before(begins) {
 			begins = began

@@ -118,9 +118,9 @@ type more struct {
 type sent []byte
 
 // frame encodes the event for a stream.
-func (e told) frame() (sent, error) {
-	data, err := json.Marshal(e.Event)
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", e.kind, data), err
+func (e told) frame() sent {
+	data, _ := json.Marshal(e.Event) // its fields can all be encoded
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", e.kind, data)
 }
 
 func (h *hub) init(s *Server) {
@@ -202,8 +202,13 @@ func (h *hub) count() int {
 
 // soon makes the next look come soon.
 func (h *hub) soon() {
+	nudge(h.nudge)
+}
+
+// nudge puts a token into c, which has room for one, unless it has it.
+func nudge(c chan<- struct{}) {
 	select {
-	case h.nudge <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -391,8 +396,7 @@ func (h *hub) opened() sent {
 
 // open is opened. Requires mu.
 func (h *hub) open() *sent {
-	frame, _ := told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame() // its fields can all be encoded
-	return &frame
+	return new(told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame())
 }
 
 // record adds an event to the history.
@@ -423,11 +427,7 @@ func (h *hub) hearBy(e told, those func(*listener) bool) {
 			continue
 		}
 		if shared == nil {
-			frame, err := e.frame()
-			if err != nil {
-				return // impossible for the fields of an Event
-			}
-			shared = &frame
+			shared = new(e.frame())
 		}
 		h.give(l, shared)
 	}
@@ -441,10 +441,7 @@ func (h *hub) give(l *listener, e *sent) {
 	} else {
 		l.behind = append(l.behind, e)
 	}
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
+	nudge(l.more)
 }
 
 // take returns the events that are queued for the listener. missed means that some were dropped.

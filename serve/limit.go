@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Limits of one instance. A call beyond one is refused with 429, and has changed nothing.
@@ -128,5 +130,5 @@ func (g *gate) count(k kind) int {
 
 func (s *Server) tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	s.refuse(w, http.StatusTooManyRequests, "limit", errLimit)
+	s.refuse(w, http.StatusTooManyRequests, wire.CodeLimit, errLimit)
 }

@@ -36,7 +36,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		}
 		locks := wire.Locks{Locks: []wire.State{}, Next: next}
 		if client.May(View, "") { // the error names the damaged resource
-			locks.Damaged = damage(err)
+			locks.Damaged = textOf(err)
 		}
 		for _, state := range states {
 			locks.Locks = append(locks.Locks, s.hub.times(state, asked))

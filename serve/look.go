@@ -73,7 +73,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 		}
 		state.Resource = name
 		shown := s.hub.times(state, asked)
-		shown.Damaged = damage(err)
+		shown.Damaged = textOf(err)
 		s.claims.marks(&shown, state.Waiters)
 		s.answer(w, http.StatusOK, shown)
 		return nil
@@ -85,13 +85,6 @@ func checkPrefix(prefix string) error {
 		return nil
 	}
 	return driver.CheckName(prefix)
-}
-
-func damage(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 //go:embed openapi.json

@@ -188,8 +188,7 @@ func quantile(waits *[scales]uint32, part float64) *int64 {
 func (one *minute) point(ago time.Duration) wire.Point {
 	p := wire.Point{Ago: wire.Millis(ago), Grants: one.grants, Lost: one.lost, P50: quantile(&one.waits, 0.5), P99: quantile(&one.waits, 0.99)}
 	if one.seen {
-		held, waiting := one.held, one.waiting
-		p.Held, p.Waiting = &held, &waiting
+		p.Held, p.Waiting = new(one.held), new(one.waiting)
 	}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -36,16 +37,9 @@ func (s *Server) observeEviction(e told) {
 
 // observeWaits notifies the webhook of long waits, until ctx ends.
 func (s *Server) observeWaits(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			for _, about := range s.claims.longWaits(s.webhook.LongWait, time.Now()) {
-				s.webhook.tell(wire.NoticeWait, about)
-			}
-		case <-ctx.Done():
-			return
+	for pause.For(ctx, sweepEvery) == nil {
+		for _, about := range s.claims.longWaits(s.webhook.LongWait, time.Now()) {
+			s.webhook.tell(wire.NoticeWait, about)
 		}
 	}
 }

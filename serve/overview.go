@@ -75,11 +75,7 @@ func eventHost(e wire.Event) string {
 }
 
 // knows adds the length of a lease if the engine does not tell it; 0: unknown.
-func (one *row) knows(ttl time.Duration) {
-	if one.ttl == 0 {
-		one.ttl = ttl
-	}
-}
+func (one *row) knows(ttl time.Duration) { one.ttl = cmp.Or(one.ttl, ttl) }
 
 // A risk counts leases that are meant to be renewed: late ones, which have used more than half
 // their TTL, among those whose length is known.
@@ -156,9 +152,6 @@ func (s *sharedFigures) of(views []string, count func(views []string) (f wire.Fi
 	}
 	f, rows := count(views)
 	if rows > manyRows {
-		if s.all == nil {
-			s.all = make(map[string]shareOfFigures)
-		}
 		s.all[by] = shareOfFigures{time.Now(), f}
 	}
 	return f
@@ -175,8 +168,7 @@ func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 		return slices.ContainsFunc(views, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	if seen := m.watch.sight; seen != nil {
-		age := wire.Millis(now.Sub(seen.at))
-		f.Age = &age
+		f.Age = new(wire.Millis(now.Sub(seen.at)))
 		rows = len(seen.rows)
 		f.AtRisk = countRows(&f, seen.rows, now, in)
 	} else {
@@ -253,9 +245,9 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 	var routine, troubles []*HistoryEntry // entries of ends of leases
 	grants := 0
 	seen := make(map[int64]*minute)
-	m.newestFirst(func(e *HistoryEntry) bool {
+	for e := range m.newestFirst {
 		if e.Name == "" || !in(e.Name) {
-			return true
+			continue
 		}
 		ago := now.Sub(e.Time)
 		if list := &routine; ends[e.Kind] {
@@ -268,7 +260,7 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 		}
 		switch {
 		case ago < 0: // from a wrong clock
-			return true
+			continue
 		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
 			f.LostHour++
 		case e.Kind == wire.EventEvicted && ago < time.Hour:
@@ -285,8 +277,7 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 			}
 			seen[number].count(e)
 		}
-		return true
-	})
+	}
 	for _, e := range overviewEnds(routine, troubles) {
 		f.Ends = append(f.Ends, e.told(now))
 	}

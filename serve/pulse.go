@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -48,15 +49,8 @@ func (p *pulse) init(clock *boottime.Clock) { p.clock, p.beat = clock, clock.Now
 
 // run keeps the pulse until ctx ends.
 func (p *pulse) run(ctx context.Context) {
-	tick := time.NewTicker(pulseEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			p.arrival()
-		case <-ctx.Done():
-			return
-		}
+	for pause.For(ctx, pulseEvery) == nil {
+		p.arrival()
 	}
 }
 

@@ -253,10 +253,7 @@ func (r *recorder) addNow(e HistoryEntry) {
 		r.dropped(r.often.push(&e))
 	}
 	if r.file != nil {
-		select {
-		case r.added <- struct{}{}:
-		default:
-		}
+		nudge(r.added)
 	}
 }
 

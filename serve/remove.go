@@ -19,12 +19,8 @@ import (
 // It cannot remove the place in the queue. Another instance may have granted the owner its lease a
 // moment ago, and a release would end that lease. The waiter gives up its place itself, or the
 // place ends within seconds.
-func (s *Server) remove(w http.ResponseWriter, r *http.Request) {
-	var c wire.RemoveCall
-	if !s.read(w, r, &c) {
-		return
-	}
-	if err := checkRemoval(&c); err != nil {
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, c *wire.RemoveCall) {
+	if err := checkRemoval(c); err != nil {
 		s.rejected(w, err)
 		return
 	}
@@ -34,13 +30,8 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*callBound)
 	defer cancel()
-	err := s.removeNow(ctx, &c, v.who())
-	if busy, granted := errors.AsType[*driver.Busy](err); granted {
-		s.busy(w, busy, wire.CodeBusy, false)
-		return
-	}
-	if err != nil {
-		s.failed(w, err)
+	if err := s.removeNow(ctx, c, v.who()); err != nil {
+		s.heldOrFailed(w, err)
 		return
 	}
 	s.done(w)
@@ -86,7 +77,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 	}
 	defer one.calling.End()
 	if s.claims.granted(one) {
-		return &driver.Busy{Holder: driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}}
+		return &driver.Busy{Holder: one.holder()}
 	}
 	if !one.queued.IsZero() { // otherwise its call has given up the place
 		s.hub.left(one)

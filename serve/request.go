@@ -59,6 +59,16 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) bool {
 	return err == nil
 }
 
+// reads returns a handler that reads a call's body and passes it on.
+func reads[C any](s *Server, call func(w http.ResponseWriter, r *http.Request, c *C)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var c C
+		if s.read(w, r, &c) {
+			call(w, r, &c)
+		}
+	}
+}
+
 // decode parses exactly one JSON value. It refuses misspelt fields, and text in which different
 // names could become equal.
 func decode(body []byte, v any) error {
@@ -190,10 +200,8 @@ func checkOwner(what, owner string) error {
 	if len(owner) > maxOwner {
 		return fmt.Errorf("%s has %d bytes, at most %d", what, len(owner), maxOwner)
 	}
-	for _, c := range []byte(owner) {
-		if c <= ' ' || c > '~' {
-			return fmt.Errorf("%s is of printable ASCII without blanks", what)
-		}
+	if strings.ContainsFunc(owner, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return fmt.Errorf("%s is of printable ASCII without blanks", what)
 	}
 	return nil
 }

@@ -26,24 +26,19 @@ func (s *Server) reserves() error {
 }
 
 // reserve acquires a name for a person. Nobody renews the lease, and it has a reason.
-func (s *Server) reserve(w http.ResponseWriter, r *http.Request) {
-	v := w.(*visit)
-	received, came := time.Now(), v.came
-	var c wire.ReserveCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) reserve(w http.ResponseWriter, r *http.Request, c *wire.ReserveCall) {
 	if err := s.reserves(); err != nil {
 		s.failed(w, err)
 		return
 	}
-	note, err := reservation(&c, v.client.Name)
+	v := w.(*visit)
+	note, err := reservation(c, v.client.Name)
 	if err != nil {
 		s.rejected(w, err)
 		return
 	}
 	v.Reason = c.Reason
-	a := &attempt{s: s, received: received, came: came, by: v.who()}
+	a := &attempt{s: s, received: v.began, came: v.came, by: v.who()}
 	a.call = wire.AcquireCall{Claim: wire.Claim{Name: c.Name, Note: note}, TTL: cmp.Or(c.For, wire.Millis(reservedFor)), Wait: c.Wait}
 	s.serveAttempt(w, r, a)
 }
@@ -64,35 +59,13 @@ func reservation(c *wire.ReserveCall, client string) (note string, err error) {
 }
 
 // reset ends the holds of a name that have no owner.
-func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
-	var c wire.ResetCall
-	if !s.read(w, r, &c) {
-		return
-	}
+func (s *Server) reset(w http.ResponseWriter, r *http.Request, c *wire.ResetCall) {
 	if err := driver.CheckName(c.Name); err != nil {
 		s.rejected(w, err)
 		return
 	}
 	v := about(w, c.Name, "")
-	if !s.may(w, Evict, c.Name) {
-		return
-	}
-	if s.isTooOld(v.came, 0) {
-		s.tooOld(w)
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*callBound)
-	defer cancel()
-	err := s.endKept(ctx, c.Name, v.who())
-	if busy, held := errors.AsType[*driver.Busy](err); held {
-		s.busy(w, busy, wire.CodeBusy, false)
-		return
-	}
-	if err != nil {
-		s.failed(w, err)
-		return
-	}
-	s.done(w)
+	s.operate(v, r, 2*callBound, s.heldOrFailed, func(ctx context.Context) error { return s.endKept(ctx, c.Name, v.who()) })
 }
 
 // endKept ends all holds of a name that have no owner. The engine itself checks again that they

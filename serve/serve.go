@@ -10,6 +10,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if d == nil {
 		return nil, errors.New("serve: no driver")
 	}
-	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, shared: &sharedFigures{}, metrics: &metrics{}}
+	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, shared: &sharedFigures{all: make(map[string]shareOfFigures)}, metrics: &metrics{}}
 	s.metrics.init()
 	s.watched.calls, s.watched.seconds = &s.metrics.storeCalls, &s.metrics.storeSeconds
 	if o, ok := d.(driver.Operator); ok {
@@ -165,23 +166,17 @@ func (s *Server) complete() error {
 			return fmt.Errorf("serve: the webhook: %w", err)
 		}
 	}
-	if o.MaxWait == 0 {
-		o.MaxWait = defaultMaxWait
-	}
-	if o.MaxBody == 0 {
-		o.MaxBody = defaultMaxBody
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxWait, o.MaxBody = cmp.Or(o.MaxWait, defaultMaxWait), cmp.Or(o.MaxBody, defaultMaxBody)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return nil
 }
 
 func (s *Server) routes() {
 	for path, call := range map[string]http.HandlerFunc{
-		wire.Acquire: s.acquire, wire.Renew: s.renew, wire.Release: s.release,
-		wire.Note: s.note, wire.Evict: s.evict, wire.Fence: s.fence, wire.Limit: s.limit, wire.Rehearse: s.rehearse,
-		wire.Reserve: s.reserve, wire.Remove: s.remove, wire.Reset: s.reset,
+		wire.Acquire: reads(s, s.acquire), wire.Renew: reads(s, s.renew), wire.Release: reads(s, s.release),
+		wire.Note: reads(s, s.note), wire.Evict: reads(s, s.evict), wire.Fence: reads(s, s.fence),
+		wire.Limit: reads(s, s.limit), wire.Reserve: reads(s, s.reserve), wire.Remove: reads(s, s.remove),
+		wire.Reset: reads(s, s.reset), wire.Rehearse: reads(s, s.rehearse),
 	} {
 		s.route(http.MethodPost, path, call)
 	}

@@ -19,7 +19,7 @@ const storeFull = "full"
 // storeCalls are the calls that are counted. storeOutcomes are their outcomes by error; other
 // errors count as unknown.
 var (
-	storeCalls    = []string{"try", "renew", "release", "note", "lift", "inspect", "list", "evict", "raise", "rehearse"}
+	storeCalls    = []string{"try", "renew", "release", "note", "lift", "inspect", "list", "evict", "raise", "limit", "rehearse"}
 	storeOutcomes = []storeOutcome{
 		{wire.Done, []error{nil}},
 		{wire.Busy, []error{driver.ErrBusy, driver.ErrNotYet}},
@@ -57,11 +57,11 @@ type watched struct {
 	asking sync.Mutex // held while /metrics asks the store
 }
 
-// begin records the start of a call. The returned function must be called with the result.
-func (w *watched) begin(ctx context.Context, call string) func(error) {
+// begin records the start of a call. The returned function must be deferred, with the result.
+func (w *watched) begin(ctx context.Context, call string) (end func(err *error)) {
 	began := time.Now()
-	return func(err error) {
-		outcome := outcomeOf(err)
+	return func(err *error) {
+		outcome := outcomeOf(*err)
 		if outcome == wire.Unknown && errors.Is(ctx.Err(), context.Canceled) {
 			return // its caller has gone, which says nothing about the store
 		}
@@ -123,47 +123,37 @@ func (s *Server) claim(req driver.Request) (*watchedClaim, error) {
 }
 
 // Try implements [driver.Claim].
-func (c *watchedClaim) Try(ctx context.Context) (driver.Grant, error) {
-	end := c.w.begin(ctx, "try")
-	g, err := c.Claim.Try(ctx)
-	end(err)
-	return g, err
+func (c *watchedClaim) Try(ctx context.Context) (_ driver.Grant, err error) {
+	defer c.w.begin(ctx, "try")(&err)
+	return c.Claim.Try(ctx)
 }
 
 // Renew implements [driver.Claim].
-func (c *watchedClaim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	end := c.w.begin(ctx, "renew")
-	g, err := c.Claim.Renew(ctx, ttl)
-	end(err)
-	return g, err
+func (c *watchedClaim) Renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, err error) {
+	defer c.w.begin(ctx, "renew")(&err)
+	return c.Claim.Renew(ctx, ttl)
 }
 
 // Release implements [driver.Claim].
-func (c *watchedClaim) Release(ctx context.Context, how driver.End) error {
-	end := c.w.begin(ctx, "release")
-	err := c.Claim.Release(ctx, how)
-	end(err)
-	return err
+func (c *watchedClaim) Release(ctx context.Context, how driver.End) (err error) {
+	defer c.w.begin(ctx, "release")(&err)
+	return c.Claim.Release(ctx, how)
 }
 
 // Note implements [driver.Claim].
-func (c *watchedClaim) Note(ctx context.Context, note string) error {
-	end := c.w.begin(ctx, "note")
-	err := c.Claim.Note(ctx, note)
-	end(err)
-	return err
+func (c *watchedClaim) Note(ctx context.Context, note string) (err error) {
+	defer c.w.begin(ctx, "note")(&err)
+	return c.Claim.Note(ctx, note)
 }
 
 // LiftFence implements [driver.FenceLifter].
-func (c *watchedClaim) LiftFence(ctx context.Context, fence uint64) error {
+func (c *watchedClaim) LiftFence(ctx context.Context, fence uint64) (err error) {
 	l, ok := c.Claim.(driver.FenceLifter)
 	if !ok {
 		return fmt.Errorf("%w: fences that are lifted", driver.ErrUnsupported)
 	}
-	end := c.w.begin(ctx, "lift")
-	err := l.LiftFence(ctx, fence)
-	end(err)
-	return err
+	defer c.w.begin(ctx, "lift")(&err)
+	return l.LiftFence(ctx, fence)
 }
 
 // Forget implements [driver.Forgetter].
@@ -180,35 +170,33 @@ type watchedOperator struct {
 }
 
 // Inspect implements [driver.Operator].
-func (o watchedOperator) Inspect(ctx context.Context, resource string) (driver.State, error) {
-	end := o.w.begin(ctx, "inspect")
-	state, err := o.Operator.Inspect(ctx, resource)
-	end(err)
-	return state, err
+func (o watchedOperator) Inspect(ctx context.Context, resource string) (_ driver.State, err error) {
+	defer o.w.begin(ctx, "inspect")(&err)
+	return o.Operator.Inspect(ctx, resource)
 }
 
 // List implements [driver.Operator].
-func (o watchedOperator) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
-	end := o.w.begin(ctx, "list")
-	states, next, err := o.Operator.List(ctx, prefix, after, limit)
-	end(err)
-	return states, next, err
+func (o watchedOperator) List(ctx context.Context, prefix, after string, limit int) (_ []driver.State, _ string, err error) {
+	defer o.w.begin(ctx, "list")(&err)
+	return o.Operator.List(ctx, prefix, after, limit)
 }
 
 // Evict implements [driver.Operator].
-func (o watchedOperator) Evict(ctx context.Context, resource, owner, reason string) error {
-	end := o.w.begin(ctx, "evict")
-	err := o.Operator.Evict(ctx, resource, owner, reason)
-	end(err)
-	return err
+func (o watchedOperator) Evict(ctx context.Context, resource, owner, reason string) (err error) {
+	defer o.w.begin(ctx, "evict")(&err)
+	return o.Operator.Evict(ctx, resource, owner, reason)
 }
 
 // RaiseFence implements [driver.Operator].
-func (o watchedOperator) RaiseFence(ctx context.Context, resource string, fence uint64) error {
-	end := o.w.begin(ctx, "raise")
-	err := o.Operator.RaiseFence(ctx, resource, fence)
-	end(err)
-	return err
+func (o watchedOperator) RaiseFence(ctx context.Context, resource string, fence uint64) (err error) {
+	defer o.w.begin(ctx, "raise")(&err)
+	return o.Operator.RaiseFence(ctx, resource, fence)
+}
+
+// SetLimit implements [driver.Operator].
+func (o watchedOperator) SetLimit(ctx context.Context, resource string, limit int) (err error) {
+	defer o.w.begin(ctx, "limit")(&err)
+	return o.Operator.SetLimit(ctx, resource, limit)
 }
 
 // A watchedChecker counts its rehearsals.
@@ -218,17 +206,7 @@ type watchedChecker struct {
 }
 
 // Rehearse implements [driver.Checker].
-func (c watchedChecker) Rehearse(ctx context.Context) error {
-	end := c.w.begin(ctx, "rehearse")
-	err := c.Checker.Rehearse(ctx)
-	end(err)
-	return err
-}
-
-// SetLimit implements [driver.Operator].
-func (o watchedOperator) SetLimit(ctx context.Context, resource string, limit int) error {
-	end := o.w.begin(ctx, "limit")
-	err := o.Operator.SetLimit(ctx, resource, limit)
-	end(err)
-	return err
+func (c watchedChecker) Rehearse(ctx context.Context) (err error) {
+	defer c.w.begin(ctx, "rehearse")(&err)
+	return c.Checker.Rehearse(ctx)
 }

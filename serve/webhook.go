@@ -139,13 +139,11 @@ type delivery struct {
 
 func newWebhook(s *Server) *webhook {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxConnsPerHost: noticesAtOnce, IdleConnTimeout: time.Minute}
-	w := &webhook{Webhook: *s.opts.Webhook, s: s, wake: make(chan struct{}, 1), client: &http.Client{
+	w := &webhook{Webhook: *s.opts.Webhook, s: s, instance: instanceName(), wake: make(chan struct{}, 1), client: &http.Client{
 		Transport: transport, Timeout: noticeBound,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	w.LongWait = cmp.Or(w.LongWait, defaultLongWait)
-	host, _ := os.Hostname() // "": unknown
-	w.instance = fmt.Sprintf("%s[%d]", host, os.Getpid())
 	return w
 }
 
@@ -168,7 +166,7 @@ func (w *webhook) tell(kind string, about wire.NoticeData) {
 		return
 	}
 	w.waiting = append(w.waiting, &delivery{id: id, body: body, began: now, due: now})
-	w.nudge()
+	nudge(w.wake)
 }
 
 // noticeID returns the same ID for every notice about the end of one lease, whichever instance
@@ -182,14 +180,6 @@ func noticeID(kind string, about wire.NoticeData) string {
 	return "msg_" + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// nudge makes run check what is due.
-func (w *webhook) nudge() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
 // run sends notices until ctx ends, and then those that have not been tried.
 func (w *webhook) run(ctx context.Context) {
 	defer w.client.CloseIdleConnections()
@@ -201,13 +191,11 @@ func (w *webhook) run(ctx context.Context) {
 		for _, d := range due {
 			sending.Go(func() { w.send(life, d) })
 		}
-		timer := time.NewTimer(next)
 		select {
 		case <-w.wake:
-		case <-timer.C:
+		case <-time.After(next):
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	w.farewell(life, end, &sending)
 }
@@ -285,7 +273,7 @@ func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Du
 func (w *webhook) send(ctx context.Context, d *delivery) {
 	err := w.post(ctx, d)
 	givenUp, changed := w.attempted(d, err)
-	w.nudge()
+	nudge(w.wake)
 	if givenUp {
 		w.s.opts.Log.Error("a notice for the webhook is given up", "id", d.id, "tries", d.tries, "error", err.Error())
 	}

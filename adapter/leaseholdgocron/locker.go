@@ -77,8 +77,7 @@ func (l *Locker) Task(key string, fn func(ctx context.Context) error) func(ctx c
 func under(ctx, held context.Context, fn func(ctx context.Context) error) error {
 	both, end := context.WithCancelCause(held)
 	defer end(nil)
-	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
 	err := fn(both)
 	if lost := context.Cause(held); errors.Is(lost, leasehold.ErrLost) {
 		err = errors.Join(err, lost)

@@ -9,6 +9,7 @@
 package leaseholdprom
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -94,11 +95,7 @@ func New(o *Options) (*Collector, error) {
 	for _, engine := range o.Engines {
 		c.start(leasehold.Event{Engine: engine})
 	}
-	registerer := o.Registerer
-	if registerer == nil {
-		registerer = prometheus.DefaultRegisterer
-	}
-	return c, registerer.Register(c)
+	return c, cmp.Or(o.Registerer, prometheus.DefaultRegisterer).Register(c)
 }
 
 // labels returns the label names of a metric: the common ones, then by.
@@ -112,11 +109,7 @@ func (c *Collector) labels(by ...string) []string {
 
 // of returns the label values of an event's metric: the common ones, then by.
 func (c *Collector) of(e leasehold.Event, by ...string) []string {
-	engine := e.Engine
-	if engine == "" {
-		engine = "unknown"
-	}
-	all := append([]string{engine}, by...)
+	all := append([]string{cmp.Or(e.Engine, "unknown")}, by...)
 	if c.lock != nil {
 		all = append(all, c.lock(e.Name))
 	}

@@ -80,7 +80,7 @@ const allStrategies = "all"
 
 func strategyNames(s demo.Scenario) string {
 	names := ""
-	for _, strategy := range s.Strategies() {
+	for _, strategy := range s.About().Strategies {
 		names += string(strategy) + ", "
 	}
 	return names + "or " + allStrategies
@@ -100,7 +100,7 @@ func newDemoProcessCommand(a *app) *cobra.Command {
 
 // strategies returns the strategies that the user selected.
 func (c *demoCall) strategies() ([]demo.Strategy, error) {
-	all := c.scenario.Strategies()
+	all := c.scenario.About().Strategies
 	if c.strategy == allStrategies {
 		return all, nil
 	}

@@ -59,7 +59,7 @@ func TestServerHangsWhenAJobBegins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			between := proxy.BalanceAt(l, func() (asked, answered io.WriteCloser) { return &p, nothing{} }, r.Addr())
+			between := proxy.ListenAt(l, func() (asked, answered io.WriteCloser) { return &p, nothing{} }, r.Addr())
 			defer between.Close()
 			job := func(addr string, flags ...string) error {
 				s := pausedStore{url: "redis://" + addr + "/0"}

@@ -61,7 +61,7 @@ func runRecorded(command string, args []string) error {
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		line := lines.Text()
 		if address := regexp.MustCompile(`http://([^\s"]+)`).FindStringSubmatch(line); address != nil {
-			proxy.BalanceAt(l, described.Record(os.Getenv(folderEnv)), address[1])
+			proxy.ListenAt(l, described.Record(os.Getenv(folderEnv)), address[1])
 			line = strings.Replace(line, address[1], l.Addr().String(), 1)
 		}
 		fmt.Fprintln(os.Stderr, line)

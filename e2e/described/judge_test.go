@@ -30,7 +30,7 @@ func record(t *testing.T, two bool, h http.Handler, calls func(client *http.Clie
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	b := proxy.BalanceAt(l, Record(dir), web.Listener.Addr().String())
+	b := proxy.ListenAt(l, Record(dir), web.Listener.Addr().String())
 	client := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
 	calls(client, "http://"+b.Addr())
 	client.CloseIdleConnections()

@@ -24,7 +24,7 @@ func Balance(t testing.TB, targets ...string) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := proxy.BalanceAt(l, Record(dir), targets...)
+	b := proxy.ListenAt(l, Record(dir), targets...)
 	t.Cleanup(b.Close)
 	return b.Addr()
 }

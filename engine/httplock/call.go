@@ -69,9 +69,7 @@ func (d *service) post(ctx context.Context, watch watching, path string, body an
 	if err != nil {
 		return err
 	}
-	err = d.do(ctx, watch, func(ctx context.Context) (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodPost, d.base+path, bytes.NewReader(text))
-	}, yes)
+	err = d.do(ctx, watch, http.MethodPost, path, text, yes)
 	if err == nil && !yes.isYes() {
 		err = fmt.Errorf("%w: a yes to something else", errSilent)
 	}
@@ -101,9 +99,7 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 		path += "?" + query.Encode()
 	}
 	return d.again(ctx, func(bool) error {
-		return d.do(ctx, d.links.Watch, func(ctx context.Context) (*http.Request, error) {
-			return http.NewRequestWithContext(ctx, http.MethodGet, d.base+path, nil)
-		}, answer)
+		return d.do(ctx, d.links.Watch, http.MethodGet, path, nil, answer)
 	})
 }
 
@@ -116,12 +112,12 @@ func patient(context.Context, context.CancelCauseFunc) *links.Call { return nil 
 
 // do makes one call. Its error is ErrClosed, a *reply, an error before sending, or one that says
 // that there was no answer.
-func (d *service) do(ctx context.Context, watch watching, request func(context.Context) (*http.Request, error), answer any) error {
-	return d.exchange(ctx, d.client.Load(), watch, request, answer)
+func (d *service) do(ctx context.Context, watch watching, method, path string, body []byte, answer any) error {
+	return d.exchange(ctx, d.client.Load(), watch, method, path, body, answer)
 }
 
 // exchange is do with another client.
-func (d *service) exchange(ctx context.Context, client *http.Client, watch watching, request func(context.Context) (*http.Request, error), answer any) error {
+func (d *service) exchange(ctx context.Context, client *http.Client, watch watching, method, path string, body []byte, answer any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -132,7 +128,7 @@ func (d *service) exchange(ctx context.Context, client *http.Client, watch watch
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(nil) })()
 	attempt := watch(ctx, cancel)
-	resp, err := d.send(call, client, request)
+	resp, err := d.send(call, client, method, path, body)
 	if err == nil {
 		defer resp.Body.Close()
 		err = readAnswer(resp, answer)
@@ -150,8 +146,8 @@ func (d *service) exchange(ctx context.Context, client *http.Client, watch watch
 
 // send sends a request and returns the response, whatever its status. errSilent means that there
 // was none.
-func (d *service) send(ctx context.Context, client *http.Client, request func(context.Context) (*http.Request, error)) (*http.Response, error) {
-	req, err := request(ctx)
+func (d *service) send(ctx context.Context, client *http.Client, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, d.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("httplock: %w", err)
 	}

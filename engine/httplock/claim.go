@@ -55,9 +55,31 @@ func (d *service) millis(ttl time.Duration) int64 {
 
 // Try implements driver.Claim. After a refusal with a place, a call that waits stays open.
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
-	g, wanted, err := c.try(ctx)
-	c.recall(wanted)
-	return g, err
+	wanted := false
+	defer func() { c.recall(wanted) }() // after the call has ended
+	defer c.begin()()
+	c.listen(ctx)
+	if c.removed != nil { // another instance may not know that it was removed
+		return driver.Grant{}, c.removed
+	}
+	began := time.Now()
+	c.longest = c.req.TTL
+	var g wire.Grant
+	err := c.d.again(ctx, func(bool) (err error) {
+		g, err = c.acquire(ctx, c.d.links.Watch, 0)
+		return err
+	})
+	r, answered := errors.AsType[*reply](err)
+	switch {
+	case err == nil:
+		c.d.watch.add(c, g.Token)
+		wanted = g.Wanted
+		return grantOf(g)
+	case answered && errors.Is(err, driver.ErrBusy):
+		return driver.Grant{}, c.refused(ctx, r, began)
+	}
+	c.d.watch.remove(c)
+	return driver.Grant{}, cmp.Or(removal(err), err)
 }
 
 // recall notifies the holder that others wait. Call it without calling held.
@@ -72,32 +94,6 @@ func (c *claim) asks() bool { return c.req.Wanted != nil && c.d.features.Tells }
 
 // asksOnce reports whether one notice is enough until the next renewal.
 func (c *claim) asksOnce() bool { return c.asks() && c.req.WantedOnce && c.d.tellsOnce }
-
-func (c *claim) try(ctx context.Context) (_ driver.Grant, wanted bool, _ error) {
-	defer c.begin()()
-	c.listen(ctx)
-	if c.removed != nil { // another instance may not know that it was removed
-		return driver.Grant{}, false, c.removed
-	}
-	began := time.Now()
-	c.longest = c.req.TTL
-	var g wire.Grant
-	err := c.d.again(ctx, func(bool) (err error) {
-		g, err = c.acquire(ctx, c.d.links.Watch, 0)
-		return err
-	})
-	r, answered := errors.AsType[*reply](err)
-	switch {
-	case err == nil:
-		c.d.watch.add(c, g.Token)
-		grant, err := grantOf(g)
-		return grant, g.Wanted, err
-	case answered && errors.Is(err, driver.ErrBusy):
-		return driver.Grant{}, false, c.refused(ctx, r, began)
-	}
-	c.d.watch.remove(c)
-	return driver.Grant{}, false, cmp.Or(removal(err), err)
-}
 
 // listen opens the stream of events if the claim needs it. Notice of a waiter may come before the
 // answer to the acquire.
@@ -151,12 +147,8 @@ func grantOf(g wire.Grant) (driver.Grant, error) {
 // Renew implements driver.Claim. With a shorter TTL than before, the engine keeps the lease for the
 // longer one.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	g, wanted, err := c.renew(ctx, ttl)
-	c.recall(wanted)
-	return g, err
-}
-
-func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, wanted bool, _ error) {
+	wanted := false
+	defer func() { c.recall(wanted) }() // after the call has ended
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
 	c.resumes()
@@ -168,13 +160,13 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 		if errors.Is(err, driver.ErrLost) {
 			c.d.watch.remove(c)
 		}
-		return driver.Grant{}, false, err
+		return driver.Grant{}, err
 	}
 	c.listen(ctx) // a resumed lease has never tried
 	c.d.watch.add(c, g.Token)
 	g.TTL = min(g.TTL, c.d.millis(ttl))
-	grant, err := grantOf(g.Grant)
-	return grant, g.Wanted, err
+	wanted = g.Wanted
+	return grantOf(g.Grant)
 }
 
 // resumes is called before a call about an earlier grant. If it is the first call, another process

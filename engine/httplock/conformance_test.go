@@ -29,7 +29,7 @@ func instances(t testing.TB, engine *memory.Server, n int, protocols *http.Proto
 		t.Cleanup(func() { s.Drain(); web.Close(); s.Close(); d.Close() })
 		targets = append(targets, web.Listener.Addr().String())
 	}
-	b, err := proxy.Balance(targets...)
+	b, err := proxy.Listen(targets...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,10 +120,7 @@ func (d *service) newClient(way *http.Protocols) *http.Client {
 }
 
 func (d *service) askFeatures(ctx context.Context, client *http.Client) (a wire.Abilities, err error) {
-	err = d.exchange(ctx, client, patient, func(ctx context.Context) (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Features, nil)
-	}, &a)
-	if err != nil {
+	if err = d.exchange(ctx, client, patient, http.MethodGet, wire.Features, nil, &a); err != nil {
 		return a, fmt.Errorf("httplock: ask what the service promises: %w", err)
 	}
 	if a.MaxWait <= 0 {

@@ -33,7 +33,7 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 	}
 	opts := &Options{files: u.TLS, Events: u.Options.Get("events")}
 	if u.Password.IsSet() {
-		if u.TLS == nil && !isLoopback(hostOf(u.Hosts[0])) {
+		if u.TLS == nil && !isLoopback(storeurl.HostOf(u.Hosts[0])) {
 			return nil, u.Wrong("a token goes by https, or to this machine")
 		}
 		opts.Token = func() (string, error) { return u.Password.Now(), nil }
@@ -45,13 +45,6 @@ func OpenURL(ctx context.Context, url string) (driver.Driver, error) {
 		scheme = "https"
 	}
 	return Connect(ctx, strings.Join(append([]string{scheme + "://" + u.Hosts[0]}, u.Path...), "/"), opts)
-}
-
-func hostOf(hostPort string) string {
-	if host, _, err := net.SplitHostPort(hostPort); err == nil {
-		return host
-	}
-	return strings.Trim(hostPort, "[]")
 }
 
 func isLoopback(host string) bool {

@@ -43,6 +43,7 @@ type watch struct {
 	begun bool              // guarded by mu
 	until time.Time         // guarded by mu; until when claims wait for the stream
 	open  chan struct{}     // closed when a stream has been open once
+	opens func()            // closes open
 }
 
 type lease struct{ name, handle string }
@@ -54,6 +55,7 @@ type holding struct {
 
 func (w *watch) init() {
 	w.held, w.asks, w.open, w.kinds = make(map[lease]holding), make(map[lease]*claim), make(chan struct{}), endKinds
+	w.opens = sync.OnceFunc(func() { close(w.open) })
 }
 
 // listen opens the stream. Until it is open for the first time, it waits for a moment.
@@ -147,13 +149,11 @@ func (w *watch) stream(d *service) (opened bool) {
 		cancel()
 	})
 	defer silence.Stop()
-	resp, err := d.send(ctx, d.client.Load(), func(ctx context.Context) (*http.Request, error) {
-		query := url.Values{"prefix": {d.opts.Events}}
-		if d.features.Tells { // a service with this feature knows this parameter
-			query.Set("kind", kinds)
-		}
-		return http.NewRequestWithContext(ctx, http.MethodGet, d.base+wire.Events+"?"+query.Encode(), nil)
-	})
+	query := url.Values{"prefix": {d.opts.Events}}
+	if d.features.Tells { // a service with this feature knows this parameter
+		query.Set("kind", kinds)
+	}
+	resp, err := d.send(ctx, d.client.Load(), http.MethodGet, wire.Events+"?"+query.Encode(), nil)
 	if err != nil {
 		return false
 	}
@@ -182,13 +182,7 @@ func (w *watch) heard(d *service, kind, data string) {
 	}
 	switch kind {
 	case wire.EventOpen:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		select {
-		case <-w.open:
-		default:
-			close(w.open)
-		}
+		w.opens()
 	case wire.EventWanted:
 		w.mu.Lock()
 		c := w.asks[lease{e.Name, e.Handle}]

@@ -137,15 +137,13 @@ func (d Details) Note() string {
 	var b strings.Builder
 	b.WriteString(d.Shown())
 	b.WriteString(mark)
-	first := true
+	separator := ""
 	field := func(key, value string) {
 		if value == "" {
 			return
 		}
-		if !first {
-			b.WriteByte(';')
-		}
-		first = false
+		b.WriteString(separator)
+		separator = ";"
 		b.WriteString(key)
 		b.WriteByte('=')
 		escape(&b, value)
@@ -165,10 +163,8 @@ func (d Details) Note() string {
 		field("r", strconv.Itoa(d.Preference))
 	}
 	for _, label := range slices.Sorted(maps.Keys(d.Labels)) {
-		if !first {
-			b.WriteByte(';')
-		}
-		first = false
+		b.WriteString(separator)
+		separator = ";"
 		b.WriteByte('.')
 		escape(&b, label)
 		b.WriteByte('=')
@@ -197,10 +193,7 @@ func escape(b *strings.Builder, value string) {
 func Of(note string) Details {
 	text, fields, ok := split(note)
 	d := Details{Text: note}
-	if !ok || !d.read(fields) {
-		return Details{Text: note}
-	}
-	if d.Bare() && !strings.Contains(text, mark) { // Note needs no mark for it
+	if !ok || !d.read(fields) || d.Bare() && !strings.Contains(text, mark) { // Note needs no mark for bare details
 		return Details{Text: note}
 	}
 	if d.Text = text; text == d.Summary() {
@@ -387,10 +380,8 @@ func Mine() Details {
 
 // user is the name in the environment, or else the user's number.
 func user() string {
-	for _, variable := range []string{"USER", "LOGNAME", "USERNAME"} {
-		if name := os.Getenv(variable); name != "" {
-			return valid(name)
-		}
+	if name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), os.Getenv("USERNAME")); name != "" {
+		return valid(name)
 	}
 	switch uid := os.Getuid(); {
 	case uid == 0:

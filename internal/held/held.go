@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/leasehold-go/leasehold"
@@ -43,13 +44,12 @@ func (l *Leases) Oldest(name string) *leasehold.Lease {
 func (l *Leases) Replace(former, next *leasehold.Lease) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, lease := range l.all[former.Name()] {
-		if lease == former {
-			l.all[former.Name()][i] = next
-			return true
-		}
+	all := l.all[former.Name()]
+	i := slices.Index(all, former)
+	if i >= 0 {
+		all[i] = next
 	}
-	return false
+	return i >= 0
 }
 
 // Release releases the oldest lease of name, and returns the result of Lease.Release. After an
@@ -70,11 +70,8 @@ func (l *Leases) remove(lease *leasehold.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name := lease.Name()
-	for i, one := range l.all[name] {
-		if one == lease {
-			l.all[name] = append(l.all[name][:i:i], l.all[name][i+1:]...)
-			break
-		}
+	if i := slices.Index(l.all[name], lease); i >= 0 {
+		l.all[name] = slices.Delete(l.all[name], i, i+1)
 	}
 	if len(l.all[name]) == 0 {
 		delete(l.all, name)

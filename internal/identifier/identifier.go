@@ -3,18 +3,11 @@
 // start.
 package identifier
 
+import "strings"
+
 // Plain reports whether name consists of at most most ASCII letters, digits and underscores, and
 // does not begin with a digit.
 func Plain(name string, most int) bool {
-	if name == "" || len(name) > most || name[0] >= '0' && name[0] <= '9' {
-		return false
-	}
-	for _, c := range []byte(name) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_':
-		default:
-			return false
-		}
-	}
-	return true
+	return name != "" && len(name) <= most && (name[0] < '0' || name[0] > '9') &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }

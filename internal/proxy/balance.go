@@ -11,18 +11,18 @@ import (
 // writing fails, the connection is closed.
 type Record func() (asked, answered io.WriteCloser)
 
-// Balance starts a proxy on a free port of 127.0.0.1. It sends each connection to the next target
-// that accepts it. Close ends it.
-func Balance(targets ...string) (*Proxy, error) {
+// Listen starts a proxy on a free port of 127.0.0.1. It sends each connection to the next of the
+// targets that accepts it; none of them need run yet. Close ends it.
+func Listen(targets ...string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start a proxy: %w", err)
 	}
-	return BalanceAt(l, nil, targets...), nil
+	return ListenAt(l, nil, targets...), nil
 }
 
-// BalanceAt is like Balance, on a listener that Close closes. record may be nil.
-func BalanceAt(l net.Listener, record Record, targets ...string) *Proxy {
+// ListenAt is like Listen, on a listener that Close closes. record may be nil.
+func ListenAt(l net.Listener, record Record, targets ...string) *Proxy {
 	p := &Proxy{listener: l, record: record, targets: targets, changed: make(chan struct{}), links: make(map[*link]bool)}
 	p.serving.Go(p.serve)
 	return p

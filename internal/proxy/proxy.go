@@ -41,10 +41,6 @@ type link struct {
 	forgotten      bool // nothing passes any more. Guarded by Proxy.mu.
 }
 
-// Listen starts a proxy on a free port of 127.0.0.1 to the server at target, which need not run
-// yet. Close ends it.
-func Listen(target string) (*Proxy, error) { return Balance(target) }
-
 // Close closes all connections and discards what is held. It returns when all goroutines have
 // ended.
 func (p *Proxy) Close() {

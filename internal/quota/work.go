@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 // An Order says what the processes do. Worker w works on key w % Keys. If there are enough workers,
@@ -67,7 +68,7 @@ func Leasehold(d driver.Driver, o Order) (Admission, error) {
 }
 
 // Poll admits like a program that counts by hand: it tries, with pauses, until there is room.
-func Poll(pause time.Duration, try func(ctx context.Context, key string) (bool, error), end func(key string) error) Admission {
+func Poll(every time.Duration, try func(ctx context.Context, key string) (bool, error), end func(key string) error) Admission {
 	return func(ctx context.Context, key string) (func() error, error) {
 		for {
 			if ok, err := try(ctx, key); err != nil {
@@ -75,10 +76,8 @@ func Poll(pause time.Duration, try func(ctx context.Context, key string) (bool, 
 			} else if ok {
 				return func() error { return end(key) }, nil
 			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return nil, ctx.Err()
+			if err := pause.For(ctx, every); err != nil {
+				return nil, err
 			}
 		}
 	}

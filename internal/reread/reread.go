@@ -6,6 +6,7 @@ package reread
 import (
 	"bytes"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -60,7 +61,7 @@ func (f *Files[T]) Get() T {
 		return f.value
 	}
 	f.missing = false
-	if f.same(texts) {
+	if slices.EqualFunc(texts, f.texts, bytes.Equal) { // not their times and lengths, which another file may share
 		return f.value
 	}
 	f.texts = texts
@@ -82,15 +83,4 @@ func (f *Files[T]) read() ([][]byte, error) {
 		texts[i] = text
 	}
 	return texts, nil
-}
-
-// same compares the texts, because a file may be replaced by another with the same time and length.
-// Requires f.mu.
-func (f *Files[T]) same(texts [][]byte) bool {
-	for i, text := range texts {
-		if !bytes.Equal(text, f.texts[i]) {
-			return false
-		}
-	}
-	return true
 }

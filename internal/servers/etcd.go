@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,10 +37,8 @@ func StartEtcdCluster(t testing.TB, version string, n int, args ...string) []*Et
 	var initial []string
 	ports := FreePorts(t, 3*n)
 	scheme := "http"
-	for _, a := range args {
-		if a == "--cert-file" {
-			scheme = "https"
-		}
+	if slices.Contains(args, "--cert-file") {
+		scheme = "https"
 	}
 	for i := range n {
 		e := &Etcd{

@@ -259,13 +259,21 @@ func (u *URL) Bool(option string, otherwise bool) (bool, error) {
 func (u *URL) HostPorts(port string) []string {
 	all := make([]string, len(u.Hosts))
 	for i, h := range u.Hosts {
-		all[i] = withPort(h, port)
+		all[i] = WithPort(h, port)
 	}
 	return all
 }
 
-// withPort adds a port to a host without one. An IPv6 address must be in brackets.
-func withPort(host, port string) string {
+// HostOf returns the host without port and brackets.
+func HostOf(hostPort string) string {
+	if host, _, err := net.SplitHostPort(hostPort); err == nil {
+		return host
+	}
+	return strings.Trim(hostPort, "[]")
+}
+
+// WithPort adds a port to a host without one. An IPv6 address must be in brackets.
+func WithPort(host, port string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host
 	}

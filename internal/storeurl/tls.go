@@ -33,7 +33,7 @@ func (u *URL) makeTLS(on bool) error {
 	}
 	u.TLS = &TLS{Name: o.Get("server_name")}
 	if u.TLS.Name == "" && len(u.Hosts) == 1 {
-		u.TLS.Name, _, _ = net.SplitHostPort(withPort(u.Hosts[0], "0"))
+		u.TLS.Name = HostOf(u.Hosts[0])
 	}
 	if path := o.Get("ca_file"); path != "" {
 		if u.TLS.roots, err = reread.New(0, reread.Pool, path); err != nil {

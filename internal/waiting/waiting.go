@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -75,12 +76,8 @@ func (p *Pace) Rest(ctx context.Context, closing <-chan struct{}, err error) err
 
 // Final reports whether repeating a call cannot help after err.
 func Final(err error) bool {
-	for _, e := range []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrTooHeavy} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	final := []error{driver.ErrUnsupported, driver.ErrClosed, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrTooHeavy}
+	return slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }
 
 // Sleep waits for wake or d, whichever comes first. It returns the cause of ctx if that ends, or

@@ -36,7 +36,9 @@ try again a few times if the lock stays busy. The first server is stopped betwee
 and its write, for longer than its lease. Without a lock users get several coupons, and more
 are given away than there are. Under the lock the first server finds its lease lost when it
 continues, and rolls back the claim.`,
-		Examples: []string{"", "--users 40 --series 10 --processes 5 --tries 3"},
+		Examples:   []string{"", "--users 40 --series 10 --processes 5 --tries 3"},
+		Strategies: []Strategy{None, Lock},
+		Headline:   fmt.Sprintf("%d users click on %d servers, %d coupons", s.Users, s.Processes, s.Series),
 	}
 }
 
@@ -53,13 +55,6 @@ func (s *Coupon) AddFlags(flags *pflag.FlagSet) {
 func (s *Coupon) Check() error {
 	return errors.Join(checkTTL(s.TTL), check(bound{"users", s.Users, 1, 1000}, bound{"coupons", s.Series, 1, maxStock},
 		bound{"processes", s.Processes, 2, maxProcesses}, bound{"tries", s.Tries, 1, 1000}))
-}
-
-// Strategies implements Scenario.
-func (s *Coupon) Strategies() []Strategy { return []Strategy{None, Lock} }
-
-func (s *Coupon) headline() string {
-	return fmt.Sprintf("%d users click on %d servers, %d coupons", s.Users, s.Processes, s.Series)
 }
 
 // A CouponResult is what the books say about the coupons.

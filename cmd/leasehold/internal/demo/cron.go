@@ -34,7 +34,9 @@ shortly before noon, and another server sends the report.
 If the store cannot keep a lease longer than its owner, the owner holds it all the time, and
 nobody stands in on the second day. If the store stalls for longer than the lease, it may not
 learn that a report was sent, and another server may send it again.`,
-		Examples: []string{"", "--servers 10 --day 10s"},
+		Examples:   []string{"", "--servers 10 --day 10s"},
+		Strategies: []Strategy{None, Lock},
+		Headline:   fmt.Sprintf("%d servers, 2 days of %v", s.Servers, s.Day),
 	}
 }
 
@@ -50,13 +52,6 @@ func (s *Cron) Check() error {
 		return fmt.Errorf("%w: a day of %v, want %v to %v", ErrSettings, s.Day, leastDay, mostTTL)
 	}
 	return check(bound{"servers", s.Servers, 2, maxProcesses})
-}
-
-// Strategies implements Scenario.
-func (s *Cron) Strategies() []Strategy { return []Strategy{None, Lock} }
-
-func (s *Cron) headline() string {
-	return fmt.Sprintf("%d servers, 2 days of %v", s.Servers, s.Day)
 }
 
 // leastDay leaves enough time for a job.

@@ -66,7 +66,7 @@ func TestOnlyWithoutLockTheBooksAreBroken(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.About().Name, func(t *testing.T) {
 			t.Parallel()
-			rep := play(t, newStage(t), s, s.Strategies()...)
+			rep := play(t, newStage(t), s, s.About().Strategies...)
 			for strategy, res := range rep.Runs {
 				if broken := res.broken(); len(broken) > 0 == strategy.promises() {
 					t.Errorf("%s: %q: %+v", strategy, broken, res)

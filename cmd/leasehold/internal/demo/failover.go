@@ -46,7 +46,9 @@ The demo starts its own servers, with redis-server, which must be installed. Wit
 first. With --store redis+sentinel://… the other configurations ask the sentinels for a
 failover. A loss is then a matter of luck: the primary lives, and the replicas are usually
 up to date.`,
-		Examples: []string{"", "--strategy fencing", "--strategy redlock --store redlock://h1,h2,h3"},
+		Examples:   []string{"", "--strategy fencing", "--strategy redlock --store redlock://h1,h2,h3"},
+		Strategies: []Strategy{async, fencing, replicas, redlock},
+		Headline:   fmt.Sprintf("a server dies, leases of %v", s.TTL),
 	}
 }
 
@@ -55,13 +57,6 @@ func (s *Failover) AddFlags(flags *pflag.FlagSet) { addTTL(flags, &s.TTL) }
 
 // Check implements Scenario.
 func (s *Failover) Check() error { return checkTTL(s.TTL) }
-
-// Strategies implements Scenario.
-func (s *Failover) Strategies() []Strategy { return []Strategy{async, fencing, replicas, redlock} }
-
-func (s *Failover) headline() string {
-	return fmt.Sprintf("a server dies, leases of %v", s.TTL)
-}
 
 // A FailoverResult combines the books with what the holders reported.
 type FailoverResult struct {

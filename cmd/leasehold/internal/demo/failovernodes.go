@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -130,7 +131,7 @@ func (n *failoverNodes) useSentinel(ctx context.Context, r *run) error {
 	_, hosts, path := hostsOf(strings.TrimPrefix(r.stage.Store, sentinelScheme+":"))
 	name, options, _ := strings.Cut(strings.Trim(path, "/"), "?")
 	name, _, _ = strings.Cut(name, "/") // a database may follow
-	client := redis.NewSentinelClient(&redis.Options{Addr: withPort(hosts[0], "26379")})
+	client := redis.NewSentinelClient(&redis.Options{Addr: storeurl.WithPort(hosts[0], "26379")})
 	n.ends = append(n.ends, func() { client.Close() })
 	url := r.stage.Store
 	switch {

@@ -31,7 +31,9 @@ against a stock of two. Each order reads the stock, finds that there is enough, 
 moment and subtracts. Without a lock both find enough, and the stock goes below zero. Under
 the item's lock one of the two is refused. Optimistic orders subtract in one statement, and
 only if there is still enough.`,
-		Examples: []string{"", "--stock 10 --quantities 3,4,5 --processes 3"},
+		Examples:   []string{"", "--stock 10 --quantities 3,4,5 --processes 3"},
+		Strategies: []Strategy{None, Lock, Optimistic},
+		Headline:   fmt.Sprintf("%d items, %d pieces of each, orders for %v of each, %d processes", s.Items, s.Stock, s.Quantities, s.Processes),
 	}
 }
 
@@ -54,13 +56,6 @@ func (s *Inventory) Check() error {
 		bounds = append(bounds, bound{"pieces in an order", q, 1, maxStock})
 	}
 	return check(bounds...)
-}
-
-// Strategies implements Scenario.
-func (s *Inventory) Strategies() []Strategy { return []Strategy{None, Lock, Optimistic} }
-
-func (s *Inventory) headline() string {
-	return fmt.Sprintf("%d items, %d pieces of each, orders for %v of each, %d processes", s.Items, s.Stock, s.Quantities, s.Processes)
 }
 
 // An InventoryResult is the content of the warehouse's books.

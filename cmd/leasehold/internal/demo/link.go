@@ -4,13 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/proxy"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // A link is one process's connection to the lock store, which can be cut.
@@ -51,7 +51,7 @@ func newEndpointLink(scheme, rest string) (*proxyLink, error) {
 	if err != nil || server.Scheme != "http" {
 		return nil, fmt.Errorf("%w: a link can be cut to an endpoint that begins with http: alone", ErrSettings)
 	}
-	p, err := proxy.Listen(withPort(server.Host, "80"))
+	p, err := proxy.Listen(storeurl.WithPort(server.Host, "80"))
 	if err != nil {
 		return nil, fmt.Errorf("make a link that can be cut: %w", err)
 	}
@@ -133,7 +133,7 @@ func newProxyLinkTo(n int, scheme, rest string) (*proxyLink, error) {
 	l := &proxyLink{}
 	name := hosts[0]
 	for i, host := range hosts[:n] {
-		p, err := proxy.Listen(withPort(host, ports[scheme]))
+		p, err := proxy.Listen(storeurl.WithPort(host, ports[scheme]))
 		if err != nil {
 			l.close()
 			return nil, fmt.Errorf("make a link that can be cut: %w", err)
@@ -168,20 +168,11 @@ func withServerName(scheme, host, rest string) string {
 	if !secure || strings.Contains(rest, "server_name=") {
 		return rest
 	}
-	host, _, _ = net.SplitHostPort(withPort(host, "0")) // the host has a port now
 	separator := "?"
 	if strings.Contains(rest, "?") {
 		separator = "&"
 	}
-	return rest + separator + "server_name=" + url.QueryEscape(host)
-}
-
-// withPort adds a port to a host without one. An IPv6 address must be in brackets.
-func withPort(host, port string) string {
-	if _, _, err := net.SplitHostPort(host); err == nil {
-		return host
-	}
-	return net.JoinHostPort(strings.Trim(host, "[]"), port)
+	return rest + separator + "server_name=" + url.QueryEscape(storeurl.HostOf(host))
 }
 
 func (l *proxyLink) url() string { return l.address }

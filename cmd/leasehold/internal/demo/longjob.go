@@ -33,7 +33,9 @@ run all steps.
 # The link
 A proxy before the store's servers cuts the link. A SQLite file has no link: there another
 program holds the file's write lock for longer than a lease.`,
-		Examples: []string{"", "--ttl 3s --steps 30"},
+		Examples:   []string{"", "--ttl 3s --steps 30"},
+		Strategies: []Strategy{None, Lock},
+		Headline:   fmt.Sprintf("a job of %d steps, leases as long as %d of them", s.Steps, stepsPerTTL),
 	}
 }
 
@@ -49,13 +51,6 @@ const stepsPerTTL, leastSteps = 5, 12
 // Check implements Scenario.
 func (s *LongJob) Check() error {
 	return errors.Join(checkTTL(s.TTL), check(bound{"steps", s.Steps, leastSteps, 10_000}))
-}
-
-// Strategies implements Scenario.
-func (s *LongJob) Strategies() []Strategy { return []Strategy{None, Lock} }
-
-func (s *LongJob) headline() string {
-	return fmt.Sprintf("a job of %d steps, leases as long as %d of them", s.Steps, stepsPerTTL)
 }
 
 // A LongJobResult is what the books say about the job. Runners are numbered from 0.

@@ -32,7 +32,9 @@ lease on it. Then the car tries one bay after the other. A bay is an exclusive l
 is refused at once if someone has it. Without a lock cars read that the garage has room and
 that a bay is free, and end up in the same bay. On stores without shared leases there is no
 gate, and only the bays limit the cars.`,
-		Examples: []string{"", "--cars 100 --bays 20 --most 12"},
+		Examples:   []string{"", "--cars 100 --bays 20 --most 12"},
+		Strategies: []Strategy{None, Lock},
+		Headline:   fmt.Sprintf("%d cars in %d processes, %d bays, at most %d cars inside", s.Cars, s.Processes, s.Bays, s.Most),
 	}
 }
 
@@ -48,13 +50,6 @@ func (s *Parking) AddFlags(flags *pflag.FlagSet) {
 func (s *Parking) Check() error {
 	return check(bound{"cars", s.Cars, 1, 1000}, bound{"bays", s.Bays, 1, 1000},
 		bound{"cars at once", s.Most, 1, s.Bays}, bound{"processes", s.Processes, 1, min(maxProcesses, s.Cars)})
-}
-
-// Strategies implements Scenario.
-func (s *Parking) Strategies() []Strategy { return []Strategy{None, Lock} }
-
-func (s *Parking) headline() string {
-	return fmt.Sprintf("%d cars in %d processes, %d bays, at most %d cars inside", s.Cars, s.Processes, s.Bays, s.Most)
 }
 
 // A ParkingResult is the content of the garage's books.

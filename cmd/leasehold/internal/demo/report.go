@@ -69,7 +69,7 @@ func (r *Report) Err() error {
 
 // Write writes a table with a column for each run.
 func (r *Report) Write(w io.Writer) {
-	fmt.Fprintf(w, "%s\n\n", r.Settings.headline())
+	fmt.Fprintf(w, "%s\n\n", r.Settings.About().Headline)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	lines := []string{""}
 	for _, s := range r.order {

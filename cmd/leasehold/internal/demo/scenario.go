@@ -50,6 +50,9 @@ type About struct {
 	Short    string // one line
 	Long     string
 	Examples []string // arguments after the scenario's name
+
+	Strategies []Strategy // the possible ones, in the order of the columns
+	Headline   string     // of a report, with the present settings
 }
 
 // A Scenario is one story. Its exported fields are its settings, which its processes get as JSON.
@@ -59,10 +62,6 @@ type Scenario interface {
 	AddFlags(flags *pflag.FlagSet)
 	// Check returns nil for settings that can be played. Otherwise its error wraps ErrSettings.
 	Check() error
-	// Strategies returns the possible strategies, in the order of the columns.
-	Strategies() []Strategy
-
-	headline() string
 	// play makes one run: it creates the books, lets processes work, and reads the books.
 	play(ctx context.Context, r *run) (Result, error)
 	// work is the part of one process in a run.

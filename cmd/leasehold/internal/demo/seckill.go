@@ -31,7 +31,9 @@ and writes it back. Without a lock everyone reads the stock before the first one
 the shop sells what it does not have. Under the lock it sells exactly its stock, and each
 write shows the fencing token of its lease. Optimistic buyers take no lock: their write
 takes effect only if the stock is still what they read, or else they start over.`,
-		Examples: []string{"", "--buyers 200 --stock 20 --processes 8", "--strategy lock --no-wait --retries 3", "--json | jq .runs.lock"},
+		Examples:   []string{"", "--buyers 200 --stock 20 --processes 8", "--strategy lock --no-wait --retries 3", "--json | jq .runs.lock"},
+		Strategies: []Strategy{None, Lock, Optimistic},
+		Headline:   fmt.Sprintf("%d buyers in %d processes, %d pieces", s.Buyers, s.Processes, s.Stock),
 	}
 }
 
@@ -51,13 +53,6 @@ const maxBuyers, maxStock, maxRetries = 10_000, 1_000_000, 1_000_000
 func (s *Seckill) Check() error {
 	return check(bound{"buyers", s.Buyers, 1, maxBuyers}, bound{"pieces in stock", s.Stock, 1, maxStock},
 		bound{"processes", s.Processes, 1, min(maxProcesses, s.Buyers)}, bound{"retries", s.Retries, -1, maxRetries})
-}
-
-// Strategies implements Scenario.
-func (s *Seckill) Strategies() []Strategy { return []Strategy{None, Lock, Optimistic} }
-
-func (s *Seckill) headline() string {
-	return fmt.Sprintf("%d buyers in %d processes, %d pieces", s.Buyers, s.Processes, s.Stock)
 }
 
 // A SeckillResult is the content of the shop's books after a sale.

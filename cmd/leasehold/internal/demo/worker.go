@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -235,15 +236,10 @@ func (w *worker) holdingUntil(ctx context.Context, lease *leasehold.Lease, do fu
 
 // isAnswer reports whether err is a decision of the store or the library.
 func isAnswer(err error) bool {
-	for _, answer := range []error{
+	return slices.ContainsFunc([]error{
 		leasehold.ErrBusy, leasehold.ErrLost, leasehold.ErrReleased, leasehold.ErrUnsupported,
 		leasehold.ErrInvalidName, leasehold.ErrInvalidOption, leasehold.ErrDeadlock, leasehold.ErrClosed,
-	} {
-		if errors.Is(err, answer) {
-			return true
-		}
-	}
-	return false
+	}, func(answer error) bool { return errors.Is(err, answer) })
 }
 
 // again repeats do if its lease was lost. After ten attempts it returns errLost, because the locks

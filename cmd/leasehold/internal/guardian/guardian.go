@@ -112,8 +112,6 @@ func guard(c *conn, d deadline) *estate {
 	outlive()
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
-	// After an error, as on older kernels and other systems, grandchildren may escape. Everything
-	// else works.
 	adoptOrphans()
 
 	messages := c.receive()

@@ -146,8 +146,7 @@ func (h *holder) start() error {
 	if err != nil {
 		return err
 	}
-	// After an error, grandchildren may escape if the guardian dies. Everything else works.
-	adoptOrphans()
+	adoptOrphans() // those of a guardian that dies
 	theirs, err := h.connect()
 	if err != nil {
 		return err
@@ -270,8 +269,7 @@ func (h *holder) wait() (Result, error) {
 			case gotStarted:
 				h.child.pid = int(m.N)
 			case gotEnded:
-				h.child.end(syscall.WaitStatus(m.N))
-				h.child.cut = m.Cut
+				h.child.over, h.child.known, h.child.status, h.child.cut = true, true, syscall.WaitStatus(m.N), m.Cut
 			case gotStopped:
 				h.suspend()
 			case gotTold, gotDeaf:

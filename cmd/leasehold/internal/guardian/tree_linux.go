@@ -24,10 +24,9 @@ func rename() {
 	_ = os.WriteFile("/proc/self/comm", []byte(Name), 0)
 }
 
-// adoptOrphans makes this process the parent of every descendant whose own parent dies.
-func adoptOrphans() error {
-	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-}
+// adoptOrphans makes this process the parent of every descendant whose own parent dies. If that
+// fails, as on older kernels, grandchildren may escape. Everything else works.
+func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // guardianAttr starts the guardian in a process group that no signal of the terminal reaches. If
 // this process is killed while the guardian is stopped, the kernel resumes the guardian in time to
@@ -166,9 +165,9 @@ func readProcess(pid int) (process, bool) {
 	if err != nil {
 		return process{}, false
 	}
-	// number of the first of fields
+	// The second field, a name in parentheses, may contain anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const first = 3 // of fields
+	const first = 3 // the number of fields[0]
 	const state, ppid, threads, starttime = 0, 4 - first, 20 - first, 22 - first
 	if len(fields) <= starttime {
 		return process{}, false

@@ -20,7 +20,8 @@ const walks = false
 // rename does nothing: on this system a process has the name of its program's file.
 func rename() {}
 
-func adoptOrphans() error { return nil }
+// adoptOrphans does nothing: on this system grandchildren may escape.
+func adoptOrphans() {}
 
 // guardianAttr starts the guardian in a process group that no signal of the terminal reaches.
 func guardianAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -9,8 +9,7 @@ import (
 
 // The holder pings the guardian every two seconds, unless the last ping is unanswered. A guardian
 // is silent when that has happened patience times. It may be stopped, frozen, or traced by a
-// debugger.
-// harms nobody while the command runs, because the holder ends it before the deadline as well.
+// debugger. While the command runs, that is harmless: the holder, too, ends it before the deadline.
 //
 // The holder reports the silence and sends SIGCONT, which resumes a guardian stopped by SIGSTOP. If
 // the guardian stays silent for another ping, and its command has ended or was never started, the
@@ -113,9 +112,4 @@ func (h *holder) pass(sig syscall.Signal) {
 func (h *holder) urge(m message) {
 	h.conn.send(m)
 	syscall.Kill(h.guardian, syscall.SIGCONT)
-}
-
-// end records the status of a child that ended by itself.
-func (c *command) end(status syscall.WaitStatus) {
-	c.over, c.known, c.status = true, true, status
 }

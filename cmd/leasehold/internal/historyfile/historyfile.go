@@ -21,8 +21,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leasehold-go/leasehold/internal/sqlite"
 	"github.com/leasehold-go/leasehold/serve"
-	"modernc.org/sqlite"
+	_ "modernc.org/sqlite"
 )
 
 // Options bound a file.
@@ -43,8 +44,6 @@ const (
 	ahead = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
-	sqliteBusy      = 5 // SQLITE_BUSY
-	sqliteNotADB    = 26
 )
 
 // A File is a history in a file. It implements serve.HistoryFile.
@@ -88,13 +87,11 @@ func Open(ctx context.Context, path string, opts Options) (*File, error) {
 
 // explain describes SQLite's error in terms of the history.
 func (f *File) explain(err error) error {
-	if s, ok := errors.AsType[*sqlite.Error](err); ok {
-		switch s.Code() & 0xff {
-		case sqliteBusy:
-			return fmt.Errorf("the history file %s is in use by another instance: each needs a file of its own", f.path)
-		case sqliteNotADB:
-			return fmt.Errorf("%s is no history file: name another", f.path)
-		}
+	switch sqlite.Code(err) {
+	case sqlite.Busy:
+		return fmt.Errorf("the history file %s is in use by another instance: each needs a file of its own", f.path)
+	case sqlite.NotADB:
+		return fmt.Errorf("%s is no history file: name another", f.path)
 	}
 	return fmt.Errorf("the history file %s: %w", f.path, err)
 }
@@ -102,14 +99,10 @@ func (f *File) explain(err error) error {
 // prepare takes over the file for this instance. It does not change a file that is not a history.
 func (f *File) prepare(ctx context.Context) error {
 	var id, tablesThere, has int64
-	if err := f.db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
-		return err
-	}
-	if err := f.db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&tablesThere); err != nil {
-		return err
-	}
-	if err := f.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil {
-		return err
+	for query, n := range map[string]*int64{"PRAGMA application_id": &id, "SELECT count(*) FROM sqlite_master": &tablesThere, "PRAGMA user_version": &has} {
+		if err := f.db.QueryRowContext(ctx, query).Scan(n); err != nil {
+			return err
+		}
 	}
 	switch {
 	case id != application && tablesThere > 0:
@@ -181,14 +174,12 @@ var errTaken = errors.New("another instance has taken it: each needs a file of i
 
 // Append implements serve.HistoryFile.
 func (f *File) Append(ctx context.Context, entries []serve.HistoryEntry) error {
-	if err := f.append(ctx, entries); err != nil {
-		return f.explain(err)
+	err := f.append(ctx, entries)
+	if err == nil && time.Since(f.pruned) >= pruneEvery {
+		f.pruned = time.Now()
+		err = f.prune(ctx)
 	}
-	if time.Since(f.pruned) < pruneEvery {
-		return nil
-	}
-	f.pruned = time.Now()
-	if err := f.prune(ctx); err != nil {
+	if err != nil {
 		return f.explain(err)
 	}
 	return nil
@@ -292,10 +283,7 @@ func (f *File) begins(ctx context.Context) {
 
 // Read implements serve.HistoryFile.
 func (f *File) Read(ctx context.Context, q serve.HistoryQuery) (entries []serve.HistoryEntry, next int64, err error) {
-	before := q.Before
-	if before == 0 {
-		before = math.MaxInt64
-	}
+	before := cmp.Or(q.Before, math.MaxInt64)
 	for began := time.Now(); ; {
 		some, low, err := f.read(ctx, &q, before, q.Limit-len(entries)+1)
 		if err != nil {

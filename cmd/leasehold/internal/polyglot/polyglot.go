@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 // stock is the name of the lock.
@@ -145,8 +146,6 @@ const patience = time.Minute
 
 // letIn lets the sellers begin when all are ready.
 func letIn(ctx context.Context, folder string) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	for end := time.Now().Add(patience); ; {
 		ready, err := filepath.Glob(filepath.Join(folder, "ready.*"))
 		if err == nil && len(ready) == len(Languages) {
@@ -155,9 +154,7 @@ func letIn(ctx context.Context, folder string) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("of the sellers only %q came within %v", ready, patience)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if pause.For(ctx, 10*time.Millisecond) != nil {
 			return context.Cause(ctx)
 		}
 	}

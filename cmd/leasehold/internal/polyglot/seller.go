@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 // Sell runs the seller that is written in Go.
@@ -49,9 +50,7 @@ func waitFor(ctx context.Context, path string) error {
 		if _, err := os.Stat(path); err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
+		if pause.For(ctx, 10*time.Millisecond) != nil {
 			return context.Cause(ctx)
 		}
 	}
