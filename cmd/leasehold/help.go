@@ -224,7 +224,7 @@ func hanging(term string, column int, text string, width int) string {
 		b.WriteString(strings.Repeat(" ", max(1, column-at)))
 		at = max(column, at+1)
 	}
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Split(strings.TrimSpace(text), " ") {
 		n := runewidth.StringWidth(word)
 		switch {
 		case i == 0:

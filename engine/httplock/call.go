@@ -179,7 +179,7 @@ func readAnswer(resp *http.Response, answer any) error {
 	}
 	if resp.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(body, answer); err != nil {
-			return fmt.Errorf("%w: a yes that is no JSON", errSilent)
+			return fmt.Errorf("%w: a yes that is not the expected JSON", errSilent)
 		}
 		return nil
 	}

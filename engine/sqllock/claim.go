@@ -29,7 +29,8 @@ const (
 	// that grants the lock to a waiter costs the server more.
 	plainReleaseWindow = 2 * time.Millisecond
 	// mostPasses is how often a release waits for a row that others change, such as by joining its
-	// queue, before it only wakes the waiters.
+	// queue, before it only wakes the waiters. The release of a lease that is over makes as many
+	// statements more, because they find nothing either.
 	mostPasses = 3
 	// goneTTL is how long the mark of a release refuses an acquiring call that arrives after it.
 	// Both were sent: only a server or a connection that stood still can reverse them.
@@ -492,7 +493,7 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 			if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && c.d.texts.give != "" {
 				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
 			}
-			for try := 0; try < mostPasses && c.d.texts.pass != "" && !found && err == nil; try++ {
+			for try := 0; try < mostPasses && linger == 0 && c.d.texts.pass != "" && !found && err == nil; try++ {
 				found, err = c.d.changed(ctx, c.d.texts.pass, c.req.Resource, c.req.Owner, linger, c.lease.number)
 			}
 			if !found && err == nil {

@@ -230,22 +230,26 @@ func TestReleaseSoonAfterAGrant(t *testing.T) {
 }
 
 // A release looks a few times for a row that nobody changes meanwhile. Then it ends the lease whoever
-// waits.
+// waits. One that lingers grants to nobody, so it need not look.
 func TestReleaseBesideManyWrites(t *testing.T) {
 	t.Parallel()
-	var sent []string
-	d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
-		if text == d.texts.pass {
-			sent = append(sent, "pass")
-			return nil, nil
+	for linger, want := range map[time.Duration][]string{
+		0:           append(slices.Repeat([]string{"pass"}, mostPasses), "free"),
+		time.Minute: {"free"},
+	} {
+		var sent []string
+		d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if text == d.texts.pass {
+				sent = append(sent, "pass")
+				return nil, nil
+			}
+			sent = append(sent, map[bool]string{true: "free", false: text}[text == d.texts.free])
+			return [][]sqldriver.Value{{nil}}, nil
+		})
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+		c.holds(7, time.Minute)
+		if err := c.Release(t.Context(), driver.End{Linger: linger}); err != nil || !slices.Equal(sent, want) {
+			t.Errorf("Release that lingers for %v: %v, by %q; want %q", linger, err, sent, want)
 		}
-		sent = append(sent, map[bool]string{true: "free", false: text}[text == d.texts.free])
-		return [][]sqldriver.Value{{nil}}, nil
-	})
-	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
-	c.holds(7, time.Minute)
-	want := append(slices.Repeat([]string{"pass"}, mostPasses), "free")
-	if err := c.Release(t.Context(), driver.End{}); err != nil || !slices.Equal(sent, want) {
-		t.Errorf("Release: %v, by %q; want %q", err, sent, want)
 	}
 }
