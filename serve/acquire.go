@@ -32,8 +32,7 @@ type attempt struct {
 }
 
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request, c *wire.AcquireCall) {
-	v := w.(*visit)
-	s.serveAttempt(w, r, &attempt{s: s, call: *c, received: v.began, came: v.came})
+	s.serveAttempt(w, r, &attempt{s: s, call: *c, received: time.Now(), came: w.(*visit).came})
 }
 
 // serveAttempt serves one call to acquire.

@@ -38,7 +38,7 @@ func (s *Server) reserve(w http.ResponseWriter, r *http.Request, c *wire.Reserve
 		return
 	}
 	v.Reason = c.Reason
-	a := &attempt{s: s, received: v.began, came: v.came, by: v.who()}
+	a := &attempt{s: s, received: time.Now(), came: v.came, by: v.who()}
 	a.call = wire.AcquireCall{Claim: wire.Claim{Name: c.Name, Note: note}, TTL: cmp.Or(c.For, wire.Millis(reservedFor)), Wait: c.Wait}
 	s.serveAttempt(w, r, a)
 }

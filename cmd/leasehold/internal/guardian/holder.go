@@ -146,7 +146,7 @@ func (h *holder) start() error {
 	if err != nil {
 		return err
 	}
-	adoptOrphans() // those of a guardian that dies
+	adoptOrphans() // so that what a dying guardian leaves becomes ours
 	theirs, err := h.connect()
 	if err != nil {
 		return err
