@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -43,4 +44,24 @@ func TestRefusalTellsTheHolderAsOfItsReturn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A release that hangs outlasts the deadline of what it releases.
+func TestRefusalAfterTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		lease := acquire(t, locks, "a", leasehold.TTL(4*time.Second), leasehold.NoRenew())
+		time.Sleep(3 * time.Second)
+		mine.Always(locktest.OpRelease, locktest.HangRequest)
+		done := make(chan error)
+		go func() { done <- lease.Release(t.Context()) }()
+		time.Sleep(2 * time.Second)
+		_, err := locks.TryAcquire(t.Context(), "a")
+		if busy, ok := errors.AsType[*leasehold.BusyError](err); !ok || busy.Holder.Left != 0 {
+			t.Errorf("refused by %v, want a holder with no time left", err)
+		}
+		mine.Always(locktest.OpRelease, nil)
+		<-done
+	})
 }

@@ -69,8 +69,12 @@ func (h *hold) expire() {
 	h.mu.Lock()
 	slept := h.locker.clock.Slept() - h.deadline.slept
 	at, capped := h.ends()
+	late := now.Sub(at)
+	if late < 0 && !h.over() {
+		h.watch(now) // the lease whose MaxHold led to this may have been released meanwhile
+	}
 	h.mu.Unlock()
-	switch late := now.Sub(at); {
+	switch {
 	case late < 0:
 		return
 	case capped != nil:
@@ -81,8 +85,8 @@ func (h *hold) expire() {
 	h.markLostIf(func() bool { return h.hasEnded(now) }, cause)
 }
 
-// hasEnded reports whether the hold has ended by now. If not, it schedules another check: the lease
-// whose MaxHold led to this one may have been released meanwhile. Requires h.mu.
+// hasEnded reports whether the hold has ended by now. If not, it schedules another check. Requires
+// h.mu.
 func (h *hold) hasEnded(now boottime.Instant) bool {
 	at, _ := h.ends()
 	if now < at && !h.over() {

@@ -314,3 +314,18 @@ func TestCallsBesideABatch(t *testing.T) {
 		})
 	}
 }
+
+// A lease whose MaxHold is over is released while its end is on the way: the other lease of the hold
+// has its deadline still.
+func TestDeadlineIsWatchedAfterAMaxHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		outer := acquire(t, locks, "a", leasehold.TTL(10*time.Second), leasehold.NoRenew())
+		inner, err := locks.Acquire(outer.Context(), "a", leasehold.Reentrant(), leasehold.MaxHold(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.ReleaseAsDeadlineFires()
+		wantLossAtDeadline(t, []*leasehold.Lease{outer})
+	})
+}

@@ -134,7 +134,7 @@ func (h *hold) describe() Holder {
 	now := h.locker.clock.Now()
 	return Holder{
 		Owner: driver.OwnerOf(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(),
-		Held: now.Sub(h.grant.at), Left: h.deadline.at.Sub(now),
+		Held: now.Sub(h.grant.at), Left: max(h.deadline.at.Sub(now), 0),
 		Note: details.Text(h.who.note), note: h.who.note,
 	}
 }

@@ -113,8 +113,8 @@ func (h *hold) offer(le *Lease) error {
 	h.mu.Unlock()
 	offered := h.locker.queue.offer(h.req.Resource, h)
 	h.mu.Lock()
-	// A goroutine that changed this before the offer could not reclaim the hold, and relies on us.
-	gone := offered && (h.phase == lost || h.recalled || !h.keep.able) && h.reclaim()
+	// Who lost or recalled the hold before the offer, or saw its window end, could not reclaim it.
+	gone := offered && !h.isFresh(h.locker.clock.Now()) && h.reclaim()
 	if !offered {
 		h.leave()
 	}

@@ -352,3 +352,23 @@ func TestTraceTellsOfKeeping(t *testing.T) {
 		}
 	})
 }
+
+// The check at the end of the window may come while the release of the last lease is on its way, as
+// after a pause there.
+func TestKeptTooLateIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.locks = newLocker(t, k.mine, &leasehold.Options{Keep: keep, Trace: func(_ context.Context, e leasehold.Event) {
+			if e.Kind == leasehold.KindHold && e.Step == leasehold.StepReleased {
+				time.Sleep(keep / 2)
+			}
+		}})
+		lease := acquire(t, k.locks, "a")
+		time.Sleep(keep - time.Millisecond)
+		k.release(lease)
+		time.Sleep(keep)
+		if k.isHeld() {
+			t.Error("the lease is kept after its window")
+		}
+	})
+}

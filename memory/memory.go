@@ -52,7 +52,8 @@ func New() *Driver { return NewServer().Connect() }
 func (s *Server) Connect() *Driver { return &Driver{server: s} }
 
 // Flush drops all holders, waiters and fences, like an engine that restarts without its data.
-// Holders are notified through Request.Lost. Later fences are still larger.
+// Holders are notified through Request.Lost. Later fences are still larger, unless RaiseFence had
+// put them ahead of the clock.
 func (s *Server) Flush() {
 	s.mu.Lock()
 	var lost []*claim
