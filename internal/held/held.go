@@ -18,19 +18,22 @@ import (
 type Leases struct {
 	mu  sync.Mutex
 	all map[string][]*leasehold.Lease // guarded by mu; oldest first
+	// unknown are leases whose release had an unknown outcome, by name. Guarded by mu.
+	unknown map[string]*leasehold.Lease
 }
 
-// Put adds a lease that was acquired just now.
+// Put adds a lease that was acquired just now. An earlier one of an unknown outcome is over then.
 func (l *Leases) Put(lease *leasehold.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
-		l.all = make(map[string][]*leasehold.Lease)
+		l.all, l.unknown = make(map[string][]*leasehold.Lease), make(map[string]*leasehold.Lease)
 	}
 	l.all[lease.Name()] = append(l.all[lease.Name()], lease)
+	delete(l.unknown, lease.Name())
 }
 
-// Oldest returns the lease of name that would be released next, or nil.
+// Oldest returns the oldest lease of name that nobody has released yet, or nil.
 func (l *Leases) Oldest(name string) *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,28 +55,34 @@ func (l *Leases) Replace(former, next *leasehold.Lease) bool {
 	return i >= 0
 }
 
-// Release releases the oldest lease of name, and returns the result of Lease.Release. After an
-// unknown outcome the lease stays, to be released again.
+// Release releases the oldest lease of name, and returns the result of Lease.Release. If nobody
+// acquires the name after an unknown outcome, the next Release tries again.
 func (l *Leases) Release(ctx context.Context, name string) error {
-	lease := l.Oldest(name)
+	lease := l.take(name)
 	if lease == nil {
 		return fmt.Errorf("%q is not held", name)
 	}
 	err := lease.Release(ctx)
-	if err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased) {
-		l.remove(lease)
+	if err != nil && !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrReleased) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.unknown[name] = lease
 	}
 	return err
 }
 
-func (l *Leases) remove(lease *leasehold.Lease) {
+// take removes and returns the lease that is released next, or nil.
+func (l *Leases) take(name string) *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	name := lease.Name()
-	if i := slices.Index(l.all[name], lease); i >= 0 {
-		l.all[name] = slices.Delete(l.all[name], i, i+1)
+	all := l.all[name]
+	if len(all) == 0 {
+		lease := l.unknown[name]
+		delete(l.unknown, name)
+		return lease
 	}
-	if len(l.all[name]) == 0 {
+	if l.all[name] = all[1:]; len(all) == 1 {
 		delete(l.all, name)
 	}
+	return all[0]
 }

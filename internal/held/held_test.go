@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/locktest"
@@ -68,4 +69,74 @@ func TestAnUnknownReleaseIsTriedAgain(t *testing.T) {
 	if err := all.Release(context.Background(), "a"); err != nil {
 		t.Errorf("again: %v", err)
 	}
+}
+
+// After a release with an unknown outcome, the next one is of the lease that was acquired since:
+// nothing else would ever release it.
+func TestAnUnknownReleaseIsNotTriedInPlaceOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := locktest.NewFaulty(memory.New())
+		locks, err := leasehold.New(link, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		var all Leases
+		for _, lose := range []locktest.Fault{locktest.LoseRequest, nil} {
+			lease, err := locks.Acquire(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Put(lease)
+			link.Always(locktest.OpRelease, lose)
+			if err := all.Release(context.Background(), "a"); (err == nil) != (lose == nil) || lease.Context().Err() == nil {
+				t.Errorf("released with %v", err)
+			}
+		}
+		if state, err := locks.Inspect(t.Context(), "a"); err != nil || len(state.Holders) > 0 {
+			t.Errorf("%d holders, %v", len(state.Holders), err)
+		}
+	})
+}
+
+// Each of two callers that release at once releases a lease of its own, and a lease that is being
+// released cannot be replaced.
+func TestTwoReleaseAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := locktest.NewFaulty(memory.New())
+		locks, err := leasehold.New(link, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		var all Leases
+		var both [2]*leasehold.Lease
+		for i := range both {
+			if both[i], err = locks.Acquire(t.Context(), "a", leasehold.Shared()); err != nil {
+				t.Fatal(err)
+			}
+			all.Put(both[i])
+		}
+		gate := make(chan struct{})
+		link.Next(locktest.OpRelease, func(_ context.Context, apply func() error) error {
+			<-gate
+			return apply()
+		})
+		first := make(chan error)
+		go func() { first <- all.Release(context.Background(), "a") }()
+		synctest.Wait()
+		if all.Oldest("a") != both[1] || all.Replace(both[0], both[1]) {
+			t.Error("a lease is being released, and counts as held")
+		}
+		if err := all.Release(t.Context(), "a"); err != nil || both[1].Context().Err() == nil {
+			t.Errorf("the second: %v", err)
+		}
+		close(gate)
+		if err := <-first; err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		if all.Oldest("a") != nil {
+			t.Error("a lease is left")
+		}
+	})
 }
