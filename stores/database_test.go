@@ -68,6 +68,38 @@ func FuzzPostgresURLErrorsKeepSecrets(f *testing.F) {
 	})
 }
 
+// The certificate of the server that listen names must be for that host, before each connection, unless server_name says
+// another.
+func TestPostgresListensByTheOtherName(t *testing.T) {
+	for query, want := range map[string]string{
+		"sslmode=verify-full": "direct", "sslmode=prefer": "direct", "tls=true": "direct", "server_name=pooler": "pooler", "server_name=x": "x",
+	} {
+		address, err := newPostgresAddress("postgres://u@pooler/db?" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := address.config()
+		address.at(config, "direct", 5432)
+		for range 2 {
+			ways := []*tls.Config{config.TLSConfig}
+			for _, f := range config.Fallbacks {
+				ways = append(ways, f.TLSConfig)
+			}
+			for _, w := range ways {
+				if w != nil && w.ServerName != want {
+					t.Errorf("%s: the certificate is to be for %s; want %s", query, w.ServerName, want)
+				}
+			}
+			if err := address.refresh(t.Context(), config); err != nil || config.Host != "direct" {
+				t.Error(config.Host, err)
+			}
+		}
+		if own := address.config(); own.Host != "pooler" || own.TLSConfig.ServerName == "direct" {
+			t.Errorf("%s: the pool connects to %s by the name %s", query, own.Host, own.TLSConfig.ServerName)
+		}
+	}
+}
+
 // A DATABASE_URL says how much TLS it wants in libpq's words.
 func TestPostgresSSLModes(t *testing.T) {
 	for mode, want := range map[string]struct{ plain, tls, verified, named bool }{

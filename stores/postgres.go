@@ -2,6 +2,7 @@ package stores
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func openPostgres(ctx context.Context, url string, create bool) (driver.Driver, 
 			if err != nil || err2 != nil {
 				return nil, u.Wrong("listen is false or host:port")
 			}
-			at(where, host, uint16(n))
+			address.at(where, host, uint16(n))
 		}
 		opts.Listen = pglisten.NewWith(where, address.refresh)
 	}
@@ -100,15 +101,23 @@ func (a *postgresAddress) config() *pgx.ConnConfig {
 func (a *postgresAddress) refresh(_ context.Context, of *pgx.ConnConfig) error {
 	now := a.config()
 	of.Password, of.TLSConfig, of.Fallbacks = now.Password, now.TLSConfig, now.Fallbacks
-	at(of, of.Host, of.Port)
+	a.at(of, of.Host, of.Port)
 	return nil
 }
 
 // at makes all attempts of config use one address. For some sslmodes libpq tries an address twice.
-func at(config *pgx.ConnConfig, host string, port uint16) {
+// The certificate must be for this host, unless the URL names another.
+func (a *postgresAddress) at(config *pgx.ConnConfig, host string, port uint16) {
 	config.Host, config.Port = host, port
+	ways := []*tls.Config{config.TLSConfig}
 	for _, f := range config.Fallbacks {
 		f.Host, f.Port = host, port
+		ways = append(ways, f.TLSConfig)
+	}
+	for _, w := range ways {
+		if w != nil && w.ServerName != "" && a.u.Options.Get("server_name") == "" {
+			w.ServerName = host
+		}
 	}
 }
 

@@ -76,6 +76,11 @@ func (s watchedStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValu
 	return s.fullStmt.ExecContext(ctx, args)
 }
 
+func (s watchedStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	s.before(s.text)
+	return s.fullStmt.QueryContext(ctx, args)
+}
+
 // watchedBy is a driver on m that calls before with each prepared statement that it executes.
 func watchedBy(t *testing.T, m *servers.MySQL, before func(text string)) databases.Store {
 	t.Helper()
@@ -106,6 +111,9 @@ func TestMySQLLockedInBetween(t *testing.T) {
 		defer tx.Rollback()
 		locked := false
 		d := watchedBy(t, m, func(text string) {
+			if strings.Contains(text, "LAST_INSERT_ID(rev + 1)") {
+				t.Error("a lease is renewed alone")
+			}
 			if locked || !strings.Contains(text, "UPDATE (SELECT") {
 				return
 			}
@@ -135,6 +143,53 @@ func TestMySQLLockedInBetween(t *testing.T) {
 			if (r.Err == nil) != (i != 29) {
 				t.Errorf("row/%02d: %v", i, r.Err)
 			}
+		}
+	})
+}
+
+// A lease whose row is locked only while the batch is renewed, so that it is passed over and found live, is renewed.
+func TestMySQLLockedDuringTheRenewal(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		stranger := opened(t, m.DSN())
+		var tx *sql.Tx // while x is locked
+		locked := false
+		d := watchedBy(t, m, func(text string) {
+			var err error
+			switch {
+			case !locked && strings.Contains(text, "GREATEST(l.expires"):
+				locked = true
+				if tx, err = stranger.DB.BeginTx(context.Background(), nil); err == nil {
+					_, err = tx.ExecContext(context.Background(), "SELECT name FROM leasehold_locks WHERE name = 'x' FOR UPDATE")
+				}
+			case tx != nil && !strings.Contains(text, "UPDATE (SELECT"):
+				err, tx = tx.Rollback(), nil
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		const ttl = 3 * time.Second
+		held := claimtest.New(t, d, driver.Request{Resource: "x", Owner: "me", TTL: ttl})
+		claimtest.Granted(t, held)
+		claimtest.Granted(t, claimtest.New(t, stranger, driver.Request{Resource: "over later", Owner: "me", TTL: ttl}))
+		if g, err := held.Renew(t.Context(), time.Minute); err != nil || g.TTL < time.Minute || !locked || tx != nil {
+			t.Fatalf("%v, %v; the row was locked: %v, is locked still: %v", g, err, locked, tx != nil)
+		}
+		other := func(resource string) error {
+			_, err := claimtest.New(t, stranger, driver.Request{Resource: resource, Owner: "other", TTL: ttl}).Try(t.Context())
+			return err
+		}
+		for end := time.Now().Add(20 * time.Second); ; {
+			if err := other("over later"); err == nil {
+				break
+			} else if !errors.Is(err, driver.ErrBusy) || time.Now().After(end) {
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err := other("x"); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("beside a lease that was renewed for a minute, another gets %v; want ErrBusy", err)
 		}
 	})
 }

@@ -202,14 +202,15 @@ var errMaybeReleased = errors.New("sqllock: the lease is over, but the answer wa
 
 // grantBatch returns the numbers of the leases that it has granted.
 func (d *Driver) grantBatch(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
-	text, arg := d.texts.grantAll, list(all...)
-	if d.texts.renewed != "" { // what these owners hold afterwards, they were granted now
-		if err := d.exec(ctx, text, arg); err != nil {
+	text, args := d.texts.grantAll, []any{list(all...)}
+	if d.texts.renewed != "" {
+		at, some, err := d.number(ctx, text, args...)
+		if err != nil || !some {
 			return nil, err
 		}
-		text = d.texts.renewed
+		text, args = d.texts.renewed, append(args, at)
 	}
-	return d.fences(ctx, text, arg)
+	return d.fences(ctx, text, args...)
 }
 
 // giveBatch returns the numbers of the leases that it has ended.
@@ -246,10 +247,10 @@ func (d *Driver) giveBatch(ctx context.Context, all []request) (fences map[grant
 }
 
 // fences runs a statement that returns names, owners and numbers.
-func (d *Driver) fences(ctx context.Context, text, arg string) (fences map[grantee]int64, err error) {
+func (d *Driver) fences(ctx context.Context, text string, args ...any) (fences map[grantee]int64, err error) {
 	err = d.writeReady(ctx, func(on runner) error {
 		fences = make(map[grantee]int64)
-		return each(ctx, on, readFence(fences), text, arg)
+		return each(ctx, on, readFence(fences), text, args...)
 	})
 	return fences, err
 }

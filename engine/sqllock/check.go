@@ -117,15 +117,16 @@ func (d *Driver) rehearsePlace(ctx context.Context, tx *sql.Tx, name string) err
 }
 
 func (d *Driver) rehearseRenewal(ctx context.Context, tx *sql.Tx, r request) error {
-	text := d.texts.renewAll
+	text, args := d.texts.renewAll, []any{list(r)}
 	if d.texts.renewed != "" {
-		if _, err := tx.ExecContext(ctx, d.dialect.inside(text), list(r)); err != nil {
+		at, _, err := d.dialect.number(ctx, tx, d.dialect.inside(text), args...)
+		if err != nil {
 			return err
 		}
-		text = d.texts.renewed
+		text, args = d.texts.renewed, append(args, at)
 	}
 	fences := make(map[grantee]int64)
-	err := each(ctx, tx, readFence(fences), d.dialect.inside(text), list(r))
+	err := each(ctx, tx, readFence(fences), d.dialect.inside(text), args...)
 	if err == nil && len(fences) == 0 {
 		err = driver.ErrLost
 	}

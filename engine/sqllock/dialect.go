@@ -144,8 +144,8 @@ type placeTexts struct {
 
 type batchTexts struct {
 	// JSON list of {name, owner, ttl, note, asks} → name, owner, fence: grants free resources that
-	// nobody waits for and whose rows nobody has locked. If renewed is not empty, renewed returns
-	// the rows. "": there is no such statement.
+	// nobody waits for and whose rows nobody has locked. If renewed is not empty, it returns the
+	// rows, and this its instant. "": there is no such statement.
 	grantAll string
 	// JSON list of {name, owner, fence} → name, owner, fence, or changed: ends live exclusive
 	// leases that nobody waits for and whose rows nobody has locked. "": there is no such
@@ -155,9 +155,11 @@ type batchTexts struct {
 	// lease, and untold if the lease may have ended earlier. "": giveAll returns the rows.
 	gaveAll string
 	// JSON list of {name, owner, ttl, asks} → name, owner, fence: renews live exclusive leases
-	// whose rows nobody has locked, and never shortens one.
+	// whose rows nobody has locked, and never shortens one. If renewed is not empty, as grantAll.
 	renewAll string
-	// The list of renewAll → name, owner, fence of its live leases. "": renewAll returns the rows.
+	// The list of renewAll or grantAll, its instant → name, owner, fence of the live leases that
+	// last for their TTL from the instant on. One that was skipped does not. "": they return the
+	// rows.
 	renewed string
 	// JSON list of names → those whose rows nobody has locked. "": the database locks no rows.
 	unlocked string

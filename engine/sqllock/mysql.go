@@ -84,7 +84,7 @@ const mysqlWrites = `IF(CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF')/*M! AND @@
 const mysqlNotPrimary = `9223372036854775806`
 
 // mysqlList is a list argument as a table. It is UTF-8, whatever the connection's character set.
-const mysqlList = `JSON_TABLE(CONVERT(CAST(? AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
+const mysqlList = `JSON_TABLE(CONVERT(CAST(?1 AS BINARY) USING utf8mb4), '$[*]' COLUMNS (`
 
 // mysqlRenewals reads the list in a subquery, out of reach of FOR UPDATE. MySQL refuses to lock the
 // rows of JSON_TABLE, and MariaDB has no FOR UPDATE OF.
@@ -99,7 +99,7 @@ const mysqlGiven = `(SELECT * FROM ` + mysqlList + `
 
 // A statement about many rows must not wait for any of them. If its caller has gone and it still
 // waits, it keeps the rows locked that it has passed. MySQL skips locked rows if a subquery with a
-// LIMIT locks them. MariaDB does not skip them there, but fails at once when it meets one.
+// LIMIT locks them. MariaDB skips them there or fails at once.
 const (
 	mysqlAtOnce   = `/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ `
 	mysqlUnlocked = ` LIMIT 1000000 FOR UPDATE SKIP LOCKED`
@@ -141,15 +141,15 @@ func (m *mysql) statements() statements {
 					STRAIGHT_JOIN {p}locks l ON l.name = CAST(r.name AS BINARY) AND l.expires <= {now} AND l.crowd <= {now}` + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name
 				SET l.fence = GREATEST(l.fence + 1, l.raised + 1, {floor}), l.owner = CAST(r.owner AS BINARY), l.since = {now},
-					l.note = CAST(COALESCE(r.note, '') AS BINARY), l.rev = l.rev + 1, l.expires = {now} + r.ttl`,
+					l.note = CAST(COALESCE(r.note, '') AS BINARY), l.rev = l.rev + 1, l.expires = LAST_INSERT_ID({now}) + r.ttl`,
 			giveAll: mysqlAtOnce + `UPDATE (SELECT l.name FROM ` + mysqlGiven + ` AND l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY)
 						AND l.expires > {now} AND l.crowd <= {now}` + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.owner = '', l.expires = 0, l.rev = l.rev + 1`,
 			gaveAll: `SELECT l.name, r.owner, CASE WHEN l.fence = r.fence AND l.owner = '' AND l.expires = 0 THEN r.fence
 					WHEN l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY) THEN 0 ELSE ` + strconv.Itoa(untold) + ` END FROM ` + mysqlGiven + ` FOR UPDATE SKIP LOCKED`,
 			renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
-				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, {now} + r.ttl)`,
-			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` FOR UPDATE SKIP LOCKED`, // as a locking read, a router does not send it to a replica
+				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, LAST_INSERT_ID({now}) + r.ttl)`,
+			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` AND l.expires >= ?2 + r.ttl FOR UPDATE SKIP LOCKED`, // as a locking read, a router does not send it to a replica
 			unlocked: `SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
 				STRAIGHT_JOIN {p}locks l ON l.name = CAST(n.name AS BINARY) AND {now} > 0 FOR UPDATE SKIP LOCKED`,
 		},
@@ -173,7 +173,7 @@ func (m *mysql) statements() statements {
 			first: `SELECT p.seq, p.owner, p.mode, p.lim, p.wants, p.note, b.ends FROM {p}places p FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}beats b ON b.proc = p.proc
 				WHERE p.name = ? AND p.seq > ? AND ` + mysqlLive + ` ORDER BY p.seq LIMIT ` + strconv.Itoa(inView),
 			leave: `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2 AND {now} > 0`,
-			remove: `DELETE p FROM (SELECT * FROM ` + strings.Replace(mysqlList, "?", "?2", 1) + `
+			remove: `DELETE p FROM (SELECT * FROM ` + strings.Replace(mysqlList, "?1", "?2", 1) + `
 				name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', seq BIGINT PATH '$.seq')) list) r
 				STRAIGHT_JOIN {p}places p FORCE INDEX (owners) ON p.name = CAST(r.name AS BINARY) AND p.owner = CAST(r.owner AS BINARY) AND p.seq = r.seq WHERE p.proc = ?1 AND {now} > 0`,
 			beat: `INSERT INTO {p}beats (proc, ends, number) VALUES (?1, {now} + ?2, ?3)

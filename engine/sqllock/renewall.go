@@ -158,7 +158,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 	if err != nil {
 		return nil, err
 	}
-	text, renewed, arg := d.texts.renewAll, d.texts.renewed, list(all...)
+	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
 	}
@@ -168,10 +168,10 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 			if all, err = d.ofUnlocked(ctx, all); len(all) == 0 {
 				return nil, err
 			}
-			arg = list(all...)
-			// If a lease of these owners is live after the update, it was live during it, so it was
-			// renewed. Nothing else prolongs it, because calls on one claim do not overlap.
-			if err = d.exec(ctx, text, arg); err == nil {
+			// A row that was locked since is skipped, and its lease may be live for less than its TTL.
+			at, some, err := d.number(ctx, text, list(all...))
+			if some {
+				args = []any{list(all...), at}
 				break
 			} else if !errors.Is(err, ErrContended) || try == lockedMeanwhile {
 				return nil, err
@@ -181,7 +181,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 	}
 	err = d.write(ctx, on, func(on runner) error {
 		fences = make(map[grantee]int64)
-		return each(ctx, on, readFence(fences), text, arg)
+		return each(ctx, on, readFence(fences), text, args...)
 	})
 	return fences, err
 }

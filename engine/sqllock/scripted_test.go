@@ -241,3 +241,27 @@ func TestReleaseStopsLateRenewal(t *testing.T) {
 		}
 	}
 }
+
+// Close ends a first call that gets no answer.
+func TestCloseEndsAFirstCallThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := scripted(t, func(ctx context.Context, _ *Driver, _ string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		d.checked.Store(nil)
+		first := make(chan error, 1)
+		go func() {
+			_, err := d.ready(context.Background())
+			first <- err
+		}()
+		synctest.Wait()
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-first; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("the first call: %v; want ErrClosed", err)
+		}
+	})
+}

@@ -99,6 +99,8 @@ type Driver struct {
 	rows    *rounds.Rounds[change]
 	roomy   *names // shared resources that had room for another claim when their rows were last read
 	closed  atomic.Bool
+	closing context.Context // of open; stop ends it
+	stop    context.CancelFunc
 	gates
 }
 
@@ -131,6 +133,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	if d.traits.oneWriter {
 		d.writing = onecall.New()
 	}
+	d.closing, d.stop = context.WithCancel(context.Background())
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
@@ -220,6 +223,7 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.watch.close()
+	d.stop()
 	d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
 	defer d.opening.End()
 	if on := d.checked.Load(); on != nil {

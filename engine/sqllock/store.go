@@ -74,6 +74,9 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	if d.closed.Load() {
 		return nil, driver.ErrClosed
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.closing, cancel)()
 	stmts := prepared{}
 	err := d.retry(ctx, nil, func(runner) error {
 		if err := d.dialect.check(ctx, d.db); err != nil {
