@@ -53,7 +53,7 @@ func (l *places) at(key string) *place { return l.keyed[key] }
 
 // remove removes a place that is over. Requires Driver.mu.
 func (l *places) remove(p *place) {
-	if len(p.unsure.puts) > 0 || p.unsure.deletes {
+	if len(p.unsure.puts) > 0 || p.unsure.deletes > 0 {
 		p.spend()
 	}
 	p.moveTo(nil)
