@@ -83,6 +83,47 @@ func TestLingerThatMayHaveEnded(t *testing.T) {
 	}
 }
 
+// A put that comes late, when its lease lingered and has ended, stays out.
+func TestLatePutAfterLinger(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	d, direct := driverOn(t, taps.client(t, e), nil), clientOf(t, e)
+	keeper := claimOf(t, d, driver.Request{Resource: "keeper", Owner: "k", TTL: 10 * time.Second}) // of the session
+	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: 10 * time.Second, Queue: true})
+	if err := within(t, lingerWithin, tryOf(keeper)); err != nil {
+		t.Fatal(err)
+	}
+	pass, deliver := taps.holdPuts(t, "a")
+	if err := within(t, 200*time.Millisecond, tryOf(c)); err == nil || errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try while its put is held: %v; want an unknown outcome", err)
+	}
+	pass()
+	if err := within(t, lingerWithin, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	release := func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: 2 * time.Second}) }
+	if err := within(t, lingerWithin, release); err != nil {
+		t.Fatalf("Linger: %v", err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		renew := func(ctx context.Context) error { _, err := keeper.Renew(ctx, 10*time.Second); return err }
+		if err := within(t, lingerWithin, renew); err != nil {
+			t.Fatal(err)
+		}
+		if keys, _ := keysOf(t, direct, "a"); len(keys) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the key lingers still")
+		}
+	}
+	deliver()
+	if keys, _ := keysOf(t, direct, "a"); len(keys) > 0 {
+		t.Errorf("left behind: %q", keys)
+	}
+}
+
 func lingers(t *testing.T, c driver.Claim) error {
 	t.Helper()
 	return within(t, lingerWithin, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: time.Minute}) })

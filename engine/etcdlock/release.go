@@ -94,6 +94,10 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 		return err
 	}
 	defer p.done()
+	// As in delete: a put that comes when the key has ended would leave a key that no place has.
+	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
+		return err
+	}
 	d := c.d
 	lease, _, err := d.grantLease(ctx, how.Linger)
 	if err != nil {
