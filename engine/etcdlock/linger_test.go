@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -80,6 +83,46 @@ func TestLingerThatMayHaveEnded(t *testing.T) {
 	})
 	if err := lingers(t, c); err == nil || errors.Is(err, driver.ErrLost) {
 		t.Errorf("Linger: %v; want an unknown outcome", err)
+	}
+}
+
+// A claim whose owner's other claim is being released, and was notified of that, is released too. What lingers stays.
+func TestLingerBesideAnotherClaimsRelease(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	for _, name := range []string{"before", "after"} { // its release is served before the key lingers, or after
+		var taps tap
+		d := driverOn(t, taps.client(t, e), nil)
+		first := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: lingerTTL})
+		again := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: lingerTTL})
+		renew := func(ctx context.Context) error { _, err := again.Renew(ctx, lingerTTL); return err }
+		if err := errors.Join(within(t, lingerWithin, tryOf(first)), within(t, lingerWithin, renew)); err != nil {
+			t.Fatal(err)
+		}
+		release := sync.OnceFunc(func() {
+			if err := within(t, lingerWithin, claimtest.Release(again)); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: Release of the other claim: %v; want ErrLost", name, err)
+			}
+		})
+		hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+			if req.Success[0].GetRequestPut() == nil {
+				return send(ctx)
+			}
+			if name == "before" {
+				release()
+			}
+			err := send(ctx)
+			release()
+			return err
+		}
+		taps.txn.Store(&hold)
+		if err := lingers(t, first); err != nil {
+			t.Errorf("%s: Linger: %v", name, err)
+		}
+		next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: name, Owner: "next", TTL: lingerTTL})
+		if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("%s: Try while the lease lingers: %v; want busy", name, err)
+		}
 	}
 }
 
