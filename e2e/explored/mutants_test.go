@@ -106,7 +106,7 @@ var etcdMutants = []change{
 	inGo(mutant.Mutation{Name: "forgetsOpenPut", Undoes: "a put without an answer may still be served", Rejects: "TestEtcd$/again", File: "batch.go",
 		Old: "if err != nil && !refused(err) {\n\t\tw.unsure", New: "if err != nil && !refused(err) && !$ {\n\t\tw.unsure"}),
 	inGo(mutant.Mutation{Name: "releasesAnyKey", Undoes: "a release deletes the key of its own claim alone", Rejects: "TestEtcd$/two", File: "place.go",
-		Old: "|| p.unsure.deletes {", New: "|| p.unsure.deletes && !$ {"}),
+		Old: "|| p.unsure.deletes > 0 {", New: "|| p.unsure.deletes > 0 && !$ {"}),
 	inGo(mutant.Mutation{Name: "hearsOldNews", Undoes: "a key that was deleted before it was read is another's", Rejects: "TestEtcd$/two", File: "line.go",
 		Old: "if gone.rev <= l.rev {", New: "if gone.rev <= l.rev && !$ {"}),
 	inGo(mutant.Mutation{Name: "grantsBesideTheFirst", Undoes: "a claim holds when all before it are gone", Rejects: "TestEtcd$/three", File: "claim.go",

@@ -57,7 +57,8 @@ func (c *claim) mark(ctx context.Context, keep time.Duration) (*clientv3.TxnResp
 
 // spares returns the key of the claim's place, which its release deletes. If the claim has no
 // place, known is false, and the release looks again for a place of its owner. Keys that the driver
-// is to delete by itself are not spared, because another process may resume them first.
+// is to delete by itself are not spared, because another process may resume them first. Nor are keys
+// that another claim releases.
 func (c *claim) spares() (key string, known bool) {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
@@ -65,7 +66,7 @@ func (c *claim) spares() (key string, known bool) {
 	case p == nil:
 		c.tried = false
 		return "", false
-	case p.phase < leaving || errors.Is(p.cause, errReleased):
+	case c.mayEnd(p):
 		return p.key, true
 	}
 	return "", true

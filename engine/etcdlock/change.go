@@ -102,9 +102,8 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d := p.d
 	d.mu.Lock()
 	var cmps []clientv3.Cmp
-	before := p.unsure.deletes
 	if p.named != nil { // nobody else creates the key, nor does this driver while the deletion may come late
-		p.unsure.deletes = true
+		p.unsure.deletes++
 	} else if len(p.unsure.puts) == 0 { // a late put would have another revision
 		cmps = []clientv3.Cmp{created(p.key, p.rev)}
 	}
@@ -123,8 +122,8 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w.unsure == nil {
-		p.unsure.deletes = before
+	if p.named != nil && w.unsure == nil {
+		p.unsure.deletes--
 	}
 	if !was {
 		d.lookThrough(p.in) // it may belong to another place that had the same key before

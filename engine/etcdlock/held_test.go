@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,6 +201,67 @@ func TestLateDeletion(t *testing.T) {
 		t.Fatalf("the late deletion: %v", err)
 	}
 	if err := within(t, limit, func(ctx context.Context) error { _, err := next.Renew(ctx, ttl); return err }); err != nil {
+		t.Errorf("Renew of the next: %v", err)
+	}
+}
+
+// Two claims of one owner are released at once. The deletion of one that comes late leaves the key of the next holder
+// alone, although the other's was answered meanwhile.
+func TestLateDeletionOfTwo(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 30 * time.Second, 20 * time.Second
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, direct := driverOn(t, taps.client(t, e), nil), clientOf(t, e)
+	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	next := claimOf(t, d, driver.Request{Resource: "a", Owner: "next", TTL: ttl})
+	renew := func(c driver.Claim) error {
+		return within(t, limit, func(ctx context.Context) error { _, err := c.Renew(ctx, ttl); return err })
+	}
+	if err := errors.Join(within(t, limit, tryOf(first)), renew(again)); err != nil {
+		t.Fatal(err)
+	}
+	var deletions atomic.Int64
+	second, free := make(chan struct{}), make(chan struct{}) // the second has come, or will not; the next holds
+	arrives := sync.OnceFunc(func() { close(second) })
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		if req.Success[0].GetRequestDeleteRange() == nil {
+			return send(ctx)
+		}
+		switch deletions.Add(1) {
+		case 1:
+			<-second
+		case 2:
+			arrives()
+			<-ctx.Done()
+			return ctx.Err()
+		case 3:
+			<-free
+		}
+		return send(ctx)
+	}
+	taps.txn.Store(&hold)
+	one, other := make(chan error, 1), make(chan error, 1)
+	go func() { one <- within(t, limit, claimtest.Release(first)) }()
+	for deletions.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { other <- within(t, limit, claimtest.Release(again)); arrives() }()
+	if err := <-one; err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	if err := within(t, limit, tryOf(next)); err != nil {
+		t.Fatalf("Try of the next: %v", err)
+	}
+	close(free)
+	if err := <-other; err != nil {
+		t.Logf("Release of the other claim: %v", err)
+	}
+	if keys, _ := keysOf(t, direct, "a"); len(keys) != 1 {
+		t.Errorf("the next holder's key is gone: %q", keys)
+	}
+	if err := renew(next); err != nil {
 		t.Errorf("Renew of the next: %v", err)
 	}
 }

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -80,6 +83,87 @@ func TestLingerThatMayHaveEnded(t *testing.T) {
 	})
 	if err := lingers(t, c); err == nil || errors.Is(err, driver.ErrLost) {
 		t.Errorf("Linger: %v; want an unknown outcome", err)
+	}
+}
+
+// A claim whose owner's other claim is being released, and was notified of that, is released too. What lingers stays.
+func TestLingerBesideAnotherClaimsRelease(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	for _, name := range []string{"before", "after"} { // its release is served before the key lingers, or after
+		var taps tap
+		d := driverOn(t, taps.client(t, e), nil)
+		first := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: lingerTTL})
+		again := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: lingerTTL})
+		renew := func(ctx context.Context) error { _, err := again.Renew(ctx, lingerTTL); return err }
+		if err := errors.Join(within(t, lingerWithin, tryOf(first)), within(t, lingerWithin, renew)); err != nil {
+			t.Fatal(err)
+		}
+		release := sync.OnceFunc(func() {
+			if err := within(t, lingerWithin, claimtest.Release(again)); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: Release of the other claim: %v; want ErrLost", name, err)
+			}
+		})
+		hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+			if req.Success[0].GetRequestPut() == nil {
+				return send(ctx)
+			}
+			if name == "before" {
+				release()
+			}
+			err := send(ctx)
+			release()
+			return err
+		}
+		taps.txn.Store(&hold)
+		if err := lingers(t, first); err != nil {
+			t.Errorf("%s: Linger: %v", name, err)
+		}
+		next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: name, Owner: "next", TTL: lingerTTL})
+		if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("%s: Try while the lease lingers: %v; want busy", name, err)
+		}
+	}
+}
+
+// A put that comes late, when its lease lingered and has ended, stays out.
+func TestLatePutAfterLinger(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	d, direct := driverOn(t, taps.client(t, e), nil), clientOf(t, e)
+	keeper := claimOf(t, d, driver.Request{Resource: "keeper", Owner: "k", TTL: 10 * time.Second}) // of the session
+	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: 10 * time.Second, Queue: true})
+	if err := within(t, lingerWithin, tryOf(keeper)); err != nil {
+		t.Fatal(err)
+	}
+	pass, deliver := taps.holdPuts(t, "a")
+	if err := within(t, 200*time.Millisecond, tryOf(c)); err == nil || errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try while its put is held: %v; want an unknown outcome", err)
+	}
+	pass()
+	if err := within(t, lingerWithin, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	release := func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: 2 * time.Second}) }
+	if err := within(t, lingerWithin, release); err != nil {
+		t.Fatalf("Linger: %v", err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		renew := func(ctx context.Context) error { _, err := keeper.Renew(ctx, 10*time.Second); return err }
+		if err := within(t, lingerWithin, renew); err != nil {
+			t.Fatal(err)
+		}
+		if keys, _ := keysOf(t, direct, "a"); len(keys) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the key lingers still")
+		}
+	}
+	deliver()
+	if keys, _ := keysOf(t, direct, "a"); len(keys) > 0 {
+		t.Errorf("left behind: %q", keys)
 	}
 }
 

@@ -116,7 +116,7 @@ type uncertain struct {
 	puts    []*session // a put of the key in each; kept out by a tombstone when the place ends
 	floor   int64      // the largest revision seen before the first of puts was sent
 	moves   []*session // a move of the key to each; undone by the next change of the key
-	deletes bool       // a deletion of the key, whatever its revision; the key is not used again
+	deletes int        // deletions of the key, whatever its revision; the key is not used again
 }
 
 // awaiting records in puts or moves that a call that names s is sent. Call the returned function

@@ -25,6 +25,7 @@ type place struct {
 	gone    int64    // the last revision at which its key was deleted since a call began
 	unsure  uncertain
 	calls   int              // calls in flight, which keep it from expiring
+	by      *claim           // the claim that releases it, during these calls
 	listens bool             // one of these calls needs to know of deletions
 	recalls bool             // its holders are about to be notified that others wait
 	looks   bool             // a read of those behind it is about to begin
@@ -53,7 +54,7 @@ func (l *places) at(key string) *place { return l.keyed[key] }
 
 // remove removes a place that is over. Requires Driver.mu.
 func (l *places) remove(p *place) {
-	if len(p.unsure.puts) > 0 || p.unsure.deletes {
+	if len(p.unsure.puts) > 0 || p.unsure.deletes > 0 {
 		p.spend()
 	}
 	p.moveTo(nil)
@@ -163,6 +164,7 @@ func (p *place) begin(ttl time.Duration) (started boottime.Instant) {
 func (p *place) finish() {
 	if p.calls--; p.calls == 0 {
 		p.deaf()
+		p.by = nil
 	}
 	if p.phase != over {
 		p.d.sweepAt(p.until)

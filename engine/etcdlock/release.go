@@ -62,8 +62,8 @@ func (c *claim) releasing(ctx context.Context) (*place, error) {
 	switch {
 	case p == nil:
 		return nil, errNoKey
-	case p.phase == leaving && !errors.Is(p.cause, errReleased):
-		return nil, c.leave() // the driver deletes its key
+	case !c.mayEnd(p):
+		return nil, c.leave() // the driver deletes its key, or another claim ends it
 	}
 	if c.quit(); p.phase == over {
 		return nil, c.leave()
@@ -94,6 +94,10 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 		return err
 	}
 	defer p.done()
+	// As in delete: a put that comes when the key has ended would leave a key that no place has.
+	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
+		return err
+	}
 	d := c.d
 	lease, _, err := d.grantLease(ctx, how.Linger)
 	if err != nil {
@@ -135,7 +139,7 @@ func (c *claim) lingering(ctx context.Context) (*place, error) {
 	d := c.d
 	d.mu.Lock()
 	p := c.place
-	again := p != nil && p.phase == leaving && errors.Is(p.cause, errReleased)
+	again := p != nil && p.phase == leaving && c.mayEnd(p)
 	d.mu.Unlock()
 	if !again {
 		var err error
@@ -145,6 +149,9 @@ func (c *claim) lingering(ctx context.Context) (*place, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !c.mayEnd(p) {
+		return nil, p.cause
+	}
 	c.quit()
 	p.begin(c.req.TTL)
 	return p, nil
@@ -155,7 +162,14 @@ func (c *claim) lingering(ctx context.Context) (*place, error) {
 func (c *claim) quit() {
 	p := c.place
 	p.claims = slices.DeleteFunc(p.claims, func(one *claim) bool { return one == c })
+	p.by = c
 	p.on(release, errReleased)
+}
+
+// mayEnd reports whether c may release p: neither the driver nor another claim of its owner is
+// about to end it. What the other leaves lingering must stay. Requires Driver.mu.
+func (c *claim) mayEnd(p *place) bool {
+	return p.phase != leaving || errors.Is(p.cause, errReleased) && (p.by == nil || p.by == c)
 }
 
 // Note implements driver.Claim.
