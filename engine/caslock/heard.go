@@ -115,10 +115,15 @@ func (q *crowd) recount() {
 func (q *crowd) unheard() {
 	for s := range q.all() {
 		s.mu.Lock()
-		for id, ch := range s.awaited {
-			close(ch)
-			delete(s.awaited, id)
-		}
+		s.unheard()
 		s.mu.Unlock()
 	}
+}
+
+// unheard wakes those who wait until the line has their places. Requires s.mu.
+func (s *resource) unheard() {
+	for _, ch := range s.awaited {
+		close(ch)
+	}
+	clear(s.awaited)
 }

@@ -182,7 +182,7 @@ func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []by
 	if err != nil {
 		return true, err
 	}
-	return true, s.hear(ctx, id, q.d.number(version))
+	return true, q.hear(ctx, s, id, q.d.number(version))
 }
 
 // placeVersion returns the version of owner's place, or the version that a new one replaces.
@@ -201,7 +201,7 @@ func (s *resource) placeVersion(id string) (_ Version, counts bool) {
 }
 
 // hear returns when the line has a place with that number, and so all places before it.
-func (s *resource) hear(ctx context.Context, id string, number uint64) error {
+func (q *crowd) hear(ctx context.Context, s *resource, id string, number uint64) error {
 	s.mu.Lock()
 	ch := make(chan struct{})
 	if s.line == nil || s.line.upTo >= number {
@@ -215,6 +215,9 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 		s.awaited[id] = ch
 	}
 	s.mu.Unlock()
+	if !q.isCurrent(s) { // the watch may have ended before ch was there, so nobody would close it
+		return errNotSeenYet
+	}
 	select {
 	case <-ch:
 	case <-ctx.Done():
@@ -226,10 +229,16 @@ func (s *resource) hear(ctx context.Context, id string, number uint64) error {
 		return errNotSeenYet
 	}
 	if s.line.byID[id] == nil { // it was removed since, or the watch has missed it
-		s.line = nil
+		s.dropLine()
 		return errNotSeenYet
 	}
 	return nil
+}
+
+// dropLine forgets the line, and wakes those who wait until it has their places. Requires s.mu.
+func (s *resource) dropLine() {
+	s.line = nil
+	s.unheard()
 }
 
 // lateFor is for how many ticks a place may still appear that was absent when it was left. If it
@@ -291,7 +300,7 @@ func (q *crowd) remove(ctx context.Context, s *resource, id string, version Vers
 func (q *crowd) see(ticks int64, most time.Duration) {
 	for _, s := range q.idle(ticks) {
 		s.mu.Lock()
-		s.line = nil
+		s.dropLine()
 		s.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(q.d.closing, most)

@@ -69,7 +69,7 @@ func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
 			}
 			return lease.Token(), func() error { return lease.Release(ctx) }, nil
 		}
-		led, ended := make(chan uint64), make(chan error, 1)
+		led, ended := make(chan uint64, 1), make(chan error, 1)
 		go func() {
 			ended <- locks.Lead(ctx, Name, func(ctx context.Context) error {
 				lease, _ := leasehold.FromContext(ctx)
