@@ -357,7 +357,7 @@ func (c *claims) rows() (all []row) {
 	defer c.mu.Unlock()
 	now := time.Now()
 	for k, one := range c.all {
-		if (one.phase == held || one.phase == queued) && now.Before(one.until) {
+		if one.lasts(now) {
 			all = append(all, row{name: k.name, waits: one.phase == queued})
 		}
 	}
