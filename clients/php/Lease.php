@@ -72,9 +72,12 @@ final class Lease
         }
     }
 
+    /** Releases, and throws when the lease was over before. */
     public function release(): void
     {
-        $this->call('release', [], 5);
+        if ($this->call('release', [], 5)[0] === 410) {
+            throw new RuntimeException('lease lost', 410);
+        }
     }
 
     private function granted(float $since, array $answer): void

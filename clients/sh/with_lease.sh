@@ -32,6 +32,7 @@ with_lease() (
 	409) exit 75 ;;
 	*) call release 1; exit 69 ;;
 	esac
+	[ "$(now)" -lt "$end" ] || { call release 1; exit 76; }
 	set +m
 	setsid "$@" &
 	command=$!
@@ -53,8 +54,9 @@ with_lease() (
 			exit 76
 		fi
 	done
-	wait "$command"
-	code=$?
+	code=0
+	wait "$command" || code=$?
 	call release 5
+	[ "$status" != 410 ] || code=76
 	exit "$code"
 )

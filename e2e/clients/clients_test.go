@@ -408,6 +408,59 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	}
 }
 
+// A lease that is over when its answer comes begins no section, and is released.
+func TestCopyBeginsNothingTooLate(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{ttl: 3 * time.Second, late: 3 * time.Second}
+			web := httptest.NewServer(f)
+			t.Cleanup(web.Close)
+			ran := filepath.Join(t.TempDir(), "ran")
+			if code, _ := copied(t, shell, web.URL, "", "echo >"+ran); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the command ran")
+			}
+			if !f.released.Load() {
+				t.Error("the lease was not released")
+			}
+		})
+	}
+}
+
+const phpSteps = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20);
+passthru(getenv('COMMAND'));
+try {
+    $lease->release();
+} catch (RuntimeException $e) {
+    exit($e->getCode() === 410 ? 76 : 1);
+}
+`
+
+// A lease that is lost in the last step, after the last renewal, is lost: each file to copy says so.
+func TestCopiesTellALossAtTheirEnd(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "memory:")
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			evict := fmt.Sprintf(`owner=$(curl -s '%s/v1/lock?name=%s' | sed 's/.*"handle":"\([^"]*\)".*/\1/')
+				curl -s --json "{\"name\":\"%[2]s\",\"owner\":\"$owner\",\"reason\":\"test\"}" %[1]s/v1/evict`, server.url, shell)
+			if code, _ := copied(t, shell, server.url, phpSteps, evict); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if code, _ := copied(t, shell, server.url, phpSteps, "true"); code != 0 {
+				t.Errorf("exit code %d of a lease that was held", code)
+			}
+		})
+	}
+}
+
 // redis starts a store that the instances share.
 func redis(t *testing.T) (url string) {
 	return "redis://" + servers.StartRedis(t).Addr() + "/0"
