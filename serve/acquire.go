@@ -150,10 +150,20 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	}
 }
 
-// renewClaim replaces the driver's claim if the caller asks for something else.
+// renewClaim replaces the driver's claim if the caller asks for something else. If the engine ties
+// a lease or a place to the claim, the claim stays.
 func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 	was := one.req
-	if one.driver != nil && (was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce) {
+	switch {
+	case one.driver == nil:
+	case !s.features.Resumes && s.claims.lasting(one, time.Now()):
+		if !alike(was, req.Mode, req.Limit, req.Weight) {
+			return errOther
+		}
+		if was.TTL != req.TTL {
+			return fmt.Errorf("%w: another TTL than that of the owner's claim, %d ms", driver.ErrUnsupported, wire.Millis(was.TTL))
+		}
+	case was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce:
 		s.forget(one)
 		one.driver = nil
 	}

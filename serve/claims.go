@@ -224,6 +224,18 @@ func (c *claims) lasts(one *claim, e event, until time.Time) {
 	one.until = until
 }
 
+// lasting reports whether the claim may have a lease or a place.
+func (c *claims) lasting(one *claim, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return one.lasts(now)
+}
+
+// lasts is lasting. Requires claims.mu.
+func (one *claim) lasts(now time.Time) bool {
+	return (one.phase == held || one.phase == queued) && now.Before(one.until)
+}
+
 // outlasted reports whether the claim's lease or place is over in any case.
 func (c *claims) outlasted(one *claim, now time.Time) bool {
 	c.mu.Lock()

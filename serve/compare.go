@@ -112,9 +112,13 @@ const mostAsked = 20
 // also asks about a few leases that nobody listens to, for the history.
 func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 	began, others := time.Now(), 0
+	add := func(l lease, one *holding) {
+		one.row = 0
+		s.held[l] = one
+	}
 	again := func(l lease) {
 		if one, _ := h.asKnown(l); one != nil {
-			s.held[l] = one
+			add(l, one)
 		}
 	}
 	for _, gone := range h.notIn(s.held, g.prefix) {
@@ -130,8 +134,11 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
 			again(gone)
 		} else {
-			found := seen{asked: asked, at: time.Now(), held: s.held, places: make(map[lease]*waitedAt), ousted: s.ousted}
+			found := seen{asked: asked, at: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: s.ousted}
 			found.add(state, &sight{})
+			for l, one := range found.held {
+				add(l, one)
+			}
 		}
 	}
 }
@@ -150,7 +157,7 @@ func (s *seen) add(state driver.State, sees *sight) {
 		alone = alone || h.Mode == driver.Exclusive
 		if h.Owner.Reveal() != "" { // otherwise it lingers, and its end was reported
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows)}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows) + 1}
 			one.end = end{h.Left, s.asked, s.at}
 			one.begins(h)
 			s.held[e.lease()] = one
@@ -219,17 +226,13 @@ func (h *hub) compare(s seen, prefix string) {
 		case h.touched[l.name]:
 		case was != nil:
 			was.learns(one.end)
-			if s.sight != nil {
-				s.sight.rows[one.row].knows(was.length())
-			}
+			s.sight.knows(one, was.length())
 			if was.since.IsZero() {
 				was.since = one.since
 			}
 		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // the call in progress reports it, and knows more
 		default:
-			if s.sight != nil {
-				s.sight.rows[one.row].knows(one.length())
-			}
+			s.sight.knows(one, one.length())
 			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
 				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
 				h.record(e)

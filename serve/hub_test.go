@@ -23,6 +23,8 @@ type asked struct {
 	*memory.Driver
 	lists, others atomic.Int64 // others: for names that begin with b/
 	fails         atomic.Bool
+	misses        atomic.Bool // the next List finds nothing
+	mute          atomic.Bool // Inspect fails
 }
 
 func (d *asked) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
@@ -30,12 +32,18 @@ func (d *asked) List(ctx context.Context, prefix, after string, limit int) ([]dr
 	if d.fails.Load() {
 		return nil, "", errors.New("no answer")
 	}
+	if d.misses.Swap(false) {
+		return nil, "", nil
+	}
 	return d.Driver.List(ctx, prefix, after, limit)
 }
 
 func (d *asked) Inspect(ctx context.Context, name string) (driver.State, error) {
 	if strings.HasPrefix(name, "b/") {
 		d.others.Add(1)
+	}
+	if d.mute.Load() {
+		return driver.State{}, errors.New("no answer")
 	}
 	return d.Driver.Inspect(ctx, name)
 }
@@ -201,4 +209,34 @@ func TestHistoryDoesNotAskForEachEnd(t *testing.T) {
 			go s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events+"?prefix=a/", nil))
 		}
 	})
+}
+
+// A lease that a look has not found is asked for again. If the engine shows it then, or does not
+// answer, it has not ended.
+func TestLeaseThatALookHasMissed(t *testing.T) {
+	t.Parallel()
+	for name, mute := range map[string]bool{"and the engine shows it": false, "and the engine does not answer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := &asked{Driver: engine.Connect()}
+				s, other := newBubble(t, d, often), newBubble(t, engine.Connect(), nil)
+				time.Sleep(lookedBy)
+				other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+				time.Sleep(lookedBy)
+				d.mute.Store(mute)
+				d.misses.Store(true)
+				time.Sleep(lookedBy)
+				if d.misses.Load() {
+					t.Fatal("no look has missed it")
+				}
+				d.mute.Store(false)
+				other.want(200, wire.Release, `{"name":"n","owner":"a"}`)
+				d.misses.Store(true)
+				other.want(200, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`)
+				s.wantHistory("name=n", "granted a, ended a, granted b")
+			})
+		})
+	}
 }

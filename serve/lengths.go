@@ -16,7 +16,7 @@ type holding struct {
 	end   end           // as the last look found it
 	least time.Duration // a lower bound of the length, from a grant or renewal between looks; 0: there was none
 	still time.Time     // since when looks have found no renewal
-	row   int           // its index in the sight
+	row   int           // its row in the sight of the look that lists it, from 1; 0: it has none
 	term  *term         // nil: this instance has neither granted nor renewed the lease
 	owner driver.Owner
 }

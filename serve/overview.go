@@ -74,8 +74,13 @@ func eventHost(e wire.Event) string {
 	return e.Details.Host
 }
 
-// knows adds the length of a lease if the engine does not tell it; 0: unknown.
-func (one *row) knows(ttl time.Duration) { one.ttl = cmp.Or(one.ttl, ttl) }
+// knows adds the length of a lease if the engine does not tell it; 0: unknown. s may be nil.
+func (s *sight) knows(one *holding, ttl time.Duration) {
+	if s != nil && one.row > 0 {
+		row := &s.rows[one.row-1]
+		row.ttl = cmp.Or(row.ttl, ttl)
+	}
+}
 
 // A risk counts leases that are meant to be renewed: late ones, which have used more than half
 // their TTL, among those whose length is known.
@@ -352,7 +357,7 @@ func (c *claims) rows() (all []row) {
 	defer c.mu.Unlock()
 	now := time.Now()
 	for k, one := range c.all {
-		if (one.phase == held || one.phase == queued) && now.Before(one.until) {
+		if one.lasts(now) {
 			all = append(all, row{name: k.name, waits: one.phase == queued})
 		}
 	}

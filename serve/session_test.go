@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,5 +87,39 @@ func TestOwnerComesWhileItsLeaseIsGivenUp(t *testing.T) {
 	}
 	if got.grant.Token == first.grant.Token {
 		t.Errorf("granted what was given up: %s", got.text)
+	}
+}
+
+// An engine that ties leases to a session has one driver's claim per lease or place. A repeated
+// acquire that asks for something else keeps it. It is made again once the claim is over.
+func TestRepeatedAcquireKeepsTheClaimOfASession(t *testing.T) {
+	t.Parallel()
+	d := &session{Driver: memory.New()}
+	s := startOn(t, d, nil)
+	acquire := func(owner, more string) answer {
+		return s.post(wire.Acquire, `{"name":"n","owner":%q%s}`, owner, more)
+	}
+	first := acquire("a", `,"ttl_ms":60000`).want(t, 200, "")
+	for _, owner := range []string{"b", "c"} {
+		acquire(owner, `,"ttl_ms":60000,"queue":true`).want(t, 409, "busy")
+	}
+	for _, more := range []string{`,"note":"x"`, `,"queue":true`, `,"wanted":true`} {
+		if again := acquire("a", `,"ttl_ms":60000`+more); again.status != 200 || again.grant.Token != first.grant.Token {
+			t.Errorf("%s: answered %d: %s, want token %s", more, again.status, again.text, first.grant.Token)
+		}
+	}
+	for _, owner := range []string{"a", "b"} {
+		acquire(owner, `,"ttl_ms":50000`).want(t, 501, "unsupported")
+		acquire(owner, `,"ttl_ms":60000,"mode":"shared"`).want(t, 400, "invalid")
+	}
+	acquire("b", `,"ttl_ms":60000,"queue":true,"note":"x"`).want(t, 409, "busy")
+	if st := s.state("n"); len(st.Holders) != 1 || st.Holders[0].Handle != wire.Handle("a") || len(st.Waiters) != 2 || st.Waiters[0].Handle != wire.Handle("b") {
+		t.Fatalf("held and waited for by others: %+v", st)
+	}
+	s.post(wire.Evict, `{"name":"n","owner":"a"}`).want(t, 200, "")
+	s.post(wire.Renew, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 410, "evicted")
+	acquire("a", `,"ttl_ms":50000,"queue":true`).want(t, 409, "busy")
+	if st := s.state("n"); !slices.ContainsFunc(st.Waiters, func(w wire.Waiter) bool { return w.Handle == wire.Handle("a") }) {
+		t.Errorf("the owner whose lease was lost does not wait: %+v", st)
 	}
 }

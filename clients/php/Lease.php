@@ -72,16 +72,20 @@ final class Lease
         }
     }
 
+    /** Releases, and throws when the lease was over before. */
     public function release(): void
     {
-        $this->call('release', [], 5);
+        if ($this->call('release', [], 5)[0] === 410) {
+            throw new RuntimeException('lease lost', 410);
+        }
     }
 
     private function granted(float $since, array $answer): void
     {
         $this->wanted = $this->wanted || ($answer['wanted'] ?? false);
-        $this->deadline = $since + $this->ttl * 0.99 - 0.002;
-        $this->renewAt = $since + $this->ttl / 3;
+        $ttl = min($this->ttl, $answer['ttl_ms'] / 1000); // it may be shorter than what was asked for
+        $this->deadline = $since + $ttl * 0.99 - 0.002;
+        $this->renewAt = $since + $ttl / 3;
     }
 
     /** The status, 503 where nothing answered, and the answer. */

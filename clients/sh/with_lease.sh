@@ -11,35 +11,40 @@ with_lease() (
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
 	owner=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
 	now() { read -r up _ </proc/uptime && echo "${up%.*}"; }
-	# call WHAT SECONDS FIELDS: prints the status, 000 without an answer of the service.
+	# call WHAT SECONDS FIELDS: sets status, 000 without an answer of the service, and lasts, the seconds of a grant.
 	call() {
 		answer=$(curl -s -w '%{http_code}' --max-time "$2" -H 'Content-Type: application/json' \
-			-d "{\"name\":\"$name\",\"owner\":\"$owner\"$3}" "$url/v1/$1")
+			-d "{\"name\":\"$name\",\"owner\":\"$owner\"$3}" "$url/v1/$1") || : # status says so
+		status=${answer##*[!0-9]} lasts=${answer##*'"ttl_ms":'}
+		lasts=${lasts%%[!0-9]*}
+		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # a grant may be shorter than what was asked for
 		case $answer in
-		*'"outcome":"granted"'*200 | *'"outcome":"done"'*200) echo 200 ;;
-		*200) echo 000 ;;
-		*) echo "${answer##*[!0-9]}" ;;
+		*'"outcome":"granted"'*200 | *'"outcome":"done"'*200) ;;
+		*200) status=000 ;;
 		esac
 	}
+	# granted: the lease lasts from sent. Whole seconds are cut off, and clocks differ.
+	granted() { end=$((sent + lasts - 1)) renew=$((sent + lasts / 3)); }
 	sent=$(now)
-	case $(call acquire 5 ",\"ttl_ms\":${ttl}000") in
-	200) ;;
+	call acquire 5 ",\"ttl_ms\":${ttl}000"
+	case $status in
+	200) granted ;;
 	409) exit 75 ;;
-	*) call release 1 >/dev/null; exit 69 ;;
+	*) call release 1; exit 69 ;;
 	esac
-	end=$((sent + ttl - 1)) # whole seconds are cut off, and clocks differ
+	[ "$(now)" -lt "$end" ] || { call release 1; exit 76; }
 	set +m
 	setsid "$@" &
 	command=$!
 	trap 'kill -TERM "-$command" 2>/dev/null' INT TERM HUP
-	renew=$((sent + ttl / 3))
 	while kill -0 "$command" 2>/dev/null; do
 		sleep 0.2
 		sent=$(now)
 		most=$((end - sent < ttl / 6 ? end - sent : ttl / 6)) # a call ends before the lease does
 		if [ "$sent" -ge "$renew" ] && [ "$most" -gt 0 ]; then
-			case $(call renew "$most" ",\"ttl_ms\":${ttl}000") in
-			200) [ "$(now)" -ge "$end" ] || { end=$((sent + ttl - 1)); renew=$((sent + ttl / 3)); } ;;
+			call renew "$most" ",\"ttl_ms\":${ttl}000"
+			case $status in
+			200) [ "$(now)" -ge "$end" ] || granted ;;
 			410) end=0 ;;
 			*) renew=$((sent + ttl / 6)) ;;
 			esac
@@ -49,8 +54,9 @@ with_lease() (
 			exit 76
 		fi
 	done
-	wait "$command"
-	code=$?
-	call release 5 >/dev/null
+	code=0
+	wait "$command" || code=$?
+	call release 5
+	[ "$status" != 410 ] || code=76
 	exit "$code"
 )

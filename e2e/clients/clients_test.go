@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -351,6 +353,109 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 			}
 			if code := cmd.ProcessState.ExitCode(); code != 76 {
 				t.Errorf("exit code %d, want 76", code)
+			}
+		})
+	}
+}
+
+// A fake grants its TTL to each acquire, late by so much, and answers no renewal.
+type fake struct {
+	ttl, late time.Duration
+	released  atomic.Bool
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // else nothing tells that the client has gone
+	switch r.URL.Path {
+	case "/v1/acquire":
+		time.Sleep(f.late)
+		fmt.Fprintf(w, `{"outcome":"granted","token":"1838477713367293952","ttl_ms":%d,"left_ms":%[1]d,"waited_ms":0}`, f.ttl.Milliseconds())
+	case "/v1/release":
+		f.released.Store(true)
+		fmt.Fprint(w, `{"outcome":"done"}`)
+	default:
+		<-r.Context().Done()
+	}
+}
+
+// copied runs the section of a file to copy to its end.
+func copied(t *testing.T, shell, url, php, command string) (code int, took time.Duration) {
+	t.Helper()
+	file, use := "clients/sh/with_lease.sh", `. "$FILE"; with_lease "$NAME" 20 sh -c "$COMMAND"`
+	if shell == "php" {
+		file, use = "clients/php/Lease.php", "<?php"+php
+	}
+	began := time.Now()
+	out, code := run(t, []string{"LEASEHOLD_URL=" + url, "NAME=" + shell, "FILE=" + folder(t, file), "COMMAND=" + command}, t.TempDir(),
+		shell, write(t, t.TempDir(), "a", use))
+	t.Logf("exit code %d, %s", code, out)
+	return code, time.Since(began)
+}
+
+// A grant may be shorter than what was asked for. Each file to copy ends its section by then.
+func TestCopiesEndWithAShorterGrant(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			t.Cleanup(web.Close)
+			code, took := copied(t, shell, web.URL, phpUse, "while :; do sleep 0.05; done")
+			if code != 76 || took > 12*time.Second {
+				t.Errorf("a section of 3 of 20 s ended with code %d after %v", code, took)
+			}
+		})
+	}
+}
+
+// A lease that is over when its answer comes begins no section, and is released.
+func TestCopyBeginsNothingTooLate(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{ttl: 3 * time.Second, late: 3 * time.Second}
+			web := httptest.NewServer(f)
+			t.Cleanup(web.Close)
+			ran := filepath.Join(t.TempDir(), "ran")
+			if code, _ := copied(t, shell, web.URL, "", "echo >"+ran); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the command ran")
+			}
+			if !f.released.Load() {
+				t.Error("the lease was not released")
+			}
+		})
+	}
+}
+
+const phpSteps = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20);
+passthru(getenv('COMMAND'));
+try {
+    $lease->release();
+} catch (RuntimeException $e) {
+    exit($e->getCode() === 410 ? 76 : 1);
+}
+`
+
+// A lease that is lost in the last step, after the last renewal, is lost: each file to copy says so.
+func TestCopiesTellALossAtTheirEnd(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "memory:")
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			evict := fmt.Sprintf(`owner=$(curl -s '%s/v1/lock?name=%s' | sed 's/.*"handle":"\([^"]*\)".*/\1/')
+				curl -s --json "{\"name\":\"%[2]s\",\"owner\":\"$owner\",\"reason\":\"test\"}" %[1]s/v1/evict`, server.url, shell)
+			if code, _ := copied(t, shell, server.url, phpSteps, evict); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if code, _ := copied(t, shell, server.url, phpSteps, "true"); code != 0 {
+				t.Errorf("exit code %d of a lease that was held", code)
 			}
 		})
 	}
