@@ -83,10 +83,10 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	defer silent.Stop()
 	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
 		err := f.try(ctx)
-		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt released it
+		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt gave it back
 			return nil
 		}
-		if !answered(err) {
+		if !answered(err) && !f.gives() {
 			err = f.learned(ctx, err)
 		}
 		if answered(err) || hopeless(err) || ctx.Err() != nil || signalled.Err() != nil {
@@ -117,7 +117,8 @@ func (f *farewell) try(ctx context.Context) error {
 	return f.leases.Release(ctx)
 }
 
-// learned inspects leases whose release returned err, to find out whether it was applied.
+// learned inspects leases that are kept and whose release returned err, to find out whether it was
+// applied. A lease that is given back is not looked for: what keeps its name may be another run's.
 func (f *farewell) learned(ctx context.Context, err error) error {
 	kept := true
 	for _, lease := range f.each {
@@ -134,7 +135,7 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		kept = kept && nobodys
 	}
-	if !kept && !f.gives() {
+	if !kept {
 		return fmt.Errorf("%w: the store has no record of it any more", leasehold.ErrLost)
 	}
 	return nil // an attempt without an answer was applied
@@ -199,7 +200,8 @@ func (f *farewell) done() leasehold.Details {
 const backTTL = 10 * time.Second
 
 // giveBack ends leases without keeping their names. To do so it resumes a lease that would be kept,
-// with backTTL, and releases it. Without an answer the leases expire.
+// with backTTL, and releases it. It does not call Release of leases, which would keep the names of
+// those that are left. Without an answer they expire, or end with the session of the store.
 func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
 	if !r.period.keeps() {
 		return leases.Release(ctx)
@@ -211,6 +213,5 @@ func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *lea
 		}
 		err = errors.Join(err, resumed)
 	}
-	_ = leases.Release(ctx) // nothing of them is left at the engine, unless a call above has failed
 	return err
 }

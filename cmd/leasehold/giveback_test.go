@@ -5,24 +5,29 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
+	"github.com/spf13/pflag"
 )
 
-// An away store answers attempts and renewals, and no release.
-type away struct{ driver.Driver }
-type awayClaim struct{ driver.Claim }
-
-func (d *away) Claim(req driver.Request) (driver.Claim, error) {
-	c, err := d.Driver.Claim(req)
-	return &awayClaim{c}, err
+// awayFor loses each request for d, as a store does that is away.
+func awayFor(d time.Duration) locktest.Fault {
+	back := time.Now().Add(d)
+	return func(ctx context.Context, apply func() error) error {
+		if time.Now().Before(back) {
+			return locktest.LoseRequest(ctx, apply)
+		}
+		return apply()
+	}
 }
-func (c *awayClaim) Release(context.Context, driver.End) error { return errors.New("away") }
 
 // A failed job of a period is given back by two calls: the store that goes away between them keeps its name for no longer
 // than it would have.
@@ -32,7 +37,9 @@ func TestGiveBackLengthensNothing(t *testing.T) {
 		r := &run{child: newChild(&app{}), period: period{oncePer: span(24 * time.Hour), retry: true}}
 		r.argv = []string{"report"}
 		_, r.child.ttl = r.period.ttl(0) // as checkFlags does
-		locks, err := leasehold.New(&away{server.Connect()}, r.child.options())
+		store := locktest.NewFaulty(server.Connect())
+		store.Always(locktest.OpRelease, locktest.LoseRequest)
+		locks, err := leasehold.New(store, r.child.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +62,99 @@ func TestGiveBackLengthensNothing(t *testing.T) {
 			t.Errorf("a minute after it was given back: %v", err)
 		}
 	})
+}
+
+// A failed job is given back, whichever of the two calls fails at first. No call may keep its name instead.
+func TestGiveBackKeepsNothing(t *testing.T) {
+	for name, fault := range map[string]func(store *locktest.Faulty){
+		"resume":  func(store *locktest.Faulty) { store.Next(locktest.OpRenew, locktest.LoseRequest) },
+		"release": func(store *locktest.Faulty) { store.Always(locktest.OpRelease, awayFor(6*time.Second)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				r := &run{child: newChild(&app{stderr: t.Output()}), period: period{oncePer: span(24 * time.Hour), atMost: span(10 * time.Minute), retry: true}}
+				r.name, r.argv = "daily", []string{"report"}
+				_, r.child.ttl = r.period.ttl(0)
+				locks, err := leasehold.New(store, r.child.options())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute) // the command runs, and fails
+				fault(store)
+				until := leases.Deadline()
+				f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, left: time.Until(until), code: 1}
+				if released, stopped := f.say(t.Context()); released != nil || stopped != nil {
+					t.Errorf("%v, %v", released, stopped)
+				}
+				if state, err := locks.Inspect(t.Context(), r.name); err != nil || len(state.Holders) > 0 {
+					t.Errorf("%+v, %v, want nobody", state.Holders, err)
+				}
+			})
+		})
+	}
+}
+
+// A session is a store whose leases end with the process.
+type session struct{ *locktest.Faulty }
+
+func (s session) Features() driver.Features {
+	f := s.Faulty.Features()
+	f.Resumes = false
+	return f
+}
+
+// A signal that comes with the grant keeps nothing: not if the wait is over too, nor on a store that resumes no lease, nor
+// on one that goes away.
+func TestSignalThatComesWithTheGrantKeepsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		session, over, away bool
+	}{"over": {over: true}, "session": {session: true}, "away": {away: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var said strings.Builder
+				r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(time.Hour)}}
+				r.name = "daily"
+				r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				var d driver.Driver = store
+				if c.session {
+					d = session{store}
+				}
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				locks, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, func(leasehold.Event) {
+					r.signals <- syscall.SIGTERM
+					synctest.Wait()
+					if c.over {
+						end()
+					}
+					if c.away {
+						store.Always(locktest.OpRenew, locktest.LoseRequest)
+					}
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				if _, err := r.acquire(ctx, locks, r.period.options()); exitCode(err) != 143 {
+					t.Errorf("%v, want the signal", err)
+				}
+				state, err := locks.Inspect(t.Context(), r.name)
+				if err != nil || store.Calls(locktest.OpLinger) > 0 || c.over && len(state.Holders) > 0 {
+					t.Errorf("it is kept: %+v, %v", state.Holders, err)
+				}
+				if told := strings.Contains(said.String(), "ends by itself within"); told != c.away {
+					t.Errorf("it says %q", said.String())
+				}
+			})
+		})
+	}
 }
 
 // What the store shows decides about a release without an answer.

@@ -185,7 +185,10 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	switch {
 	case stopped != nil:
 		if leases != nil { // they were granted at the same moment
-			r.giveBack(ctx, locks, leases)
+			err := r.giveBack(context.WithoutCancel(ctx), locks, leases)
+			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
+				r.app.tell(onWarning, r.name, 0, "%s", unconfirmed(err, time.Until(leases.Deadline())))
+			}
 		}
 		return nil, stopped
 	case errors.Is(err, leasehold.ErrBusy) && r.okIfBusy:
