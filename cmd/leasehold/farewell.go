@@ -27,6 +27,7 @@ type farewell struct {
 	each   []*leasehold.Lease // the leases, NAME's first
 	until  time.Time          // when the leases end without a further call
 	left   time.Duration      // time until then, from the end of the command
+	keeps  time.Time          // when the leases are not kept any more
 	code   int                // exit code of the command
 	took   time.Duration
 }
@@ -51,7 +52,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	try := f.try
 	if f.insists() {
 		var over context.CancelFunc
-		ctx, over = context.WithDeadline(ctx, f.until)
+		ctx, over = context.WithDeadline(ctx, f.matters())
 		defer over()
 		try = func(ctx context.Context) error { return f.insist(ctx, signalled) }
 	}
@@ -69,11 +70,11 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	return released, stopped
 }
 
-// insist repeats try until the store has answered, the leases have expired, or a signal has come.
+// insist repeats try until the store has answered, ctx has ended, or a signal has come.
 func (f *farewell) insist(ctx, signalled context.Context) error {
 	again := func(text string) {
 		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
-			text, f.code, f.until.Format(time.TimeOnly), f.stake())
+			text, f.code, f.matters().Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {
 		if signalled.Err() == nil {
@@ -108,7 +109,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 // does not release them without it before half of the time has passed.
 func (f *farewell) try(ctx context.Context) error {
 	err := f.record(ctx)
-	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.until) > f.left/2 {
+	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.matters()) > f.left/2 {
 		return err
 	}
 	if f.gives() {
@@ -135,6 +136,9 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		kept = kept && nobodys
 	}
+	if !kept && time.Since(f.run.asked) >= f.run.length() { // what it kept may be over
+		return err
+	}
 	if !kept {
 		return fmt.Errorf("%w: the store has no record of it any more", leasehold.ErrLost)
 	}
@@ -147,7 +151,17 @@ func answered(err error) bool {
 }
 
 // insists reports whether the release must reach the store.
-func (f *farewell) insists() bool { return f.run.insists(f.code != 0) && f.left > 0 }
+func (f *farewell) insists() bool {
+	return f.run.insists(f.code != 0) && f.left > 0 && (f.gives() || time.Now().Before(f.keeps))
+}
+
+// matters returns until when the release decides more than when the leases end.
+func (f *farewell) matters() time.Time {
+	if !f.gives() && f.keeps.Before(f.until) {
+		return f.keeps
+	}
+	return f.until
+}
 
 // stake returns what happens if the release does not reach the store.
 func (f *farewell) stake() string {
@@ -159,7 +173,7 @@ func (f *farewell) stake() string {
 
 // consequence returns what follows if nothing was released, as the end of a sentence.
 func (f *farewell) consequence() string {
-	if f.gives() || !f.run.insists(false) {
+	if f.gives() || !f.run.insists(false) || !time.Now().Before(f.keeps) {
 		return ""
 	}
 	return ", and may run again before its time"

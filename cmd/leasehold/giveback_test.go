@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -173,11 +174,17 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 			"lost": {func(locks *leasehold.Locker, lease *leasehold.Lease) error {
 				return locks.Evict(t.Context(), lease.Name(), lease.Owner(), "test")
 			}, leasehold.ErrLost},
+			"over": {func(_ *leasehold.Locker, lease *leasehold.Lease) error {
+				err := lease.Release(t.Context())
+				time.Sleep(time.Hour) // nothing is left of what it kept
+				return err
+			}, unanswered},
 		} {
 			locks, err := leasehold.New(server.Connect(), r.child.options())
 			if err != nil {
 				t.Fatal(err)
 			}
+			r.asked = time.Now()
 			leases, err := locks.AcquireAll(t.Context(), []string{name}, r.period.options()...)
 			if err != nil {
 				t.Fatal(err)
@@ -189,6 +196,45 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 			f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{lease}}
 			if err := f.learned(t.Context(), unanswered); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+			locks.Close()
+		}
+	})
+}
+
+// Once --at-least is over, a release decides only when the lease ends: it is not insisted on, and nothing is said of a
+// command that may run too soon.
+func TestReleaseAfterAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for ran, tries := range map[time.Duration]bool{10 * time.Second: true, time.Minute: false} {
+			var said strings.Builder
+			r := &run{child: newChild(&app{stderr: &said}), period: period{atLeast: span(20 * time.Second)}}
+			r.name, r.argv, r.child.ttl = "job", []string{"job"}, time.Hour
+			store := locktest.NewFaulty(memory.NewServer().Connect())
+			locks, err := leasehold.New(store, r.child.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			time.Sleep(ran)
+			store.Always(locktest.OpLinger, locktest.LoseRequest)
+			store.Always(locktest.OpRelease, locktest.LoseRequest)
+			store.Always(locktest.OpInspect, locktest.LoseRequest)
+			until := leases.Deadline()
+			f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, left: time.Until(until), keeps: began.Add(r.length())}
+			released, stopped := f.say(t.Context())
+			if answered(released) || stopped != nil || strings.Contains(fmt.Sprint(released), "before its time") {
+				t.Errorf("after %v: %v, %v", ran, released, stopped)
+			}
+			if told := strings.Contains(said.String(), "Trying again until "); told != tries {
+				t.Errorf("after %v it says %q", ran, said.String())
+			}
+			if took := time.Since(began); took > max(ran, 20*time.Second)+6*time.Second {
+				t.Errorf("after %v it tried for %v", ran, took-ran)
 			}
 			locks.Close()
 		}
