@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type farewell struct {
 	keeps  time.Time          // when the leases are not kept any more
 	code   int                // exit code of the command
 	took   time.Duration
+	known  bool // the outcome of the release is known
 }
 
 // lastWord is how long the store may still take after a signal. The signal may be the one that
@@ -60,7 +62,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	if !hasReturned {
 		released = fmt.Errorf("%s: the store has not answered, so that the release is unknown", shown(f.run.name))
 	}
-	if answered(released) {
+	if f.known = answered(released); f.known {
 		return released, nil
 	}
 	stopped = signalIn(signalled)
@@ -82,13 +84,18 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 		}
 	})
 	defer silent.Stop()
+	lost := false // one of the leases
 	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
 		err := f.try(ctx)
 		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt gave it back
 			return nil
 		}
 		if !answered(err) && !f.gives() {
+			lost = lost || errors.Is(err, leasehold.ErrLost)
 			err = f.learned(ctx, err)
+		}
+		if err == nil && lost {
+			return leasehold.ErrLost
 		}
 		if answered(err) || hopeless(err) || ctx.Err() != nil || signalled.Err() != nil {
 			return err
@@ -145,9 +152,15 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 	return nil // an attempt without an answer was applied
 }
 
-// answered reports whether the outcome of a call is known.
+// answered reports whether the outcome of a call is known, for each lease if err joins their errors.
 func answered(err error) bool {
-	return err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
+	each := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		each = joined.Unwrap()
+	}
+	return !slices.ContainsFunc(each, func(err error) bool {
+		return err != nil && !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrReleased)
+	})
 }
 
 // insists reports whether the release must reach the store.
@@ -216,16 +229,17 @@ const backTTL = 10 * time.Second
 // giveBack ends leases without keeping their names. To do so it resumes a lease that would be kept,
 // with backTTL, and releases it. It does not call Release of leases, which would keep the names of
 // those that are left. Without an answer they expire, or end with the session of the store.
-func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
+func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) error {
 	if !r.period.keeps() {
 		return leases.Release(ctx)
 	}
+	var each []error
 	for _, name := range leases.Names() {
 		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
 		if resumed == nil {
 			resumed = lease.Release(ctx)
 		}
-		err = errors.Join(err, resumed)
+		each = append(each, resumed)
 	}
-	return err
+	return errors.Join(each...)
 }

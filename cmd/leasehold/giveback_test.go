@@ -240,3 +240,49 @@ func TestReleaseAfterAtLeast(t *testing.T) {
 		}
 	})
 }
+
+// The end of several leases is known when it is known of each.
+func TestEachReleaseIsAnswered(t *testing.T) {
+	lost := fmt.Errorf("release: %w", driver.Evicted("test"))
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, true}, {lost, true}, {errors.Join(lost, leasehold.ErrReleased), true}, {errors.New("away"), false},
+		{errors.Join(lost, errors.New("away")), false}, {errors.Join(errors.New("away"), lost), false},
+	} {
+		if got := answered(c.err); got != c.want {
+			t.Errorf("%q: %v", c.err, got)
+		}
+	}
+}
+
+// One of two leases was lost, and the store goes away before it has answered the release of the other: that is insisted on.
+func TestOneLeaseIsLostAndAnotherUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{child: newChild(&app{stderr: t.Output()}), period: period{atLeast: span(time.Hour)}}
+		r.name, r.argv, r.child.ttl = "a", []string{"job"}, time.Minute
+		store := locktest.NewFaulty(memory.NewServer().Connect())
+		locks, err := leasehold.New(store, r.child.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		leases, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, r.period.options()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b, until := leases.Lease("a"), leases.Lease("b"), leases.Deadline()
+		if err := locks.Evict(t.Context(), "b", b.Owner(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		store.Always(locktest.OpLinger, awayFor(6*time.Second))
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{a, b}, until: until, left: time.Until(until), keeps: time.Now().Add(r.length())}
+		if released, stopped := f.say(t.Context()); !errors.Is(released, leasehold.ErrLost) || stopped != nil {
+			t.Errorf("%v, %v, want the loss of b", released, stopped)
+		}
+		if state, err := locks.Inspect(t.Context(), "a"); err != nil || len(state.Holders) != 1 || state.Holders[0].Owner.Reveal() != "" {
+			t.Errorf("%+v, %v, want what a keeps", state.Holders, err)
+		}
+	})
+}

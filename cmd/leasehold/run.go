@@ -247,7 +247,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	if !told {
 		r.tellLost(e, each)
 	}
-	if e.released == nil || errors.Is(e.released, leasehold.ErrLost) {
+	if f.known {
 		leave() // otherwise the guardian continues with the release
 	}
 	passOn(result)
