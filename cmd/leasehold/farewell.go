@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +28,10 @@ type farewell struct {
 	each   []*leasehold.Lease // the leases, NAME's first
 	until  time.Time          // when the leases end without a further call
 	left   time.Duration      // time until then, from the end of the command
+	keeps  time.Time          // when the leases are not kept any more
 	code   int                // exit code of the command
 	took   time.Duration
+	known  bool // the outcome of the release is known
 }
 
 // lastWord is how long the store may still take after a signal. The signal may be the one that
@@ -51,7 +54,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	try := f.try
 	if f.insists() {
 		var over context.CancelFunc
-		ctx, over = context.WithDeadline(ctx, f.until)
+		ctx, over = context.WithDeadline(ctx, f.matters())
 		defer over()
 		try = func(ctx context.Context) error { return f.insist(ctx, signalled) }
 	}
@@ -59,7 +62,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	if !hasReturned {
 		released = fmt.Errorf("%s: the store has not answered, so that the release is unknown", shown(f.run.name))
 	}
-	if answered(released) {
+	if f.known = answered(released); f.known {
 		return released, nil
 	}
 	stopped = signalIn(signalled)
@@ -69,11 +72,11 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	return released, stopped
 }
 
-// insist repeats try until the store has answered, the leases have expired, or a signal has come.
+// insist repeats try until the store has answered, ctx has ended, or a signal has come.
 func (f *farewell) insist(ctx, signalled context.Context) error {
 	again := func(text string) {
 		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
-			text, f.code, f.until.Format(time.TimeOnly), f.stake())
+			text, f.code, f.matters().Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {
 		if signalled.Err() == nil {
@@ -81,13 +84,18 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 		}
 	})
 	defer silent.Stop()
+	lost := false // one of the leases
 	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
 		err := f.try(ctx)
-		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt released it
+		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt gave it back
 			return nil
 		}
-		if !answered(err) {
+		if !answered(err) && !f.gives() {
+			lost = lost || errors.Is(err, leasehold.ErrLost)
 			err = f.learned(ctx, err)
+		}
+		if err == nil && lost {
+			return leasehold.ErrLost
 		}
 		if answered(err) || hopeless(err) || ctx.Err() != nil || signalled.Err() != nil {
 			return err
@@ -108,7 +116,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 // does not release them without it before half of the time has passed.
 func (f *farewell) try(ctx context.Context) error {
 	err := f.record(ctx)
-	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.until) > f.left/2 {
+	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.matters()) > f.left/2 {
 		return err
 	}
 	if f.gives() {
@@ -117,7 +125,8 @@ func (f *farewell) try(ctx context.Context) error {
 	return f.leases.Release(ctx)
 }
 
-// learned inspects leases whose release returned err, to find out whether it was applied.
+// learned inspects leases that are kept and whose release returned err, to find out whether it was
+// applied. A lease that is given back is not looked for: what keeps its name may be another run's.
 func (f *farewell) learned(ctx context.Context, err error) error {
 	kept := true
 	for _, lease := range f.each {
@@ -134,19 +143,38 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		kept = kept && nobodys
 	}
-	if !kept && !f.gives() {
+	if !kept && time.Since(f.run.asked) >= f.run.length() { // what it kept may be over
+		return err
+	}
+	if !kept {
 		return fmt.Errorf("%w: the store has no record of it any more", leasehold.ErrLost)
 	}
 	return nil // an attempt without an answer was applied
 }
 
-// answered reports whether the outcome of a call is known.
+// answered reports whether the outcome of a call is known, for each lease if err joins their errors.
 func answered(err error) bool {
-	return err == nil || errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased)
+	each := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		each = joined.Unwrap()
+	}
+	return !slices.ContainsFunc(each, func(err error) bool {
+		return err != nil && !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrReleased)
+	})
 }
 
 // insists reports whether the release must reach the store.
-func (f *farewell) insists() bool { return f.run.insists(f.code != 0) && f.left > 0 }
+func (f *farewell) insists() bool {
+	return f.run.insists(f.code != 0) && f.left > 0 && (f.gives() || time.Now().Before(f.keeps))
+}
+
+// matters returns until when the release decides more than when the leases end.
+func (f *farewell) matters() time.Time {
+	if !f.gives() && f.keeps.Before(f.until) {
+		return f.keeps
+	}
+	return f.until
+}
 
 // stake returns what happens if the release does not reach the store.
 func (f *farewell) stake() string {
@@ -158,7 +186,7 @@ func (f *farewell) stake() string {
 
 // consequence returns what follows if nothing was released, as the end of a sentence.
 func (f *farewell) consequence() string {
-	if f.gives() || !f.run.insists(false) {
+	if f.gives() || !f.run.insists(false) || !time.Now().Before(f.keeps) {
 		return ""
 	}
 	return ", and may run again before its time"
@@ -199,18 +227,19 @@ func (f *farewell) done() leasehold.Details {
 const backTTL = 10 * time.Second
 
 // giveBack ends leases without keeping their names. To do so it resumes a lease that would be kept,
-// with backTTL, and releases it. Without an answer the leases expire.
-func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) (err error) {
+// with backTTL, and releases it. It does not call Release of leases, which would keep the names of
+// those that are left. Without an answer they expire, or end with the session of the store.
+func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *leasehold.Leases) error {
 	if !r.period.keeps() {
 		return leases.Release(ctx)
 	}
+	var each []error
 	for _, name := range leases.Names() {
 		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
 		if resumed == nil {
 			resumed = lease.Release(ctx)
 		}
-		err = errors.Join(err, resumed)
+		each = append(each, resumed)
 	}
-	_ = leases.Release(ctx) // nothing of them is left at the engine, unless a call above has failed
-	return err
+	return errors.Join(each...)
 }

@@ -5,24 +5,30 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
+	"github.com/spf13/pflag"
 )
 
-// An away store answers attempts and renewals, and no release.
-type away struct{ driver.Driver }
-type awayClaim struct{ driver.Claim }
-
-func (d *away) Claim(req driver.Request) (driver.Claim, error) {
-	c, err := d.Driver.Claim(req)
-	return &awayClaim{c}, err
+// awayFor loses each request for d, as a store does that is away.
+func awayFor(d time.Duration) locktest.Fault {
+	back := time.Now().Add(d)
+	return func(ctx context.Context, apply func() error) error {
+		if time.Now().Before(back) {
+			return locktest.LoseRequest(ctx, apply)
+		}
+		return apply()
+	}
 }
-func (c *awayClaim) Release(context.Context, driver.End) error { return errors.New("away") }
 
 // A failed job of a period is given back by two calls: the store that goes away between them keeps its name for no longer
 // than it would have.
@@ -32,7 +38,9 @@ func TestGiveBackLengthensNothing(t *testing.T) {
 		r := &run{child: newChild(&app{}), period: period{oncePer: span(24 * time.Hour), retry: true}}
 		r.argv = []string{"report"}
 		_, r.child.ttl = r.period.ttl(0) // as checkFlags does
-		locks, err := leasehold.New(&away{server.Connect()}, r.child.options())
+		store := locktest.NewFaulty(server.Connect())
+		store.Always(locktest.OpRelease, locktest.LoseRequest)
+		locks, err := leasehold.New(store, r.child.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,6 +65,99 @@ func TestGiveBackLengthensNothing(t *testing.T) {
 	})
 }
 
+// A failed job is given back, whichever of the two calls fails at first. No call may keep its name instead.
+func TestGiveBackKeepsNothing(t *testing.T) {
+	for name, fault := range map[string]func(store *locktest.Faulty){
+		"resume":  func(store *locktest.Faulty) { store.Next(locktest.OpRenew, locktest.LoseRequest) },
+		"release": func(store *locktest.Faulty) { store.Always(locktest.OpRelease, awayFor(6*time.Second)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				r := &run{child: newChild(&app{stderr: t.Output()}), period: period{oncePer: span(24 * time.Hour), atMost: span(10 * time.Minute), retry: true}}
+				r.name, r.argv = "daily", []string{"report"}
+				_, r.child.ttl = r.period.ttl(0)
+				locks, err := leasehold.New(store, r.child.options())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute) // the command runs, and fails
+				fault(store)
+				until := leases.Deadline()
+				f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, left: time.Until(until), code: 1}
+				if released, stopped := f.say(t.Context()); released != nil || stopped != nil {
+					t.Errorf("%v, %v", released, stopped)
+				}
+				if state, err := locks.Inspect(t.Context(), r.name); err != nil || len(state.Holders) > 0 {
+					t.Errorf("%+v, %v, want nobody", state.Holders, err)
+				}
+			})
+		})
+	}
+}
+
+// A session is a store whose leases end with the process.
+type session struct{ *locktest.Faulty }
+
+func (s session) Features() driver.Features {
+	f := s.Faulty.Features()
+	f.Resumes = false
+	return f
+}
+
+// A signal that comes with the grant keeps nothing: not if the wait is over too, nor on a store that resumes no lease, nor
+// on one that goes away.
+func TestSignalThatComesWithTheGrantKeepsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		session, over, away bool
+	}{"over": {over: true}, "session": {session: true}, "away": {away: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var said strings.Builder
+				r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(time.Hour)}}
+				r.name = "daily"
+				r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				var d driver.Driver = store
+				if c.session {
+					d = session{store}
+				}
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				locks, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, func(leasehold.Event) {
+					r.signals <- syscall.SIGTERM
+					synctest.Wait()
+					if c.over {
+						end()
+					}
+					if c.away {
+						store.Always(locktest.OpRenew, locktest.LoseRequest)
+					}
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				if _, err := r.acquire(ctx, locks, r.period.options()); exitCode(err) != 143 {
+					t.Errorf("%v, want the signal", err)
+				}
+				state, err := locks.Inspect(t.Context(), r.name)
+				if err != nil || store.Calls(locktest.OpLinger) > 0 || c.over && len(state.Holders) > 0 {
+					t.Errorf("it is kept: %+v, %v", state.Holders, err)
+				}
+				if told := strings.Contains(said.String(), "ends by itself within"); told != c.away {
+					t.Errorf("it says %q", said.String())
+				}
+			})
+		})
+	}
+}
+
 // What the store shows decides about a release without an answer.
 func TestReleaseWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -73,11 +174,17 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 			"lost": {func(locks *leasehold.Locker, lease *leasehold.Lease) error {
 				return locks.Evict(t.Context(), lease.Name(), lease.Owner(), "test")
 			}, leasehold.ErrLost},
+			"over": {func(_ *leasehold.Locker, lease *leasehold.Lease) error {
+				err := lease.Release(t.Context())
+				time.Sleep(time.Hour) // nothing is left of what it kept
+				return err
+			}, unanswered},
 		} {
 			locks, err := leasehold.New(server.Connect(), r.child.options())
 			if err != nil {
 				t.Fatal(err)
 			}
+			r.asked = time.Now()
 			leases, err := locks.AcquireAll(t.Context(), []string{name}, r.period.options()...)
 			if err != nil {
 				t.Fatal(err)
@@ -91,6 +198,91 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
 			locks.Close()
+		}
+	})
+}
+
+// Once --at-least is over, a release decides only when the lease ends: it is not insisted on, and nothing is said of a
+// command that may run too soon.
+func TestReleaseAfterAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for ran, tries := range map[time.Duration]bool{10 * time.Second: true, time.Minute: false} {
+			var said strings.Builder
+			r := &run{child: newChild(&app{stderr: &said}), period: period{atLeast: span(20 * time.Second)}}
+			r.name, r.argv, r.child.ttl = "job", []string{"job"}, time.Hour
+			store := locktest.NewFaulty(memory.NewServer().Connect())
+			locks, err := leasehold.New(store, r.child.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			time.Sleep(ran)
+			store.Always(locktest.OpLinger, locktest.LoseRequest)
+			store.Always(locktest.OpRelease, locktest.LoseRequest)
+			store.Always(locktest.OpInspect, locktest.LoseRequest)
+			until := leases.Deadline()
+			f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, left: time.Until(until), keeps: began.Add(r.length())}
+			released, stopped := f.say(t.Context())
+			if answered(released) || stopped != nil || strings.Contains(fmt.Sprint(released), "before its time") {
+				t.Errorf("after %v: %v, %v", ran, released, stopped)
+			}
+			if told := strings.Contains(said.String(), "Trying again until "); told != tries {
+				t.Errorf("after %v it says %q", ran, said.String())
+			}
+			if took := time.Since(began); took > max(ran, 20*time.Second)+6*time.Second {
+				t.Errorf("after %v it tried for %v", ran, took-ran)
+			}
+			locks.Close()
+		}
+	})
+}
+
+// The end of several leases is known when it is known of each.
+func TestEachReleaseIsAnswered(t *testing.T) {
+	lost := fmt.Errorf("release: %w", driver.Evicted("test"))
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, true}, {lost, true}, {errors.Join(lost, leasehold.ErrReleased), true}, {errors.New("away"), false},
+		{errors.Join(lost, errors.New("away")), false}, {errors.Join(errors.New("away"), lost), false},
+	} {
+		if got := answered(c.err); got != c.want {
+			t.Errorf("%q: %v", c.err, got)
+		}
+	}
+}
+
+// One of two leases was lost, and the store goes away before it has answered the release of the other: that is insisted on.
+func TestOneLeaseIsLostAndAnotherUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{child: newChild(&app{stderr: t.Output()}), period: period{atLeast: span(time.Hour)}}
+		r.name, r.argv, r.child.ttl = "a", []string{"job"}, time.Minute
+		store := locktest.NewFaulty(memory.NewServer().Connect())
+		locks, err := leasehold.New(store, r.child.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		leases, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, r.period.options()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b, until := leases.Lease("a"), leases.Lease("b"), leases.Deadline()
+		if err := locks.Evict(t.Context(), "b", b.Owner(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		store.Always(locktest.OpLinger, awayFor(6*time.Second))
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{a, b}, until: until, left: time.Until(until), keeps: time.Now().Add(r.length())}
+		if released, stopped := f.say(t.Context()); !errors.Is(released, leasehold.ErrLost) || stopped != nil {
+			t.Errorf("%v, %v, want the loss of b", released, stopped)
+		}
+		if state, err := locks.Inspect(t.Context(), "a"); err != nil || len(state.Holders) != 1 || state.Holders[0].Owner.Reveal() != "" {
+			t.Errorf("%+v, %v, want what a keeps", state.Holders, err)
 		}
 	})
 }

@@ -80,7 +80,10 @@ func (p *period) options() (opts []leasehold.Option) {
 }
 
 // keeps reports whether NAME is kept for a while after the command has ended.
-func (p *period) keeps() bool { return p.oncePer > 0 || p.atLeast > 0 }
+func (p *period) keeps() bool { return p.length() > 0 }
+
+// length returns how long NAME is kept, from the grant.
+func (p *period) length() time.Duration { return time.Duration(p.atLeast + p.oncePer - p.oncePer/10) }
 
 // insists reports whether the release decides more than when a lease ends: whether the command may
 // run again too soon or, if it has failed, whether it may run again within the period.

@@ -23,6 +23,7 @@ type run struct {
 	also     []string
 	busyCode int
 	okIfBusy bool
+	asked    time.Time // before the leases were granted
 
 	metricsFile string
 	yieldName   string
@@ -185,7 +186,10 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	switch {
 	case stopped != nil:
 		if leases != nil { // they were granted at the same moment
-			r.giveBack(ctx, locks, leases)
+			err := r.giveBack(context.WithoutCancel(ctx), locks, leases)
+			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
+				r.app.tell(onWarning, r.name, 0, "%s", unconfirmed(err, time.Until(leases.Deadline())))
+			}
 		}
 		return nil, stopped
 	case errors.Is(err, leasehold.ErrBusy) && r.okIfBusy:
@@ -209,6 +213,7 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 	if r.oncePer == 0 { // after such a wait, the job would run once more in its period
 		opts = append(opts, r.claim.waiting()...)
 	}
+	r.asked = time.Now()
 	return locks.AcquireAll(ctx, names, opts...)
 }
 
@@ -222,7 +227,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	}
 	began := time.Now()
 	result, leave, err := r.child.run(leases, each...)
-	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), took: time.Since(began)}
+	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), keeps: began.Add(r.length()), took: time.Since(began)}
 	f.left = time.Until(f.until)
 	e := ending{Result: result, err: err}
 	if leases.Context().Err() != nil {
@@ -242,7 +247,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	if !told {
 		r.tellLost(e, each)
 	}
-	if e.released == nil || errors.Is(e.released, leasehold.ErrLost) {
+	if f.known {
 		leave() // otherwise the guardian continues with the release
 	}
 	passOn(result)

@@ -61,9 +61,9 @@ cover it.
 If the store does not answer, "leasehold run" says so after 5 s and exits with
 COMMAND's exit code. The lock is then held until its TTL is over. With --at-least,
 --at-most or --retry-on-failure, "leasehold run" keeps trying until the lease ends by
-itself, and says until when. If that fails, standard error says what follows: COMMAND may
-run again too soon or, with
---retry-on-failure, NAME stays held until then.
+itself or --at-least is over, and says until when. If that fails, standard error says
+what follows: COMMAND may run again too soon or, with --retry-on-failure, NAME stays held
+until then.
 
 # Waiting
 Without -n and -w there is no limit. Both limit the whole time until NAME is held,
