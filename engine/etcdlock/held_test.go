@@ -223,7 +223,7 @@ func TestLateDeletionOfTwo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var deletions atomic.Int64
-	second, free := make(chan struct{}), make(chan struct{}) // the second has come, or will not; the next holds
+	begun, second, free := make(chan struct{}), make(chan struct{}), make(chan struct{}) // the first has come; the second, or it will not; the next holds
 	arrives := sync.OnceFunc(func() { close(second) })
 	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
 		if req.Success[0].GetRequestDeleteRange() == nil {
@@ -231,6 +231,7 @@ func TestLateDeletionOfTwo(t *testing.T) {
 		}
 		switch deletions.Add(1) {
 		case 1:
+			close(begun)
 			<-second
 		case 2:
 			arrives()
@@ -244,8 +245,10 @@ func TestLateDeletionOfTwo(t *testing.T) {
 	taps.txn.Store(&hold)
 	one, other := make(chan error, 1), make(chan error, 1)
 	go func() { one <- within(t, limit, claimtest.Release(first)) }()
-	for deletions.Load() == 0 {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-begun:
+	case err := <-one:
+		t.Fatalf("Release: %v, without a deletion", err)
 	}
 	go func() { other <- within(t, limit, claimtest.Release(again)); arrives() }()
 	if err := <-one; err != nil {
