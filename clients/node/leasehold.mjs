@@ -311,11 +311,11 @@ class Claim {
     }
   }
 
-  /** The grant: its token, and its TTL, which counts from since, as far as it is sure. */
-  #granted (sent, answer) {
+  /** The grant: its token, and its TTL, which counts from since, as far as it is sure. The store may grant less than asked. */
+  #granted (sent, asked, answer) {
     const { ttl_ms: ttl, waited_ms: waited = 0, token, wanted } = answer
     if (!(ttl > 0) || !(waited >= 0) || !/^\d+$/.test(token)) throw new Unknown('an answer that is not a grant')
-    return { since: sent + waited, ttl: Math.min(ttl, this.#shortest), token: BigInt(token), wanted: wanted === true }
+    return { since: sent + waited, ttl: Math.min(ttl, this.#shortest), asked, token: BigInt(token), wanted: wanted === true }
   }
 
   async acquire (ttl, wait, signal) {
@@ -327,7 +327,7 @@ class Claim {
       const sent = now()
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
       try {
-        return this.#granted(sent, await this.#call('acquire',
+        return this.#granted(sent, ttl, await this.#call('acquire',
           { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast, details: this.#details, wanted: this.yields },
           { timeout: this.timeout + left, signal }))
       } catch (err) {
@@ -345,7 +345,7 @@ class Claim {
 
   async renew (ttl, timeout) {
     const sent = now()
-    return this.#granted(sent, await this.#call('renew', { ttl_ms: ttl, wanted: this.yields }, { timeout }))
+    return this.#granted(sent, ttl, await this.#call('renew', { ttl_ms: ttl, wanted: this.yields }, { timeout }))
   }
 
   /** Releases, asked again after no answer until that time. Lost is only thrown by the first answer. */
@@ -390,8 +390,9 @@ class Claim {
 
 export class Lease {
   #claim
-  #ttl
-  #deadline
+  #ttl = 0 // of the next renewal
+  #third // when it is due
+  #deadline = 0
   #over = new AbortController()
   #wanted = new AbortController()
   #listening = new AbortController() // ends when nothing is to be heard any more
@@ -408,10 +409,8 @@ export class Lease {
     this.#onWanted = onWanted
     this.name = claim.name
     this.token = grant.token
-    this.#ttl = grant.ttl
-    this.#deadline = deadline(grant)
-    this.#watch()
-    this.#renewIn(this.#ttl / 3)
+    this.#prolong(grant)
+    this.#renewIn(this.#third)
     if (grant.wanted) this.#want()
     else if (claim.yields) claim.listen(this.#listening.signal).then((wanted) => { if (wanted) this.#want() })
   }
@@ -474,6 +473,13 @@ export class Lease {
     this.#listening.abort()
   }
 
+  #prolong (grant) {
+    this.#ttl = Math.max(this.#ttl, grant.asked, grant.ttl)
+    this.#third = grant.ttl / 3
+    this.#deadline = Math.max(this.#deadline, deadline(grant))
+    this.#watch()
+  }
+
   #watch () {
     clearTimeout(this.#timer)
     if (!this.#held()) return
@@ -492,10 +498,10 @@ export class Lease {
 
   async #renew () {
     if (!this.#held()) return
-    let pause = this.#ttl / 12 // after a failure: the earlier deadline stands
+    let pause = this.#third / 4 // after a failure: the earlier deadline stands
     try {
-      await this.#renewed(() => [this.#ttl, this.#ttl / 3])
-      pause = this.#ttl / 3
+      await this.#renewed(() => [this.#ttl, this.#third])
+      pause = this.#third
     } catch {} // Lost has been noticed
     if (this.#held()) this.#renewIn(pause)
   }
@@ -509,9 +515,7 @@ export class Lease {
         const grant = await this.#claim.renew(ttl, Math.min(timeout, this.#deadline - now()))
         this.#failure = undefined
         if (!this.#held()) return // an answer that comes late brings nothing back
-        this.#ttl = Math.max(this.#ttl, grant.ttl)
-        this.#deadline = Math.max(this.#deadline, deadline(grant))
-        this.#watch()
+        this.#prolong(grant)
         if (grant.wanted) this.#want()
       } catch (err) {
         this.#failure = err

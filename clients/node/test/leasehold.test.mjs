@@ -45,10 +45,11 @@ async function serve (listen = '127.0.0.1:0', options = [], store = process.env.
 const DROP = Symbol('drop')
 const HANG = Symbol('hang')
 const READ_ONLY = Symbol('read-only')
+const SHORT = Symbol('short')
 
 // front stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the call, and
 // its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become read-only, once;
-// of HANG, nothing is answered. Answers of the instance come late by so many seconds.
+// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered. Answers of the instance come late by so many seconds.
 async function front (target, late = 0) {
   const says = {}
   const dropped = []
@@ -75,7 +76,7 @@ async function front (target, late = 0) {
       return response.end('{"outcome": "refused", "code": "read_only", "error": "the store is read-only"}')
     }
     response.statusCode = answer.status
-    response.end(text)
+    response.end(said === SHORT ? JSON.stringify({ ...JSON.parse(text), ttl_ms: 5000 }) : text)
   })
   await new Promise((resolve) => stands.listen(0, '127.0.0.1', resolve))
   started.push({ kill: () => { stands.closeAllConnections(); stands.close() } })
@@ -471,6 +472,16 @@ test('the owner releases from elsewhere', async () => {
   assert.equal((await answer.json()).outcome, 'done')
   await client.withLease(name, { wait: 0 }, () => {})
   await assert.rejects(lease.extend(), Lost)
+})
+
+test('a shorter grant is renewed in time, for the whole TTL', async () => {
+  const { says, calls, url } = await front(server.url)
+  says['/v1/acquire'] = SHORT
+  await new Client(url).withLease(name, { ttl: LONG }, async (lease) => {
+    assert.ok(lease.left <= 5)
+    await until(() => lease.left > 5)
+  })
+  assert.deepEqual(calls.map((call) => call.ttl_ms), [LONG * 1000, LONG * 1000, undefined])
 })
 
 test('lost answers cost nothing', async () => {

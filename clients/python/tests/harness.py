@@ -91,13 +91,13 @@ def guarded(test, token):
     return Instance(test, options=["--access", file.name])
 
 
-DROP, HANG, READ_ONLY = object(), object(), object()
+DROP, HANG, READ_ONLY, SHORT = object(), object(), object(), object()
 
 
 class Front(http.server.ThreadingHTTPServer):
     """Stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the
     call, and its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become
-    read-only, once; of HANG, nothing is answered. Answers of the instance come late by so many seconds."""
+    read-only, once; of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered. Answers of the instance come late by so many seconds."""
 
     late = 0
 
@@ -139,7 +139,7 @@ class FrontHandler(http.server.BaseHTTPRequestHandler):
             self.server.ends.wait()
             return
         said = says
-        if says is None or says is DROP or says is READ_ONLY:
+        if says in (None, DROP, READ_ONLY, SHORT):
             request = urllib.request.Request(self.server.target + self.path, body, {"Content-Type": "application/json"})
             try:
                 with urllib.request.urlopen(request) as answer:
@@ -148,6 +148,8 @@ class FrontHandler(http.server.BaseHTTPRequestHandler):
                 with e:
                     status, said = e.code, e.read()
             time.sleep(self.server.late)
+        if says is SHORT:
+            said = json.dumps({**json.loads(said), "ttl_ms": 5000}).encode()
         if says is READ_ONLY:
             del self.server.says[path]
             status, said = 503, b'{"outcome": "refused", "code": "read_only", "error": "the store is read-only"}'

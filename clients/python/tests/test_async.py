@@ -10,7 +10,7 @@ import unittest.mock
 
 from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 
-from harness import DROP, HANG, LONG, Front, Instance, Program, Served, guarded, silent, telling
+from harness import DROP, HANG, LONG, SHORT, Front, Instance, Program, Served, guarded, silent, telling
 
 
 async def until(condition):
@@ -335,6 +335,14 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         hanging.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await asyncio.wait_for(hanging, LONG)
+
+    async def test_a_shorter_grant_is_renewed_in_time_for_the_whole_ttl(self):
+        front = Front(self, self.server.url)
+        front.says = {"/v1/acquire": SHORT}
+        async with AsyncClient(front.url).lock(self.name, ttl=LONG) as lease:
+            self.assertLessEqual(lease.left(), 5)
+            await until(lambda: lease.left() > 5)
+        self.assertEqual([call.get("ttl_ms") for call in front.calls], [LONG * 1000, LONG * 1000, None])
 
     async def test_nothing_but_a_yes_is_a_yes(self):
         with self.assertRaises(Refused) as refused:

@@ -15,7 +15,7 @@ import leasehold
 from leasehold import Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
-from harness import DROP, HANG, LONG, READ_ONLY, Front, Instance, Program, Served, dead, guarded, silent, telling, until
+from harness import DROP, HANG, LONG, READ_ONLY, SHORT, Front, Instance, Program, Served, dead, guarded, silent, telling, until
 
 
 def json_event(owner):
@@ -373,6 +373,14 @@ class TestClient(Served, unittest.TestCase):
         with urllib.request.urlopen(request) as answer:
             self.assertEqual(json.load(answer)["outcome"], "done")
         self.client.acquire(self.name, wait=0).release()
+
+    def test_a_shorter_grant_is_renewed_in_time_for_the_whole_ttl(self):
+        front = Front(self, self.server.url)
+        front.says = {"/v1/acquire": SHORT}
+        with Client(front.url).lock(self.name, ttl=LONG) as lease:
+            self.assertLessEqual(lease.left(), 5)
+            until(lambda: lease.left() > 5)
+        self.assertEqual([call.get("ttl_ms") for call in front.calls], [LONG * 1000, LONG * 1000, None])
 
     def test_lost_answers_cost_nothing(self):
         front = Front(self, self.server.url)

@@ -353,15 +353,14 @@ class AsyncLease:
 
     async def _renew(self) -> None:
         """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
-        pause = self._term.ttl / 3
+        pause = self._term.third
         while await self._rest(pause):
             async with self._calling:
-                ttl = self._term.ttl
                 try:
-                    await self._renewed(ttl, min(ttl / 3, max(self.left(), 0.001)))
-                    pause = ttl / 3
+                    await self._renewed(self._term.ttl, min(self._term.third, max(self.left(), 0.001)))
+                    pause = self._term.third
                 except Error:
-                    pause = ttl / 12
+                    pause = self._term.third / 4
 
     async def _rest(self, seconds: float) -> bool:
         """Wait so long. False: the lease is over."""

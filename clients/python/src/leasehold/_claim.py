@@ -161,6 +161,7 @@ def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
 class Grant(NamedTuple):
     since: float  # by now(): its TTL counts from here
     ttl: float
+    asked: float  # the TTL of the call, of which the store may grant less
     token: int
     wanted: bool  # whether others wait
 
@@ -238,7 +239,7 @@ class Claim:
                     if isinstance(ttl, int):
                         self._shortest = min(self._shortest, ttl / 1000)
 
-    def _granted(self, sent: float, answer: Answer) -> Grant:
+    def _granted(self, sent: float, asked: float, answer: Answer) -> Grant:
         """The grant, with no more of its TTL than is sure.
 
         A call that had no answer may be served late, and restart the lease with its own TTL.
@@ -249,7 +250,7 @@ class Claim:
         except (KeyError, TypeError, ValueError):
             raise Unknown("an answer that is not a grant") from None
         with self._mutex:
-            return Grant(sent + waited, min(ttl, self._shortest), token, answer.get("wanted") is True)
+            return Grant(sent + waited, min(ttl, self._shortest), asked, token, answer.get("wanted") is True)
 
     def acquire(self, ttl: float, wait: Optional[float]) -> Steps[Grant]:
         if not 0 < ttl < math.inf or (wait is not None and not 0 <= wait < math.inf):
@@ -264,7 +265,7 @@ class Claim:
                 answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl),
                                                wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least),
                                                details=self._details, wanted=self.yields)
-                return self._granted(sent, answer)
+                return self._granted(sent, ttl, answer)
             except Busy as e:
                 silent = now()
                 if silent >= end:
@@ -279,7 +280,7 @@ class Claim:
     def renew(self, ttl: float, timeout: float) -> Steps[Grant]:
         sent = now()
         answer = yield from self._call("renew", timeout, ttl_ms=_ms(ttl), wanted=self.yields)
-        return self._granted(sent, answer)
+        return self._granted(sent, ttl, answer)
 
     def release(self, until: float) -> Steps[None]:
         """Release, repeated until that time while there is no answer. Only the first answer can tell a loss."""
@@ -355,7 +356,7 @@ class Term:
     """How long a lease lasts, by this machine's clock. It does no locking."""
 
     def __init__(self, grant: Grant) -> None:
-        self.ttl = grant.ttl  # of the next renewal
+        self.ttl = grant.asked  # of the next renewal
         self.deadline = -math.inf
         self.cause: Optional[Lost] = None
         self.failure: Optional[Error] = None  # of the latest renewal
@@ -364,7 +365,8 @@ class Term:
 
     def prolong(self, grant: Grant) -> None:
         self.failure = None
-        self.ttl = max(self.ttl, grant.ttl)
+        self.ttl = max(self.ttl, grant.asked, grant.ttl)
+        self.third = grant.ttl / 3  # when the next renewal is due
         self.deadline = max(self.deadline, grant.since + grant.ttl * (1 - DRIFT) - DRIFT_LEAST)
 
     def over(self) -> bool:

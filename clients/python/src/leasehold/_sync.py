@@ -311,16 +311,16 @@ class Lease:
 
     def _renew(self) -> None:
         """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
-        pause = self._term.ttl / 3
+        pause = self._term.third
         while self._rest(pause):
             with self._calling:
                 with self._mutex:
                     ttl, left = self._term.ttl, self._term.left()
                 try:
-                    self._renewed(ttl, min(ttl / 3, max(left, 0.001)))
-                    pause = ttl / 3
+                    self._renewed(ttl, min(self._term.third, max(left, 0.001)))
+                    pause = self._term.third
                 except Error:
-                    pause = ttl / 12
+                    pause = self._term.third / 4
 
     def _rest(self, seconds: float) -> bool:
         """Wait so long. False: the lease is over."""
