@@ -231,11 +231,22 @@ type leaseView struct {
 	TTL   float64 `json:"ttl_seconds" about:"time until the lease must be considered over"`
 }
 
-func (a *app) printLease(l *leasehold.Lease) error {
+// viewLease returns the output for a lease, or an error if it is over after a pause.
+func viewLease(l *leasehold.Lease) (leaseView, error) {
 	// The time left is rounded down: by then the script must have finished or renewed the lease.
-	ttl := time.Until(l.Deadline()).Truncate(time.Millisecond).Seconds()
-	v := leaseView{l.Name(), l.Owner(), l.Token(), ttl}
-	err := a.print(v, func(w io.Writer) {
+	left := time.Until(l.Deadline()).Truncate(time.Millisecond)
+	if left <= 0 {
+		return leaseView{}, fmt.Errorf("%s: %w: %w", shown(l.Name()), leasehold.ErrLost, leasehold.ErrExpired)
+	}
+	return leaseView{l.Name(), l.Owner(), l.Token(), left.Seconds()}, nil
+}
+
+func (a *app) printLease(l *leasehold.Lease) error {
+	v, err := viewLease(l)
+	if err != nil {
+		return err
+	}
+	err = a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "export LEASEHOLD_OWNER=%s\n", shellQuote(v.Owner))
 		fmt.Fprintf(w, "export LEASEHOLD_TOKEN=%d\n", v.Token)
 		fmt.Fprintf(w, "export LEASEHOLD_TTL=%s\n", strconv.FormatFloat(v.TTL, 'f', -1, 64))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -8,9 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 func TestScriptHoldsRenewsReleases(t *testing.T) {
@@ -253,4 +257,28 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%q is taken for %v", text, got)
 		}
 	}
+}
+
+// A pause between the grant and the output: a lease that is over is not printed.
+func TestPrintLeaseThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, err := leasehold.New(memory.New(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		lease, err := locks.Acquire(t.Context(), "job", leasehold.NoRenew())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(leasehold.DefaultTTL)
+		var out bytes.Buffer
+		a := &app{stdout: &out}
+		if err := a.printLease(lease); exitCode(err) != exitLost || out.Len() > 0 {
+			t.Errorf("%v, %q", err, &out)
+		}
+		if err := (&reservation{name: "job"}).print(a, lease); exitCode(err) != exitLost || out.Len() > 0 {
+			t.Errorf("reserve: %v, %q", err, &out)
+		}
+	})
 }

@@ -124,7 +124,7 @@ func show(ctx context.Context, a *app, name string, quiet bool) error {
 		if len(state.Holders) > 0 {
 			return &exitError{code: exitBusy}
 		}
-		return nil
+		return err
 	}
 	v := viewOf(state)
 	return errors.Join(err, a.print(v, func(w io.Writer) { writeState(w, v) }))

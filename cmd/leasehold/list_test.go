@@ -161,7 +161,14 @@ func TestListShowsWhatIsNotDamaged(t *testing.T) {
 	contains(t, o.stdout, "fine", fine.Owner[:8])
 	contains(t, o.stderr, `"broken"`, "damaged")
 	contains(t, c.want(exitUnavailable, "show", "broken").stderr, `"broken"`, "damaged")
+	if o := c.call("show", "-q", "broken"); o.code != 1 { // its lease was read
+		t.Errorf("show -q: exit code %d: %s", o.code, o.stderr)
+	}
 	c.want(0, "show", "fine")
+	if _, err := db.Exec("UPDATE leasehold_locks SET record = '[', expires = 0 WHERE name = 'broken'"); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.want(exitUnavailable, "show", "-q", "broken").stderr, "damaged")
 }
 
 func TestShowTellsByItsExitCode(t *testing.T) {

@@ -86,7 +86,10 @@ func (r *reservation) run(ctx context.Context, a *app) error {
 
 // print prints how to end the reservation, because nobody else knows its owner.
 func (r *reservation) print(a *app, lease *leasehold.Lease) error {
-	v := leaseView{lease.Name(), lease.Owner(), lease.Token(), time.Until(lease.Deadline()).Truncate(time.Millisecond).Seconds()}
+	v, err := viewLease(lease)
+	if err != nil {
+		return err
+	}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "reserved %s for %s\n", shown(v.Name), spanText(time.Duration(r.length)))
 		fmt.Fprintf(w, "To end it: %s %s\n", a.line("release", v.Name), v.Owner)
