@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -42,8 +43,14 @@ func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 	return nil
 }
 
+// finding is held while a file may be created. To close a file drops all locks of this process on
+// it, so nobody may open it with SQLite before.
+var finding sync.Mutex
+
 // find checks that the file exists, or creates it. To SQLite, an empty file is a new database.
 func (s sqliteStore) find(create bool) error {
+	finding.Lock()
+	defer finding.Unlock()
 	folder := filepath.Dir(s.path)
 	switch _, err := os.Stat(s.path); {
 	case err == nil:
