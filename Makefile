@@ -31,7 +31,7 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 4 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
+	go test -short -race -p 3 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
 
 test-plain:
 	go test -short -p 2 -parallel 4 $(EACH) $$(go list ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%) | grep -v $(WAITING:%=-e '/%$$'))
