@@ -152,6 +152,7 @@ var plain = map[string]string{
 	"etcdlock.writes.taken":         "names",
 	"fence.Memory.seen":             "names",
 	"held.Leases.all":               "names",
+	"held.Leases.unknown":           "names",
 	"leasehold.Details.Labels":      "labels",
 	"leasehold.localQueue.turns":    "names",
 	"leasehold.terms.byName":        "names",
