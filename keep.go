@@ -113,7 +113,7 @@ func (h *hold) offer(le *Lease) error {
 	h.mu.Unlock()
 	offered := h.locker.queue.offer(h.req.Resource, h)
 	h.mu.Lock()
-	// Who lost or recalled the hold before the offer, or saw its window end, could not reclaim it.
+	// If the hold was lost or recalled before the offer, or its window ended, nobody could reclaim it then.
 	gone := offered && !h.isFresh(h.locker.clock.Now()) && h.reclaim()
 	if !offered {
 		h.leave()

@@ -224,14 +224,14 @@ func (c *claims) lasts(one *claim, e event, until time.Time) {
 	one.until = until
 }
 
-// lasting reports whether the claim may have a lease or a place.
+// lasting reports whether the claim may still have its lease or its place in the queue.
 func (c *claims) lasting(one *claim, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return one.lasts(now)
 }
 
-// lasts is lasting. Requires claims.mu.
+// lasts reports what lasting does. Requires claims.mu.
 func (one *claim) lasts(now time.Time) bool {
 	return (one.phase == held || one.phase == queued) && now.Before(one.until)
 }

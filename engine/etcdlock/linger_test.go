@@ -86,7 +86,8 @@ func TestLingerThatMayHaveEnded(t *testing.T) {
 	}
 }
 
-// A claim whose owner's other claim is being released, and was notified of that, is released too. What lingers stays.
+// Two claims of one owner share a lease. While one is released and leaves it lingering, the other,
+// which has been notified, is released too. The lease must still linger.
 func TestLingerBesideAnotherClaimsRelease(t *testing.T) {
 	t.Parallel()
 	e := servers.StartEtcd(t, servers.EtcdCurrent)

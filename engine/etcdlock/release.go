@@ -166,8 +166,9 @@ func (c *claim) quit() {
 	p.on(release, errReleased)
 }
 
-// mayEnd reports whether c may release p: neither the driver nor another claim of its owner is
-// about to end it. What the other leaves lingering must stay. Requires Driver.mu.
+// mayEnd reports whether c may release p. It may not if the driver is about to delete its key, or
+// while another claim of the owner releases it, because that release may leave the key lingering.
+// Requires Driver.mu.
 func (c *claim) mayEnd(p *place) bool {
 	return p.phase != leaving || errors.Is(p.cause, errReleased) && (p.by == nil || p.by == c)
 }

@@ -47,40 +47,44 @@ func TestALiveLeaseStaysUntilAllHaveGivenUp(t *testing.T) {
 	}
 }
 
-// A release with an unknown outcome can be repeated.
-func TestAnUnknownReleaseIsTriedAgain(t *testing.T) {
+// faulty returns a Locker, and its link to the engine.
+func faulty(t *testing.T) (*locktest.Faulty, *leasehold.Locker) {
+	t.Helper()
 	link := locktest.NewFaulty(memory.New())
 	locks, err := leasehold.New(link, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locks.Close()
-	lease, err := locks.Acquire(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all Leases
-	all.Put(lease)
-	link.Always(locktest.OpRelease, locktest.LoseRequest)
-	if err := all.Release(context.Background(), "a"); err == nil || errors.Is(err, leasehold.ErrLost) {
-		t.Fatalf("%v, want an unknown outcome", err)
-	}
-	link.Always(locktest.OpRelease, nil)
-	if err := all.Release(context.Background(), "a"); err != nil {
-		t.Errorf("again: %v", err)
-	}
+	t.Cleanup(func() { locks.Close() })
+	return link, locks
+}
+
+// A release with an unknown outcome can be repeated.
+func TestAnUnknownReleaseIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link, locks := faulty(t)
+		lease, err := locks.Acquire(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all Leases
+		all.Put(lease)
+		link.Always(locktest.OpRelease, locktest.LoseRequest)
+		if err := all.Release(context.Background(), "a"); err == nil || errors.Is(err, leasehold.ErrLost) {
+			t.Fatalf("%v, want an unknown outcome", err)
+		}
+		link.Always(locktest.OpRelease, nil)
+		if err := all.Release(context.Background(), "a"); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	})
 }
 
 // After a release with an unknown outcome, the next one is of the lease that was acquired since:
 // nothing else would ever release it.
 func TestAnUnknownReleaseIsNotTriedInPlaceOfTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		link := locktest.NewFaulty(memory.New())
-		locks, err := leasehold.New(link, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close()
+		link, locks := faulty(t)
 		var all Leases
 		for _, lose := range []locktest.Fault{locktest.LoseRequest, nil} {
 			lease, err := locks.Acquire(t.Context(), "a")
@@ -103,19 +107,16 @@ func TestAnUnknownReleaseIsNotTriedInPlaceOfTheNext(t *testing.T) {
 // released cannot be replaced.
 func TestTwoReleaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		link := locktest.NewFaulty(memory.New())
-		locks, err := leasehold.New(link, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close()
+		link, locks := faulty(t)
 		var all Leases
 		var both [2]*leasehold.Lease
 		for i := range both {
-			if both[i], err = locks.Acquire(t.Context(), "a", leasehold.Shared()); err != nil {
+			lease, err := locks.Acquire(t.Context(), "a", leasehold.Shared())
+			if err != nil {
 				t.Fatal(err)
 			}
-			all.Put(both[i])
+			both[i] = lease
+			all.Put(lease)
 		}
 		gate := make(chan struct{})
 		link.Next(locktest.OpRelease, func(_ context.Context, apply func() error) error {
