@@ -39,7 +39,7 @@ use "leasehold run". A lock store whose leases end with the process, such as Zoo
 has no reservations.
 
 # Exit codes
-  1   NAME is busy
+  1   NAME is busy, or the wait was removed from the queue
   64  wrong usage
   69  the store is unreachable, read-only or full
   77  the store denies access`,
