@@ -52,7 +52,7 @@ with -w at most TIME or 2 s, whichever is longer. The exit code is then 69. If h
 different numbers with --limit, the smallest counts, and standard error warns of it.
 
 # Exit codes
-  1      NAME is busy
+  1      NAME is busy, or the wait was removed from the queue
   64     wrong usage
   69     the store is unreachable, read-only or full
   70     internal error

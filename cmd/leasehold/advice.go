@@ -22,6 +22,8 @@ func (a *app) advice(err error) string {
 		return "See who holds it: " + a.line("show", busy.Resource) + "\nWait longer with --wait TIME"
 	case errors.Is(err, leasehold.ErrBusy):
 		return "Wait longer with --wait TIME"
+	case removed(err):
+		return "It holds nothing. Run it again to wait as a new waiter"
 	case errors.Is(err, leasehold.ErrLost):
 		return "The lease is over, and another process may hold the lock: undo what it guarded, or acquire it again"
 	case errors.Is(err, leasehold.ErrTooHeavy):

@@ -62,7 +62,7 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, leasehold.ErrBusy):
+	case errors.Is(err, leasehold.ErrBusy), removed(err):
 		return exitBusy
 	case errors.Is(err, leasehold.ErrLost):
 		return exitLost
@@ -75,6 +75,11 @@ func exitCode(err error) int {
 		return exitDenied
 	}
 	return exitUnavailable
+}
+
+// removed reports whether an operator has removed the call from the queue. It had no lease to lose.
+func removed(err error) bool {
+	return errors.Is(err, driver.ErrBarred) && errors.Is(err, driver.ErrEvicted)
 }
 
 // passes reports whether the store may work again later, because it recovers or rights are

@@ -35,6 +35,9 @@ take over. The pause is half a second at first, and doubles up to 30 s while COM
 exits sooner than the last pause took. Nothing is held during the pause, and standard
 error says when it ends.
 
+If an operator of the service removes this machine from the queue, standard error says so,
+and it campaigns again.
+
 COMMAND has the same environment as under "leasehold run".
 
 # Preference
@@ -174,7 +177,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 		switch {
 		case ctx.Err() != nil:
 			return err
-		case errors.Is(err, errExited):
+		case errors.Is(err, errExited), removed(err):
 		case l.away > 0 && passes(err) && !errors.Is(err, driver.ErrCorrupt):
 			// The store failed during the pause: elect a leader when it is back.
 		default:

@@ -39,7 +39,7 @@ use "leasehold run". A lock store whose leases end with the process, such as Zoo
 has no reservations.
 
 # Exit codes
-  1   NAME is busy
+  1   NAME is busy, or the wait was removed from the queue
   64  wrong usage
   69  the store is unreachable, read-only or full
   77  the store denies access`,
@@ -65,23 +65,36 @@ func (r *reservation) run(ctx context.Context, a *app) error {
 		return usageErrorf("--for 0: a reservation needs a length, such as 8h")
 	}
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe must not end the process before it has given back its lease
-	o := &leasehold.Options{TTL: time.Duration(r.length), Details: leasehold.Details{Kind: leasehold.HolderReserved, Text: plain(r.reason)}, Trace: a.trace}
-	return a.with(ctx, stores.Open, o, func(ctx context.Context, locks *leasehold.Locker) error {
+	return a.with(ctx, stores.Open, r.options(a), func(ctx context.Context, locks *leasehold.Locker) error {
 		a.sayLocal()
 		if !locks.Features().Resumes {
 			return fmt.Errorf("reserve %q: %w: its leases end with this process", r.name, leasehold.ErrUnsupported)
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(r.wait)+answerBound)
-		defer cancel()
-		lease, err := locks.Acquire(ctx, r.name, leasehold.NoRenew(), leasehold.Wait(time.Duration(r.wait)))
-		if err != nil {
-			return err
-		}
-		if err := r.print(a, lease); err != nil {
-			return errors.Join(err, lease.Release(ctx)) // nobody has seen the owner
-		}
-		return nil
+		return r.hold(ctx, a, locks)
 	})
+}
+
+func (r *reservation) options(a *app) *leasehold.Options {
+	return &leasehold.Options{TTL: time.Duration(r.length), Details: leasehold.Details{Kind: leasehold.HolderReserved, Text: plain(r.reason)}, Trace: a.trace}
+}
+
+// hold acquires the lease and prints it, or leaves nothing behind.
+func (r *reservation) hold(ctx context.Context, a *app, locks *leasehold.Locker) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.wait)+answerBound)
+	defer cancel()
+	length := time.Duration(r.length)
+	// If the answer is lost, nobody knows the owner. NAME must not be kept for hours then.
+	lease, err := locks.Acquire(ctx, r.name, leasehold.NoRenew(), leasehold.Wait(time.Duration(r.wait)), leasehold.TTL(min(length, scriptTTL)))
+	if err != nil {
+		return err
+	}
+	if err = lease.Extend(ctx, length); err == nil {
+		err = r.print(a, lease)
+	}
+	if err != nil {
+		return errors.Join(err, lease.Release(ctx)) // nobody has seen the owner
+	}
+	return nil
 }
 
 // print prints how to end the reservation, because nobody else knows its owner.

@@ -197,7 +197,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 			r.app.report(err)
 		}
 		return nil, &exitError{code: 0}
-	case errors.Is(err, leasehold.ErrBusy):
+	case errors.Is(err, leasehold.ErrBusy), removed(err):
 		return nil, &exitError{r.busyCode, err}
 	}
 	return leases, err

@@ -154,7 +154,7 @@ COMMAND has these variables:
 # Exit codes
   N      COMMAND's own
   128+n  signal n ended COMMAND or the wait
-  1      NAME is busy (-E, --busy-exit-code)
+  1      NAME is busy, or the wait was removed from the queue (-E, --busy-exit-code)
   64     wrong usage, or a weight above the limit
   69     the store is unreachable, read-only or full
   70     internal error, or the guardian was killed

@@ -173,6 +173,33 @@ func TestTopShowsALock(t *testing.T) {
 	}
 }
 
+// A terminal may have hardly any room, and may lose it while something is shown.
+func TestTopOnTinyTerminals(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, keys := range map[string][]string{
+		"list": {keyEnd}, "show": {keyEnter}, "help": {"?"}, "filter": {"/", "x"}, "reason": {"e", "x"}, "name": {"e", "x", keyEnter, "y"},
+	} {
+		for width := range 6 {
+			for height := range 6 {
+				v := fleetView(now)
+				for _, key := range keys {
+					v.press(key)
+				}
+				v.text(t, now, 80, 24)
+				for range 20 { // beyond the end
+					v.press(keyPageDown)
+				}
+				if frame := v.frame(now, width, height); (frame == nil) != (width == 0 || height == 0) {
+					t.Errorf("%s of %d columns and %d lines: %q", name, width, height, frame)
+				} else if frame != nil {
+					v.text(t, now, width, height)
+				}
+			}
+		}
+	}
+}
+
 // Nobody is evicted without a reason and the name, and nobody but whom the prompt named.
 func TestTopEvictsWhomItNamed(t *testing.T) {
 	t.Parallel()

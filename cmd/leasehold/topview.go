@@ -408,7 +408,7 @@ func (v *topView) show(room int) (lines []screenLine) {
 		writeState(&b, viewOf(v.states[i]))
 	}
 	all := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	v.scrolled = max(min(v.scrolled, len(all)-room), 0)
+	v.scrolled = max(min(v.scrolled, len(all)-max(room, 1)), 0)
 	for _, line := range all[v.scrolled:] {
 		lines = append(lines, screenLine{"", line})
 	}

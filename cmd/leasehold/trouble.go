@@ -37,6 +37,8 @@ type trouble struct {
 func (t *trouble) trace(_ context.Context, e leasehold.Event) {
 	switch {
 	case e.Kind != leasehold.KindWait, e.Local:
+	case removed(e.Err) && t.campaigns:
+		t.app.announce(onWarning, e.Name, "warning: %s; campaigning again", strings.TrimPrefix(e.Err.Error(), "leasehold: "))
 	case e.Step == leasehold.StepRetrying, e.Step == leasehold.StepFailed && t.campaigns:
 		t.failed(e.Name, e.Err)
 	case e.Step == leasehold.StepQueued, e.Step.Holds():

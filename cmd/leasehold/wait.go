@@ -94,11 +94,12 @@ func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string,
 			return err
 		}
 		next := untilNextLook(state, waited)
-		if bound >= 0 {
-			if waited >= bound && err == nil {
-				return &exitError{exitBusy, fmt.Errorf("%s is still held after %v\nSee who holds it: %s", shown(name), spanText(waited), a.line("show", name))}
-			}
-			next = min(next, max(bound-waited, 0))
+		switch {
+		case bound < 0:
+		case waited < bound:
+			next = min(next, bound-waited)
+		case err == nil:
+			return &exitError{exitBusy, fmt.Errorf("%s is still held after %v\nSee who holds it: %s", shown(name), spanText(waited), a.line("show", name))}
 		}
 		if pause.For(ctx, next) != nil {
 			return context.Cause(ctx)

@@ -54,6 +54,20 @@ func TestBatchThatGivesWay(t *testing.T) {
 	}
 }
 
+// A batch that an operator removes from the queue does not queue again.
+func TestBatchThatIsRemovedEnds(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.serveMemory()
+	c.acquire("--ttl", "10m", "nightly")
+	write(t, filepath.Join(c.dir, "loop"), []byte(yieldRecipe(t, "run")))
+	j := c.startProgram("sh", "loop")
+	c.sendAway("nightly", "wrong branch")
+	if code := j.code(); code != exitBusy {
+		t.Errorf("exit code %d, want %d: %s", code, exitBusy, j.errors())
+	}
+}
+
 // The new version takes over, and the old one when the new one is gone.
 func TestDeploymentThatPrefersItself(t *testing.T) {
 	t.Parallel()
