@@ -1,7 +1,9 @@
 package mysql
 
 import (
+	"context"
 	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -90,6 +92,10 @@ func tryOf(t *testing.T, c driver.Claim) func() error {
 	return func() error { _, err := c.Try(t.Context()); return err }
 }
 
+func releaseOf(t *testing.T, c driver.Claim) func() error {
+	return func() error { return c.Release(t.Context(), driver.End{}) }
+}
+
 // A call that shares a statement with others is granted the lease for its TTL, although its owner holds the resource by
 // another claim for less, and that statement passes over the row.
 func TestMySQLGrantedTogetherForTheTTL(t *testing.T) {
@@ -137,5 +143,68 @@ func TestMySQLGrantedTogetherForTheTTL(t *testing.T) {
 			return
 		}
 		t.Errorf("no statement was for both in %d rounds", mostRounds)
+	})
+}
+
+// Releases that share a statement are told that they have ended their leases, although another has locked the row since,
+// or holds the resource. One for whose resource another waits ends its lease alone.
+func TestMySQLReleasedTogetherBesideOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		stranger := opened(t, m.DSN())
+		var s sharer
+		d := watchedWithArgs(t, m, s.before)
+		held := func(name string) driver.Claim {
+			c := claimtest.New(t, d, driver.Request{Resource: name, Owner: "me", TTL: time.Minute})
+			claimtest.Granted(t, c)
+			return c
+		}
+		for round := range mostRounds {
+			var few []func() error
+			for i := range fewAlone {
+				few = append(few, releaseOf(t, held(fmt.Sprint("few ", i))))
+			}
+			waited, locked, taken := fmt.Sprint("waited for ", round), fmt.Sprint("locked ", round), fmt.Sprint("taken ", round)
+			calls := make(map[string]func() error)
+			for _, name := range []string{waited, locked, taken} {
+				calls[name] = releaseOf(t, held(name))
+			}
+			other := func(name string) driver.Claim {
+				return claimtest.New(t, stranger, driver.Request{Resource: name, Owner: "other", TTL: time.Minute, Queue: true})
+			}
+			waiter := other(waited)
+			claimtest.Refused(t, waiter)
+			tx, err := stranger.DB.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := false
+			errs, joined := s.share("SET rev = rev + 1, owner = ''", few, "SET l.owner = '', l.expires = 0", calls, func(text string) {
+				if !strings.HasPrefix(text, "SELECT l.name, r.owner, CASE") {
+					return
+				}
+				asked = true
+				_, taking := other(taken).Try(context.Background())
+				_, locking := tx.ExecContext(context.Background(), "SELECT name FROM leasehold_locks WHERE name = ? FOR UPDATE", locked)
+				if err := errors.Join(taking, locking); err != nil {
+					t.Error(err)
+				}
+			})
+			if err := errors.Join(tx.Rollback(), waiter.Release(t.Context(), driver.End{})); err != nil {
+				t.Error(err)
+			}
+			for name, err := range errs {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if joined != asked {
+				t.Errorf("all share a statement: %v; the driver asks which leases it has ended: %v", joined, asked)
+			}
+			if joined || t.Failed() {
+				return
+			}
+		}
+		t.Errorf("no statement was for all in %d rounds", mostRounds)
 	})
 }
