@@ -108,6 +108,19 @@ var brokenViews = []breakage{
 		_, err := c.inner.Renew(ctx, how.Linger)
 		return err
 	}}},
+	{name: "Release ends what another claim of the owner left to linger", rejects: []string{"LingerBesideAnotherClaim"}, warp: warp{
+		linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			c.remember(c.asked.Owner, c)
+			return c.inner.Release(ctx, how)
+		},
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			err := c.inner.Release(ctx, how)
+			if by := c.recall(c.asked.Owner); by != nil && by != c {
+				c.Driver.Evict(ctx, c.asked.Resource, "", "")
+			}
+			return err
+		},
+	}},
 	{name: "Note changes nothing", rejects: []string{"NoteIsReplaced"}, warp: warp{note: func(c *warpedClaim, ctx context.Context, _ string) error {
 		_, err := c.inner.Renew(ctx, time.Minute)
 		return err

@@ -23,6 +23,7 @@ var inspectCases = []Case{
 	{Name: "EvictSparesOtherSharers", Needs: NeedOperator | NeedShared, Run: evictSparesOtherSharers},
 	{Name: "EvictEndsWhatLingers", Needs: NeedOperator | NeedLingers, Run: evictEndsWhatLingers},
 	{Name: "LingerHoldsForOthers", Needs: NeedLingers, Run: lingerHoldsForOthers},
+	{Name: "LingerBesideAnotherClaim", Needs: NeedLingers | NeedResumes, Run: lingerBesideAnotherClaim},
 	{Name: "AtLeast", Needs: NeedLingers, Run: atLeast},
 	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingers, Run: atLeastBeforeTheQueue},
 	{Name: "RefusesBadNotes", Run: refusesBadNotes},
@@ -395,6 +396,20 @@ func lingerHoldsForOthers(t testing.TB, h Harness) {
 	if g.Fence != 0 && g2.Fence <= g.Fence {
 		t.Errorf("fence %d after Linger, %d before", g2.Fence, g.Fence)
 	}
+}
+
+// lingerBesideAnotherClaim: another claim of the owner has resumed a lease that now lingers. A
+// Release by that claim does not end the hold.
+func lingerBesideAnotherClaim(t testing.TB, h Harness) {
+	d := open(t, h)
+	holder := holding(t, d, request(newName(t)))
+	again := contend(t, d, holder.req)
+	again.renewed(longTTL)
+	if err := holder.linger(longTTL); err != nil {
+		t.Fatalf("Linger: %v", err)
+	}
+	again.nothingToRelease("another claim of its owner has given up the grant")
+	contend(t, open(t, h), request(holder.req.Resource)).busy("it lingers")
 }
 
 func (c *contender) linger(d time.Duration) error {

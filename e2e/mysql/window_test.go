@@ -20,10 +20,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// A watched connector calls before with each prepared statement, before it is executed.
+// A watched connector calls before with each prepared statement and its arguments, before it is executed.
 type watched struct {
 	sqldriver.Connector
-	before func(text string)
+	before func(text string, args []sqldriver.NamedValue)
 }
 
 func (w watched) Connect(ctx context.Context) (sqldriver.Conn, error) {
@@ -47,7 +47,7 @@ type fullConn interface {
 
 type watchedConn struct {
 	fullConn
-	before func(text string)
+	before func(text string, args []sqldriver.NamedValue)
 }
 
 func (c watchedConn) PrepareContext(ctx context.Context, text string) (sqldriver.Stmt, error) {
@@ -68,21 +68,27 @@ type fullStmt interface {
 type watchedStmt struct {
 	fullStmt
 	text   string
-	before func(text string)
+	before func(text string, args []sqldriver.NamedValue)
 }
 
 func (s watchedStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	s.before(s.text)
+	s.before(s.text, args)
 	return s.fullStmt.ExecContext(ctx, args)
 }
 
 func (s watchedStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	s.before(s.text)
+	s.before(s.text, args)
 	return s.fullStmt.QueryContext(ctx, args)
 }
 
 // watchedBy is a driver on m that calls before with each prepared statement that it executes.
 func watchedBy(t *testing.T, m *servers.MySQL, before func(text string)) databases.Store {
+	t.Helper()
+	return watchedWithArgs(t, m, func(text string, _ []sqldriver.NamedValue) { before(text) })
+}
+
+// watchedWithArgs is the same with the arguments.
+func watchedWithArgs(t *testing.T, m *servers.MySQL, before func(text string, args []sqldriver.NamedValue)) databases.Store {
 	t.Helper()
 	config, err := mysql.ParseDSN(m.DSN())
 	if err != nil {

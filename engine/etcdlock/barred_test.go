@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/etcdlock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -130,6 +132,47 @@ func TestPutThatComesAfterItsOwnerWasBarred(t *testing.T) {
 		if keys, _ := keysOf(t, clientOf(t, e), name); len(keys) > 0 {
 			t.Errorf("keys: %v; want none", keys)
 		}
+	}
+}
+
+// A release that bars the owner leaves it no key, although another claim's release has begun and does not come through.
+func TestBarredBesideAnotherClaimsRelease(t *testing.T) {
+	t.Parallel()
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, other := driverOn(t, taps.client(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	req := driver.Request{Resource: "a", Owner: "o", TTL: barredTTL}
+	first, again := claimOf(t, d, req), claimOf(t, d, req)
+	if err := within(t, barredTTL, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	begun, pass := make(chan struct{}), make(chan struct{})
+	var held atomic.Bool
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		if req.Success[0].GetRequestDeleteRange() != nil && !held.Swap(true) {
+			close(begun)
+			<-pass
+		}
+		return send(ctx)
+	}
+	taps.txn.Store(&hold)
+	one := make(chan error, 1)
+	go func() { one <- within(t, barredTTL, claimtest.Release(first)) }()
+	select {
+	case <-begun:
+	case err := <-one:
+		t.Fatalf("Release: %v, without a deletion", err)
+	}
+	if err := within(t, barredTTL, func(ctx context.Context) error { return again.Release(ctx, driver.End{Bar: barFor}) }); err != nil {
+		t.Errorf("Release that bars the owner: %v", err)
+	}
+	next := claimOf(t, other, driver.Request{Resource: "a", Owner: "next", TTL: barredTTL})
+	if err := within(t, barredTTL, tryOf(next)); err != nil {
+		t.Errorf("Try of another owner: %v", err)
+	}
+	close(pass)
+	if err := <-one; err == nil {
+		t.Error("Release of the first claim: nil; what it was to end is gone")
 	}
 }
 

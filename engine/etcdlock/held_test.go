@@ -205,23 +205,26 @@ func TestLateDeletion(t *testing.T) {
 	}
 }
 
-// Two claims of one owner are released at once. The deletion of one that comes late leaves the key of the next holder
-// alone, although the other's was answered meanwhile.
+// A claim gives up its key because it is too heavy, and another claim of its owner is released meanwhile. The deletion of
+// one that comes late leaves the key of the next holder alone, although the other's was answered.
 func TestLateDeletionOfTwo(t *testing.T) {
 	t.Parallel()
 	const ttl, limit = 30 * time.Second, 20 * time.Second
 	var taps tap
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d, direct := driverOn(t, taps.client(t, e), nil), clientOf(t, e)
-	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
-	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
-	next := claimOf(t, d, driver.Request{Resource: "a", Owner: "next", TTL: ttl})
-	renew := func(c driver.Claim) error {
-		return within(t, limit, func(ctx context.Context) error { _, err := c.Renew(ctx, ttl); return err })
+	operator := driverOn(t, direct, nil)
+	claim := func(owner string) driver.Claim { // their keys have one name, unless that is kept from being used again
+		return claimOf(t, d, driver.Request{Resource: "a", Owner: owner, TTL: ttl, Mode: driver.Shared, Weight: 2})
 	}
-	if err := errors.Join(within(t, limit, tryOf(first)), renew(again)); err != nil {
-		t.Fatal(err)
+	limitTo := func(most int) {
+		t.Helper()
+		if err := within(t, limit, func(ctx context.Context) error { return operator.SetLimit(ctx, "a", most) }); err != nil {
+			t.Fatal(err)
+		}
 	}
+	limitTo(1)
+	first, again, next := claim("o"), claim("o"), claim("next")
 	var deletions atomic.Int64
 	begun, second, free := make(chan struct{}), make(chan struct{}), make(chan struct{}) // the first has come; the second, or it will not; the next holds
 	arrives := sync.OnceFunc(func() { close(second) })
@@ -244,16 +247,20 @@ func TestLateDeletionOfTwo(t *testing.T) {
 	}
 	taps.txn.Store(&hold)
 	one, other := make(chan error, 1), make(chan error, 1)
-	go func() { one <- within(t, limit, claimtest.Release(first)) }()
+	go func() { one <- within(t, limit, tryOf(first)) }()
 	select {
 	case <-begun:
 	case err := <-one:
-		t.Fatalf("Release: %v, without a deletion", err)
+		t.Fatalf("Try: %v, without a deletion", err)
 	}
 	go func() { other <- within(t, limit, claimtest.Release(again)); arrives() }()
-	if err := <-one; err != nil {
-		t.Fatalf("Release: %v", err)
+	if err := <-one; !errors.Is(err, driver.ErrTooHeavy) {
+		t.Fatalf("Try: %v; want ErrTooHeavy", err)
 	}
+	if deletions.Load() < 2 {
+		t.Fatalf("the other claim deletes nothing: %v", <-other)
+	}
+	limitTo(2)
 	if err := within(t, limit, tryOf(next)); err != nil {
 		t.Fatalf("Try of the next: %v", err)
 	}
@@ -264,7 +271,7 @@ func TestLateDeletionOfTwo(t *testing.T) {
 	if keys, _ := keysOf(t, direct, "a"); len(keys) != 1 {
 		t.Errorf("the next holder's key is gone: %q", keys)
 	}
-	if err := renew(next); err != nil {
+	if err := within(t, limit, func(ctx context.Context) error { _, err := next.Renew(ctx, ttl); return err }); err != nil {
 		t.Errorf("Renew of the next: %v", err)
 	}
 }

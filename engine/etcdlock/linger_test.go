@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
@@ -124,6 +126,36 @@ func TestLingerBesideAnotherClaimsRelease(t *testing.T) {
 		if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
 			t.Errorf("%s: Try while the lease lingers: %v; want busy", name, err)
 		}
+	}
+}
+
+// A lease lingers, but its claim does not learn of it. Another claim of its owner is released before the first asks again.
+// The lease must still linger, and the first is told so.
+func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	d := driverOn(t, taps.client(t, e), nil)
+	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	renew := func(ctx context.Context) error { _, err := again.Renew(ctx, lingerTTL); return err }
+	if err := errors.Join(within(t, lingerWithin, tryOf(first)), within(t, lingerWithin, renew)); err != nil {
+		t.Fatal(err)
+	}
+	taps.loseAnswers("a", func(context.Context) error { return status.Error(codes.Internal, "the answer is lost") })
+	if err := lingers(t, first); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("Linger without an answer: %v; want an unknown outcome", err)
+	}
+	taps.txn.Store(nil)
+	if err := within(t, lingerWithin, claimtest.Release(again)); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release of the other claim: %v; want ErrLost", err)
+	}
+	next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: "next", TTL: lingerTTL})
+	if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
+		t.Errorf("Try while the lease lingers: %v; want busy", err)
+	}
+	if err := lingers(t, first); err != nil {
+		t.Errorf("Linger again: %v", err)
 	}
 }
 

@@ -25,7 +25,7 @@ type place struct {
 	gone    int64    // the last revision at which its key was deleted since a call began
 	unsure  uncertain
 	calls   int              // calls in flight, which keep it from expiring
-	by      *claim           // the claim that releases it, during these calls
+	by      *claim           // the claim that releases it; nil: another of its owner may, as after a failure
 	listens bool             // one of these calls needs to know of deletions
 	recalls bool             // its holders are about to be notified that others wait
 	looks   bool             // a read of those behind it is about to begin
@@ -164,7 +164,6 @@ func (p *place) begin(ttl time.Duration) (started boottime.Instant) {
 func (p *place) finish() {
 	if p.calls--; p.calls == 0 {
 		p.deaf()
-		p.by = nil
 	}
 	if p.phase != over {
 		p.d.sweepAt(p.until)

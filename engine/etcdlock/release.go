@@ -41,11 +41,12 @@ func (c *claim) giveUp(ctx context.Context) error {
 	if err == nil && !was {
 		err = asLost(p.lastWord(lastWordWithin))
 	}
-	if err != nil && !errors.Is(err, driver.ErrLost) {
-		return err
-	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
+	if err != nil && !errors.Is(err, driver.ErrLost) {
+		p.by = nil
+		return err
+	}
 	c.leave()
 	return err
 }
@@ -168,7 +169,8 @@ func (c *claim) quit() {
 
 // mayEnd reports whether c may release p. It may not if the driver is about to delete its key, or
 // while another claim of the owner releases it, because that release may leave the key lingering.
-// Requires Driver.mu.
+// If such a release has no answer, its claim repeats it, or the driver deletes the key when nobody
+// has called for the TTL. Requires Driver.mu.
 func (c *claim) mayEnd(p *place) bool {
 	return p.phase != leaving || errors.Is(p.cause, errReleased) && (p.by == nil || p.by == c)
 }

@@ -224,23 +224,30 @@ func (d *Driver) giveBatch(ctx context.Context, all []request) (fences map[grant
 		ended, err = written(ctx, on, text, arg)
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case ended < int64(len(all)):
-		fences, err = d.fences(ctx, d.texts.gaveAll, arg)
-		if errors.Is(err, ErrContended) { // which leases it has ended is not known
-			err = errMaybeReleased
-		}
-		for _, r := range all {
-			if _, told := fences[grantee{r.Name, r.Owner}]; err == nil && !told { // another has locked the row by now
-				fences[grantee{r.Name, r.Owner}] = untold
-			}
-		}
-		return fences, err
 	}
 	fences = make(map[grantee]int64)
+	if ended < int64(len(all)) {
+		if fences, err = d.fences(ctx, d.texts.gaveAll, arg); errors.Is(err, ErrContended) { // which leases it has ended is not known
+			err = errMaybeReleased
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var others []request // the rows of these do not tell
 	for _, r := range all {
+		if fence, told := fences[grantee{r.Name, r.Owner}]; !told {
+			others = append(others, r)
+		} else if fence > 0 {
+			ended--
+		}
+	}
+	for _, r := range others {
+		if ended != int64(len(others)) { // some were ended before
+			r.Fence = untold
+		}
 		fences[grantee{r.Name, r.Owner}] = r.Fence
 	}
 	return fences, nil

@@ -152,7 +152,7 @@ type batchTexts struct {
 	// statement.
 	giveAll string
 	// The list of giveAll, after it → name, owner, fence. The fence is 0 if giveAll did not end the
-	// lease, and untold if the lease may have ended earlier. "": giveAll returns the rows.
+	// lease. Leases whose rows do not tell are missing. "": giveAll returns the rows.
 	gaveAll string
 	// JSON list of {name, owner, ttl, asks} → name, owner, fence: renews live exclusive leases
 	// whose rows nobody has locked, and never shortens one. If renewed is not empty, as grantAll.

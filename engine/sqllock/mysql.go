@@ -145,8 +145,9 @@ func (m *mysql) statements() statements {
 			giveAll: mysqlAtOnce + `UPDATE (SELECT l.name FROM ` + mysqlGiven + ` AND l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY)
 						AND l.expires > {now} AND l.crowd <= {now}` + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.owner = '', l.expires = 0, l.rev = l.rev + 1`,
-			gaveAll: `SELECT l.name, r.owner, CASE WHEN l.fence = r.fence AND l.owner = '' AND l.expires = 0 THEN r.fence
-					WHEN l.fence = r.fence AND l.owner = CAST(r.owner AS BINARY) THEN 0 ELSE ` + strconv.Itoa(untold) + ` END FROM ` + mysqlGiven + ` FOR UPDATE SKIP LOCKED`,
+			// A plain read, which also sees the rows that others have locked since.
+			gaveAll: `SELECT l.name, r.owner, CASE l.owner WHEN '' THEN r.fence ELSE 0 END FROM ` + mysqlGiven + ` AND l.fence = r.fence
+				AND (l.owner = CAST(r.owner AS BINARY) OR l.owner = '' AND l.expires = 0) AND {now} + ` + mysqlPrimary + ` > 0`,
 			renewAll: mysqlAtOnce + `UPDATE (SELECT l.name, r.ttl FROM ` + mysqlRenewals + mysqlUnlocked + `) r
 				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.rev = l.rev + 1, l.expires = GREATEST(l.expires, LAST_INSERT_ID({now}) + r.ttl)`,
 			renewed: `SELECT l.name, l.owner, l.fence FROM ` + mysqlRenewals + ` AND l.expires >= ?2 + r.ttl FOR UPDATE SKIP LOCKED`, // as a locking read, a router does not send it to a replica
