@@ -13,6 +13,7 @@ var barredCases = []Case{
 	{Name: "BarredElsewhereIsRefused", Needs: NeedBars | NeedResumes, Run: barredElsewhereIsRefused},
 	{Name: "BarredOwnerLeavesNoPlace", Needs: NeedBars, Run: barredOwnerLeavesNoPlace},
 	{Name: "BarredSharerIsRefused", Needs: NeedBars | NeedShared, Run: barredSharerIsRefused},
+	{Name: "BarredAfterEvictionIsRefused", Needs: NeedBars | NeedOperator, Run: barredAfterEvictionIsRefused},
 	{Name: "BarredLingererIsRefused", Needs: NeedBars | NeedLingers, Run: barredLingererIsRefused},
 }
 
@@ -98,6 +99,18 @@ func barredSharerIsRefused(t testing.TB, h Harness) {
 	one.isBarred(d2, "it has released its share")
 	contend(t, d2, shared(name, 2)).granted("a share is free")
 	other.renewed(longTTL)
+}
+
+// barredAfterEvictionIsRefused: the release finds nothing, because an operator has ended the lease.
+// It bars the owner nevertheless.
+func barredAfterEvictionIsRefused(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	holder := holding(t, d1, request(newName(t)))
+	evict(t, d2, holder.req.Resource, holder.req.Owner)
+	holder.bar()
+	holder.nothingToRelease("it was evicted")
+	holder.isBarred(d2, "it was given up after its eviction")
+	contend(t, d1, request(holder.req.Resource)).granted("nobody holds it")
 }
 
 func barredLingererIsRefused(t testing.TB, h Harness) {

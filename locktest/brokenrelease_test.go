@@ -94,10 +94,10 @@ var brokenEnds = []breakage{
 	}},
 
 	// Owners that were given up.
-	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredLingererIsRefused"}, warp: warp{
+	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredAfterEvictionIsRefused", "BarredLingererIsRefused"}, warp: warp{
 		bar: func(*warpedClaim, time.Duration) time.Duration { return 0 },
 	}},
-	{name: "an owner that had nothing is not kept out", rejects: []string{"BarredOwnerIsRefused"}, warp: warp{
+	{name: "an owner that had nothing is not kept out", rejects: []string{"BarredOwnerIsRefused", "BarredAfterEvictionIsRefused"}, warp: warp{
 		bar: func(c *warpedClaim, keep time.Duration) time.Duration {
 			if !c.holds(context.Background()) {
 				return 0

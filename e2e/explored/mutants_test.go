@@ -22,7 +22,7 @@ type change struct {
 // mutants undo what was mended in redislock once, or would break a promise.
 var mutants = []change{
 	inScript("release.lua", "lateReleaseCounts", "a release that comes late frees no later grant", "TestRedis$/two",
-		"if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end", "",
+		"local late = ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5])", "local late = false",
 		"the core asks for nothing more with an owner that it has given up"),
 	inScript("acquire.lua", "lateAttemptCounts", "an attempt that comes when its claim was given up grants nothing", "TestRedis$/three",
 		"if found[3] and tonumber(found[3]) >= tonumber(ARGV[10]) then return {3, tonumber(found[3])} end", "", ""),

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pages"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -66,10 +66,10 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 		})[at.node]
 		if err == nil {
 			states, err := d.inspectAll(ctx, p.states)
-			if err != nil {
+			if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 				return nil, "", err
 			}
-			return states, at.next(d, p.next), p.damaged
+			return states, at.next(d, p.next), errors.Join(p.damaged, err)
 		}
 		if v.add(answer{part: &part{node: d.nodes[at.node]}, err: err}); ctx.Err() != nil || at.failed == len(d.nodes)-d.majority {
 			return nil, "", v.report("list", len(d.nodes))
@@ -115,7 +115,7 @@ func (d *Driver) inspectAll(ctx context.Context, states []driver.State) ([]drive
 	})
 	held = slices.DeleteFunc(held, func(st driver.State) bool { return len(st.Holders) == 0 })
 	slices.SortFunc(held, byName)
-	return held, cmp.Or(errs...)
+	return held, pages.Damage(errs)
 }
 
 // A place is where a page ends and the next one begins.

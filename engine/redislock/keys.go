@@ -22,7 +22,7 @@ const (
 	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
 
 	// Kinds of which each owner has a key of its own. They expire after 30 s, a reason not before
-	// the lease would have ended.
+	// the lease would have ended, and an owner's bar not before driver.End.Bar.
 	kindGone  = 'g' // string: refuses attempts of the owner up to that number, because its claim was given up or another ended its lease
 	kindWhy   = 'e' // string: why a lease of that owner was ended by force
 	kindNoted = 'n' // string: the last note of that owner, while earlier ones may still arrive

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pages"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -243,12 +244,9 @@ func (d *Driver) states(ctx context.Context, names []string) (states []driver.St
 		found[i], damaged[i], err = inUse(groups[i], values)
 		return err
 	})
-	if err := cmp.Or(errs...); err != nil {
-		return nil, err
-	}
 	states = slices.Concat(found...)
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
-	return states, errors.Join(damaged...)
+	return states, pages.Damage(append(errs, damaged...))
 }
 
 // together groups names so that one script may show each group. On Cluster the names of a group

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
+	"github.com/leasehold-go/leasehold/internal/pages"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -181,7 +183,9 @@ func (s *session) inspectAll(ctx context.Context, client *zk.Conn, names []strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		states[i], err = s.inspect(ctx, client, names[i])
+		if states[i], err = s.inspect(ctx, client, names[i]); err != nil {
+			err = fmt.Errorf("%q: %w", names[i], err)
+		}
 		return err
 	})
 	var forbidden error
@@ -192,7 +196,7 @@ func (s *session) inspectAll(ctx context.Context, client *zk.Conn, names []strin
 		}
 		return isForbidden || errors.Is(err, ErrAlien) // it belongs to another program
 	})
-	if err = cmp.Or(errs...); err == nil && len(errs) == 0 && all {
+	if err = pages.Damage(errs); err == nil && len(errs) == 0 && all {
 		err = forbidden
 	}
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err

@@ -31,6 +31,7 @@ func TestLimits(t *testing.T) {
 		"LoweredBeforeTheList":   loweredBeforeTheList,
 		"SharedClaimsPayNothing": sharedClaimsPayNothing,
 		"Damaged":                damagedLimit,
+		"ListFailsBesideDamage":  listFailsBesideDamage,
 		"Recalls":                recallsUnderALimit,
 		"Weights":                otherClientsWaitForWeights,
 	}))

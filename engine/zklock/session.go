@@ -61,6 +61,7 @@ type connection struct {
 	failed     int           // attempts to connect since the last that succeeded
 	known      bool          // the ensemble knows the user
 	password   string        // the password by which the ensemble knows the user
+	telling    int           // number of introductions in flight
 	greeting   int           // number of greetings so far, on this and earlier connections
 	rewatching bool          // the watches of the former connection are not set again yet
 }
@@ -227,20 +228,26 @@ func (s *session) event(e zk.Event) {
 
 var errExpired = lostFor("the session has expired")
 
-// begin lets calls through once the ensemble knows the user and the watches are set.
+// begin lets calls through once the watches are set and the ensemble knows the user.
 func (s *session) begin() {
 	password := s.d.password()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.conn.state == refused:
-	case s.conn.rewatching:
+	if s.conn.state != refused {
 		s.conn.become(connecting, nil)
+		s.admit(password)
+	}
+}
+
+// admit lets calls through, or introduces the user, if the connection waits for nothing else.
+// Requires mu.
+func (s *session) admit(password string) {
+	switch {
+	case s.conn.state != connecting || s.conn.rewatching:
 	case s.d.opts.User == "" || s.conn.known && s.conn.password == password: // go-zookeeper sends the password again by itself
 		s.conn.become(up, nil)
 	default:
-		s.conn.become(connecting, nil)
-		go s.introduce(s.conn.client, password)
+		s.introduce(password)
 	}
 }
 
@@ -253,42 +260,44 @@ func (s *session) denied() {
 	password := s.d.password()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn.known && s.conn.password != password {
-		s.conn.password = password // others need not send it
-		go s.introduce(s.conn.client, password)
+	if s.conn.telling == 0 && (!s.conn.known || s.conn.password != password) {
+		s.introduce(password)
 	}
 }
 
-// rewatched lets calls through on the connection of that greeting, because all watches are set
-// again.
+// rewatched continues begin on the connection of that greeting, because all watches are set again.
 func (s *session) rewatched(greeting int) {
+	password := s.d.password()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if greeting != s.conn.greeting || !s.conn.rewatching {
-		return
-	}
-	s.conn.rewatching = false
-	if s.conn.state == connecting {
-		s.conn.become(up, nil)
+	if greeting == s.conn.greeting && s.conn.rewatching {
+		s.conn.rewatching = false
+		s.admit(password)
 	}
 }
 
-// introduce sends user and password. If that fails, the next connection tries again.
-func (s *session) introduce(client *zk.Conn, password string) {
-	err := client.AddAuth("digest", []byte(s.d.opts.User+":"+password))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if errors.Is(err, zk.ErrAuthFailed) {
-		s.conn.become(refused, explain(err))
-	}
-	if err != nil {
-		s.conn.known = false
-		return
-	}
-	s.conn.known, s.conn.password = true, password
-	if client.State() == zk.StateHasSession {
-		s.conn.become(up, nil)
-	}
+// introduce starts to send user and password. If that fails, the next connection, or the next call
+// that is refused, tries again. Requires mu.
+func (s *session) introduce(password string) {
+	s.conn.telling++
+	client := s.conn.client
+	go func() {
+		err := client.AddAuth("digest", []byte(s.d.opts.User+":"+password))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.conn.telling--
+		if errors.Is(err, zk.ErrAuthFailed) {
+			s.conn.become(refused, explain(err))
+		}
+		if err != nil {
+			s.conn.known = false
+			return
+		}
+		s.conn.known, s.conn.password = true, password
+		if client.State() == zk.StateHasSession {
+			s.admit(password)
+		}
+	}()
 }
 
 // failedTo counts an attempt to connect. After one attempt at each server, calls fail.

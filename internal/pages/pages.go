@@ -34,6 +34,17 @@ func Fill(ctx context.Context, op driver.Operator, prefix, after string, limit i
 	}
 }
 
+// Damage returns the error of a List from those of its resources: the first that is not
+// [driver.ErrCorrupt], or else all of them.
+func Damage(errs []error) error {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // merge returns the states of both by name, each name once.
 func merge(a, b []driver.State) []driver.State {
 	if len(a) == 0 {

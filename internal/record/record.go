@@ -296,9 +296,15 @@ func (r *Record) Bar(at Clock, owner string, ttl time.Duration) {
 	r.Claims = append(r.Claims, c)
 }
 
-// KeepOut leaves a mark for ttl that owner was given up. All its attempts are refused.
+// KeepOut leaves a mark for ttl at least that owner was given up. All its attempts are refused.
 func (r *Record) KeepOut(at Clock, owner string, ttl time.Duration) {
-	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Bars && c.Owner == owner })
+	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool {
+		isFormer := c.Bars && c.Owner == owner
+		if isFormer {
+			ttl = max(ttl, at.Left(&c))
+		}
+		return isFormer
+	})
 	r.Bar(at, owner, ttl)
 	r.Claims[len(r.Claims)-1].Bars = true
 }

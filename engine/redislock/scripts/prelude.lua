@@ -75,8 +75,14 @@ end
 -- Refuses all attempts that the owner has made until now, because another than its claim ended its
 -- lease. Later attempts are refused with the mark, and are repeated with greater numbers.
 local function bar(key, span)
-  local former = tonumber(redis.pcall('GET', key)) or 0
-  redis.call('SET', key, string.format('%.0f', math.max(former + 1, ms)), 'PX', span)
+  local former = redis.pcall('GET', key)
+  if former == BARRED then return keep(key, tonumber(span)) end
+  redis.call('SET', key, string.format('%.0f', math.max((tonumber(former) or 0) + 1, ms)), 'PX', span)
+end
+
+-- Refuses all attempts of the owner, later ones too.
+local function keep_out(key, span)
+  redis.call('SET', key, BARRED, 'PX', math.max(span, redis.call('PTTL', key)))
 end
 
 local function leave(who)

@@ -15,7 +15,8 @@ local owner, linger = ARGV[1], tonumber(ARGV[2])
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
 local PLACE = tonumber(ARGV[9])
-if ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) then return 0 end -- this release is late, and what is held was granted since
+local late = ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) -- what is held was granted since
+if late and ARGV[8] == '0' then return 0 end
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local ms = math.floor(us / 1000)
@@ -29,6 +30,10 @@ if held == SHARED and linger == 0 and ARGV[3] == '' and ARGV[6] == '0' and ARGV[
   end
 end
 --include prelude.lua
+if late then
+  keep_out(KEYS[3], tonumber(ARGV[8]))
+  return 0
+end
 
 -- Grants the lock to the first waiter, which need not ask again. Returns whether it was granted.
 -- Unless it is renewed, the lease ends when the waiter's place would have, so a dead waiter delays
@@ -100,7 +105,7 @@ elseif held == SHARED then
 end
 if given == 0 and leave(owner) and linger == 0 then given = 1 end
 if ARGV[8] ~= '0' then
-  redis.call('SET', KEYS[3], BARRED, 'PX', ARGV[8])
+  keep_out(KEYS[3], tonumber(ARGV[8]))
 elseif ARGV[3] == 'all' then
   bar(KEYS[3], ARGV[4])
 elseif ARGV[3] ~= '' then
