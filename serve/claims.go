@@ -45,7 +45,8 @@ type claim struct {
 	driver  *watchedClaim // guarded by calling, like the fields up to recall
 	req     driver.Request
 	lease   lastGrant
-	// acquires: req is from a call to acquire, so its mode was requested.
+	// acquires: req is from a call to acquire, so its mode was requested, and driver knows the owner's
+	// lease, if there was one.
 	acquires bool
 	cause    chan error // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
 	evicted  error      // the reason that cause has received
