@@ -183,7 +183,9 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.draining, func() { cancel(errDraining) })
 	s.claims.mu.Lock()
-	a.one.waiting = cancel
+	if a.one.waiting = cancel; a.one.entries > a.one.entry {
+		cancel(errSuperseded)
+	}
 	s.claims.mu.Unlock()
 	return ctx, func() {
 		s.claims.mu.Lock()

@@ -48,7 +48,7 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 // meanwhile. If it fails, it has answered.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, acquires bool) (one *claim, give func(), ok bool) {
 	now := order{c.Caller, c.Call, c.Answered}
-	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
+	one, entry, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
 	if err != nil {
 		code := wire.CodeLate
 		if err == errUsed {
@@ -62,6 +62,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		s.unknown(w, err)
 		return nil, nil, false
 	}
+	one.entry = entry
 	give = func() { one.calling.End(); s.claims.leave(one) }
 	if s.claims.isLate(one, now) {
 		give()

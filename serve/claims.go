@@ -43,6 +43,7 @@ type claim struct {
 	key     key
 	calling onecall.Gate  // the caller that has begun has the turn
 	driver  *watchedClaim // guarded by calling, like the fields up to recall
+	entry   int64         // the number, in entries, of the call that has the turn
 	req     driver.Request
 	lease   lastGrant
 	// acquires: req is from a call to acquire, so its mode was requested, and driver knows the owner's
@@ -68,6 +69,7 @@ type lastGrant struct {
 // calls records the calls on a claim, and whether more may follow.
 type calls struct {
 	users   int             // calls that wait for the turn or have it
+	entries int64           // calls that have entered
 	phase   phase           // changed by on
 	until   time.Time       // when the claim may be forgotten, if it is kept
 	last    order           // of the last numbered call
@@ -127,11 +129,11 @@ var (
 	errStuck = errors.New("an earlier call of this owner has no answer yet")
 )
 
-// enter returns the claim of k for a call of the given order. It ends a call of the claim that
-// waits for other holders. If the owner's claim has ended, the owner may acquire again only if its
-// caller numbers its calls. Otherwise a late call could not be distinguished from a new one. leave
-// must follow.
-func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
+// enter returns the claim of k for a call of the given order, and the call's number among those
+// that have entered. An earlier call of the claim does not wait for other holders from now on. If
+// the owner's claim has ended, the owner may acquire again only if its caller numbers its calls.
+// Otherwise a late call could not be distinguished from a new one. leave must follow.
+func (c *claims) enter(k key, now order, acquires bool) (*claim, int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.all[k]
@@ -141,9 +143,9 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	}
 	switch {
 	case !now.follows(last):
-		return nil, errLate
+		return nil, 0, errLate
 	case acquires && used && (now.number == 0 || now.caller != last.caller):
-		return nil, errUsed
+		return nil, 0, errUsed
 	}
 	if one == nil {
 		one = &claim{key: k, calling: onecall.New()}
@@ -155,10 +157,11 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		one.last = now
 	}
 	one.users++
+	one.entries++
 	if one.waiting != nil {
 		one.waiting(errSuperseded)
 	}
-	return one, nil
+	return one, one.entries, nil
 }
 
 // account updates sure when a call enters. Earlier calls cannot be in flight elsewhere if they were
