@@ -63,7 +63,14 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		return nil, nil, false
 	}
 	one.entry = entry
-	give = func() { one.calling.End(); s.claims.leave(one) }
+	give = func() {
+		if s.features.Resumes && s.claims.goes(one) {
+			s.forget(one)
+			one.driver, one.acquires = nil, false
+		}
+		one.calling.End()
+		s.claims.leave(one)
+	}
 	if s.claims.isLate(one, now) {
 		give()
 		s.lost(w, wire.CodeLate, errLate)
@@ -159,7 +166,7 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	var how driver.End
 	if s.features.Bars && s.claims.mayBeLate(one) {
 		how.Bar = s.keepMark()
-		defer func() { one.driver = nil }()
+		defer func() { one.driver.Forget(); one.driver = nil }()
 	}
 	linger, err := s.lingering(ctx, one, c)
 	if err != nil {

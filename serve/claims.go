@@ -264,6 +264,14 @@ func (c *claims) isLate(one *claim, now order) bool {
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
+// goes reports whether leave is about to remove a claim of which the driver may still know
+// something. A claim that has ended was released.
+func (c *claims) goes(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return one.users == 1 && one.phase == unknown
+}
+
 // inUse reports whether a call on a claim is in progress.
 func (c *claims) inUse(k key) bool {
 	c.mu.Lock()
@@ -347,10 +355,10 @@ func (c *claims) drop(one *claim) {
 	}
 }
 
-// forget ends the driver's claim once nobody has called for its TTL. If the engine ties leases to
-// this instance's session, nobody else can use the lease; it is released, because the session would
-// keep it. On other engines another instance may have renewed it, so it stays, and only this driver
-// forgets it.
+// forget ends the driver's claim, for example once nobody has called for its TTL. If the engine ties
+// leases to this instance's session, nobody else can use the lease; it is released, because the
+// session would keep it. On other engines another instance may have renewed it, so it stays, and
+// only this driver forgets it.
 func (s *Server) forget(one *claim) {
 	if one.driver == nil {
 		return
