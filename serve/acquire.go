@@ -23,7 +23,8 @@ type attempt struct {
 	chosen   bool   // the caller chose the owner, and may repeat the call
 	by       string // who reserves the name; "": the call is no reservation
 	one      *claim
-	// elsewhere: another instance may have served an earlier call of the owner.
+	// elsewhere: another instance, or another driver's claim, may have served an earlier call of the
+	// owner.
 	elsewhere bool
 	sent      time.Time // when the last Try was sent
 	answered  time.Time // when it was answered
@@ -117,21 +118,21 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	if isEnded && a.call.Call == 0 {
 		return errUsed
 	}
-	fresh := !a.one.acquires
-	if !fresh && !isEnded && !alike(a.one.req, req.Mode, req.Limit, req.Weight) {
+	if a.one.acquires && !isEnded && !alike(a.one.req, req.Mode, req.Limit, req.Weight) {
 		return errOther
 	}
 	if err := s.renewClaim(a.one, req, a.call.Wanted); err != nil {
 		return err
 	}
-	a.one.acquires = true
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // otherwise this is the owner's first call, and no other instance has served one
-	a.elsewhere = fresh && a.chosen && known && s.features.Resumes
+	a.elsewhere = !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
 		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
+			a.one.acquires = err == nil
 			return err
 		}
 	}
+	a.one.acquires = true
 	patient, cancel := a.waitContext(ctx)
 	defer cancel()
 	for err := error(nil); ; {
@@ -165,7 +166,7 @@ func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 		}
 	case was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce:
 		s.forget(one)
-		one.driver = nil
+		one.driver, one.acquires = nil, false
 	}
 	return s.use(one, req, wanted)
 }
@@ -182,7 +183,9 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.draining, func() { cancel(errDraining) })
 	s.claims.mu.Lock()
-	a.one.waiting = cancel
+	if a.one.waiting = cancel; a.one.entries > a.one.entry {
+		cancel(errSuperseded)
+	}
 	s.claims.mu.Unlock()
 	return ctx, func() {
 		s.claims.mu.Lock()
@@ -194,8 +197,8 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// resume looks for a lease that the owner got by a call to another instance. It renews, because a
-// Try of a claim that is new here may look like the first.
+// resume looks for a lease that the owner got by a call to another instance, or by another driver's
+// claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
 func (a *attempt) resume() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()

@@ -48,7 +48,7 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 // meanwhile. If it fails, it has answered.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, acquires bool) (one *claim, give func(), ok bool) {
 	now := order{c.Caller, c.Call, c.Answered}
-	one, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
+	one, entry, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
 	if err != nil {
 		code := wire.CodeLate
 		if err == errUsed {
@@ -62,7 +62,15 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		s.unknown(w, err)
 		return nil, nil, false
 	}
-	give = func() { one.calling.End(); s.claims.leave(one) }
+	one.entry = entry
+	give = func() {
+		if s.features.Resumes && s.claims.goes(one) {
+			s.forget(one)
+			one.driver, one.acquires = nil, false
+		}
+		one.calling.End()
+		s.claims.leave(one)
+	}
 	if s.claims.isLate(one, now) {
 		give()
 		s.lost(w, wire.CodeLate, errLate)
@@ -158,7 +166,7 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	var how driver.End
 	if s.features.Bars && s.claims.mayBeLate(one) {
 		how.Bar = s.keepMark()
-		defer func() { one.driver = nil }()
+		defer func() { one.driver.Forget(); one.driver = nil }()
 	}
 	linger, err := s.lingering(ctx, one, c)
 	if err != nil {

@@ -43,9 +43,11 @@ type claim struct {
 	key     key
 	calling onecall.Gate  // the caller that has begun has the turn
 	driver  *watchedClaim // guarded by calling, like the fields up to recall
+	entry   int64         // the number, in entries, of the call that has the turn
 	req     driver.Request
 	lease   lastGrant
-	// acquires: req is from a call to acquire, so its mode was requested.
+	// acquires: req is from a call to acquire, so its mode was requested, and driver knows the owner's
+	// lease, if there was one.
 	acquires bool
 	cause    chan error // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
 	evicted  error      // the reason that cause has received
@@ -67,6 +69,7 @@ type lastGrant struct {
 // calls records the calls on a claim, and whether more may follow.
 type calls struct {
 	users   int             // calls that wait for the turn or have it
+	entries int64           // calls that have entered
 	phase   phase           // changed by on
 	until   time.Time       // when the claim may be forgotten, if it is kept
 	last    order           // of the last numbered call
@@ -126,11 +129,11 @@ var (
 	errStuck = errors.New("an earlier call of this owner has no answer yet")
 )
 
-// enter returns the claim of k for a call of the given order. It ends a call of the claim that
-// waits for other holders. If the owner's claim has ended, the owner may acquire again only if its
-// caller numbers its calls. Otherwise a late call could not be distinguished from a new one. leave
-// must follow.
-func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
+// enter returns the claim of k for a call of the given order, and the call's number among those
+// that have entered. An earlier call of the claim does not wait for other holders from now on. If
+// the owner's claim has ended, the owner may acquire again only if its caller numbers its calls.
+// Otherwise a late call could not be distinguished from a new one. leave must follow.
+func (c *claims) enter(k key, now order, acquires bool) (*claim, int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.all[k]
@@ -140,9 +143,9 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 	}
 	switch {
 	case !now.follows(last):
-		return nil, errLate
+		return nil, 0, errLate
 	case acquires && used && (now.number == 0 || now.caller != last.caller):
-		return nil, errUsed
+		return nil, 0, errUsed
 	}
 	if one == nil {
 		one = &claim{key: k, calling: onecall.New()}
@@ -154,10 +157,11 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, error) {
 		one.last = now
 	}
 	one.users++
+	one.entries++
 	if one.waiting != nil {
 		one.waiting(errSuperseded)
 	}
-	return one, nil
+	return one, one.entries, nil
 }
 
 // account updates sure when a call enters. Earlier calls cannot be in flight elsewhere if they were
@@ -260,6 +264,14 @@ func (c *claims) isLate(one *claim, now order) bool {
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
 }
 
+// goes reports whether leave is about to remove a claim of which the driver may still know
+// something. A claim that has ended was released.
+func (c *claims) goes(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return one.users == 1 && one.phase == unknown
+}
+
 // inUse reports whether a call on a claim is in progress.
 func (c *claims) inUse(k key) bool {
 	c.mu.Lock()
@@ -343,10 +355,10 @@ func (c *claims) drop(one *claim) {
 	}
 }
 
-// forget ends the driver's claim once nobody has called for its TTL. If the engine ties leases to
-// this instance's session, nobody else can use the lease; it is released, because the session would
-// keep it. On other engines another instance may have renewed it, so it stays, and only this driver
-// forgets it.
+// forget ends the driver's claim, for example once nobody has called for its TTL. If the engine ties
+// leases to this instance's session, nobody else can use the lease; it is released, because the
+// session would keep it. On other engines another instance may have renewed it, so it stays, and
+// only this driver forgets it.
 func (s *Server) forget(one *claim) {
 	if one.driver == nil {
 		return

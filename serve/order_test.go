@@ -2,7 +2,10 @@ package serve_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -59,4 +62,34 @@ func TestLateCallsAreRefusedInTheirTurn(t *testing.T) {
 	if a := <-third; a.status != 410 || a.Code != "late_call" {
 		t.Errorf("a call that had to wait until a later one had come: %d %s", a.status, a.text)
 	}
+}
+
+// A call ends the wait of an earlier one of its owner even if that one does not wait for holders
+// yet: it may look for its lease, or wait for its turn. Otherwise the later call would have no
+// answer.
+func TestCallEndsAWaitThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := standing{engine.Connect(), make(chan struct{}, 1), make(chan struct{})}
+		s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+		start, answers := time.Now(), make(chan string, 3)
+		call := func(path, body string) {
+			go func() {
+				status := s.post(path, "%s", body)
+				answers <- fmt.Sprint(path, " ", status, " after ", time.Since(start))
+			}()
+			synctest.Wait()
+		}
+		call(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`) // looks for its lease
+		call(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`) // waits for its turn
+		call(wire.Release, `{"name":"n","owner":"o"}`)
+		close(d.goes)
+		got := []string{<-answers, <-answers, <-answers}
+		slices.Sort(got)
+		if want := []string{"/v1/acquire 409 after 0s", "/v1/acquire 409 after 0s", "/v1/release 200 after 0s"}; !slices.Equal(got, want) {
+			t.Errorf("answered %q, want %q", got, want)
+		}
+	})
 }

@@ -98,7 +98,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		err = c.busy() // several owners had it in turn, and each was gone when it looked
 	}
 	if c.phase == idle && c.adrift == 0 && errors.Is(err, errUnreached) {
-		c.phase = over // the first Try left nothing, so its release need not wait for the server
+		c.phase = over // the owner's first Try left nothing, so its release need not wait for the server
 	}
 	if c.answered(err, held); err != nil {
 		return driver.Grant{}, err

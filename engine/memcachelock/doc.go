@@ -14,7 +14,7 @@
 //
 // A claim is in one phase, which follows from the last answer about it. An error is no answer
 // and keeps the phase, with one exception. A first Try that did not reach the server leads to
-// over.
+// over. So a claim that may take over a lease must begin with another call.
 //
 //	phase    Try                       Renew, Linger      Release
 //	idle     adds                      asks, takes over   asks, takes over

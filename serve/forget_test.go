@@ -1,0 +1,81 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A keeping driver keeps something of each claim until the claim is released or forgotten, as
+// engines do that listen for notices.
+type keeping struct {
+	*locktest.Faulty
+	kept map[*keptClaim]bool
+}
+
+func (d keeping) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Faulty.Claim(req)
+	kept := &keptClaim{c, d}
+	if req.Resource == "n" { // others are never called
+		d.kept[kept] = true
+	}
+	return kept, err
+}
+
+type keptClaim struct {
+	driver.Claim
+	d keeping
+}
+
+func (c *keptClaim) Release(ctx context.Context, how driver.End) error {
+	err := c.Claim.Release(ctx, how)
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		delete(c.d.kept, c)
+	}
+	return err
+}
+
+func (c *keptClaim) Forget() { delete(c.d.kept, c) }
+
+// A call after which this instance keeps no claim leaves nothing in the driver either, whatever its
+// outcome.
+func TestCallsLeaveNothingInTheDriver(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		fails      []locktest.Op
+		path, more string
+		status     int
+	}{
+		"refused":                  {nil, wire.Acquire, `"ttl_ms":60000`, 409},
+		"an unknown acquire":       {[]locktest.Op{locktest.OpTry}, wire.Acquire, `"ttl_ms":60000`, 503},
+		"an unknown look":          {[]locktest.Op{locktest.OpRenew}, wire.Acquire, `"ttl_ms":60000`, 503},
+		"a renewal of nothing":     {nil, wire.Renew, `"ttl_ms":60000`, 410},
+		"a note of nothing":        {nil, wire.Note, `"note":"x"`, 410},
+		"an unknown release":       {[]locktest.Op{locktest.OpRelease}, wire.Release, `"linger_ms":0`, 503},
+		"an unknown late release":  {[]locktest.Op{locktest.OpRelease}, wire.Release, `"caller":"c","call":2`, 503},
+		"a late release that asks": {[]locktest.Op{locktest.OpInspect}, wire.Release, `"caller":"c","call":2,"at_least_ms":60000`, 503},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := keeping{locktest.NewFaulty(engine.Connect()), make(map[*keptClaim]bool)}
+				other, s := newBubble(t, engine.Connect(), nil), newBubble(t, d, nil)
+				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				for _, op := range c.fails {
+					d.Always(op, locktest.LoseReply)
+				}
+				s.want(c.status, c.path, `{"name":"n","owner":"o",%s}`, c.more)
+				if len(d.kept) > 0 {
+					t.Errorf("%d claims are kept", len(d.kept))
+				}
+			})
+		})
+	}
+}
