@@ -152,12 +152,12 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 }
 
 // renewClaim replaces the driver's claim if the caller asks for something else. If the engine ties
-// a lease or a place to the claim, the claim stays.
+// a lease or a place to the claim, the claim stays until the engine has reported the end of that.
 func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 	was := one.req
 	switch {
 	case one.driver == nil:
-	case !s.features.Resumes && s.claims.lasting(one, time.Now()):
+	case !s.features.Resumes && s.claims.lasting(one, time.Now()) && len(one.cause) == 0:
 		if !alike(was, req.Mode, req.Limit, req.Weight) {
 			return errOther
 		}

@@ -119,7 +119,15 @@ func TestRepeatedAcquireKeepsTheClaimOfASession(t *testing.T) {
 	s.post(wire.Evict, `{"name":"n","owner":"a"}`).want(t, 200, "")
 	s.post(wire.Renew, `{"name":"n","owner":"a","ttl_ms":60000}`).want(t, 410, "evicted")
 	acquire("a", `,"ttl_ms":50000,"queue":true`).want(t, 409, "busy")
-	if st := s.state("n"); !slices.ContainsFunc(st.Waiters, func(w wire.Waiter) bool { return w.Handle == wire.Handle("a") }) {
-		t.Errorf("the owner whose lease was lost does not wait: %+v", st)
+	waits := func(owner string) {
+		t.Helper()
+		if st := s.state("n"); !slices.ContainsFunc(st.Waiters, func(w wire.Waiter) bool { return w.Handle == wire.Handle(owner) }) {
+			t.Errorf("the owner whose lease was lost does not wait: %+v", st)
+		}
 	}
+	waits("a")
+	acquire("b", `,"ttl_ms":60000`).want(t, 200, "") // its claim has a place, so that queue is as before
+	s.post(wire.Evict, `{"name":"n","owner":"b"}`).want(t, 200, "")
+	acquire("b", `,"ttl_ms":50000,"queue":true`).want(t, 409, "busy") // another TTL: only a claim that is new may ask for it
+	waits("b")
 }
