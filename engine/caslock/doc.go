@@ -25,7 +25,8 @@
 // A process counts another as dead when it has seen four of its own heartbeats since the other's
 // last one. So no clock is shared, and time in which either is stopped does not count. Places of
 // the dead are passed over and removed. A waiter that was passed over but continues queues
-// again. A process removes its own places that have no waiter.
+// again. A process removes its own places that have no waiter. If its watch does not hear for the
+// length of Place, its waiters cannot ask. It then writes no heartbeats until the watch hears again.
 //
 // A place decides only the order; the record says who holds. The record also says whether there
 // may be places, so that a newcomer checks for them before a grant only then. line.mark
