@@ -72,8 +72,8 @@
 // # Uncertain writes
 //
 // A write without an answer may be served later, as long as the name has the version that the
-// write expects. So the next call of its claim reads, and if the version is still that one, it
-// writes: then the later of both writes is refused.
+// write expects. So the next call of its claim reads, and writes, unless the version that it reads
+// is a later one by its number. Then the later of both writes is refused.
 //
 // Every record carries a number that no other has. So a store whose versions are hashes of the
 // contents never has the same version twice. It also carries the numbers of the last writes
