@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/engine/natslock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 	"github.com/leasehold-go/leasehold/locktest"
@@ -129,4 +132,35 @@ func TestPlacesInABucketWithoutMarkers(t *testing.T) {
 	}
 	claimtest.Released(t, holder)
 	inOrder(t, served, waiters)
+}
+
+// A waiter that died delays claims that do not wait for three times Place, and not for the day that the server keeps
+// leases longer than needed.
+func TestDeadWaiterDelaysNewcomersBriefly(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	js := connected(t, s)
+	if err := natslock.CreateBucket(t.Context(), js, "locks", 1); err != nil {
+		t.Fatal(err)
+	}
+	d, dying := on(t, js), connected(t, s)
+	holder := claim(t, d, "a", "holder")
+	claimtest.Granted(t, holder)
+	dead, err := natslock.New(dying, "locks", &natslock.Options{Options: caslock.Options{Place: time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	queues(t, claimtest.New(t, dead, driver.Request{Resource: "a", Owner: "dead", TTL: ttl, Queue: true}))
+	dying.Conn().Close()
+	claimtest.Released(t, holder)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		_, err := try(t, claim(t, d, "a", "newcomer"), 5*time.Second)
+		switch {
+		case err == nil:
+			return
+		case !errors.Is(err, driver.ErrBusy) || time.Now().After(end):
+			t.Fatalf("Try: %v", err)
+		}
+	}
 }

@@ -48,8 +48,8 @@ func (d *Driver) change(ctx context.Context, name string, before *uncertain, f f
 		if err != nil {
 			return nil, err
 		}
-		if !d.same(v.version, before.was) {
-			before.open = false // the record was just read for this purpose
+		if d.number != nil && d.number(v.version) > d.number(before.was) {
+			before.open = false // any other version may be older, because reads may be
 		}
 		if refused != "" && slices.Contains(trail(v.Nonce), refused) {
 			return &v.Record, nil
@@ -127,17 +127,18 @@ func (d *Driver) blank(v *view) bool {
 	return true
 }
 
-// write replaces the record by v, which becomes the record that others see. If that has an answer,
-// earlier writes for the same version have been served or never will be.
+// write replaces the record by v, which becomes the record that others see. If it does, or v has
+// the version of an earlier write, that one has been served or never will be.
 func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncertain) error {
 	v.Nonce = followed(v.next, v.Nonce)
 	value, life := d.encode(v)
 	version, err := d.store.Write(ctx, s.name, value, v.version, life)
 	d.lanes.Answered(err)
-	switch {
-	case err == nil || errors.Is(err, ErrChanged):
+	switch changed := errors.Is(err, ErrChanged); {
+	case err == nil, changed && d.same(v.version, before.was):
 		before.open = false
-	case !certain(err):
+	case before.open && d.number != nil: // v has that version, or an older one
+	case !changed && !certain(err):
 		*before = uncertain{true, v.version}
 	}
 	if err != nil {

@@ -110,15 +110,20 @@ func (q *crowd) forget(name string) {
 	delete(q.mine, name)
 }
 
-// beats writes the heartbeats of this process, and removes its places without a waiter.
+// beats writes the heartbeats of this process, and removes its places without a waiter. While the
+// watch does not hear, no waiter of this process can be granted. So after a while it writes none, and
+// others pass.
 func (q *crowd) beats() {
 	every := q.d.opts.Place / keepShare
-	for pause.For(q.d.closing, every) == nil {
+	for deaf := 0; pause.For(q.d.closing, every) == nil; deaf++ {
 		q.mu.Lock()
 		q.ticks++
 		ticks := q.ticks
 		q.mu.Unlock()
-		if ticks%2 == 0 {
+		if _, err := q.d.watch.session(); err == nil {
+			deaf = 0
+		}
+		if ticks%2 == 0 && deaf <= keepShare {
 			q.checkWatch()
 			ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
 			_ = q.sign(ctx, 0) // the next heartbeat is soon

@@ -25,7 +25,8 @@
 // A process counts another as dead when it has seen four of its own heartbeats since the other's
 // last one. So no clock is shared, and time in which either is stopped does not count. Places of
 // the dead are passed over and removed. A waiter that was passed over but continues queues
-// again. A process removes its own places that have no waiter.
+// again. A process removes its own places that have no waiter. If its watch does not hear for the
+// length of Place, its waiters cannot ask. It then writes no heartbeats until the watch hears again.
 //
 // A place decides only the order; the record says who holds. The record also says whether there
 // may be places, so that a newcomer checks for them before a grant only then. line.mark
@@ -71,8 +72,8 @@
 // # Uncertain writes
 //
 // A write without an answer may be served later, as long as the name has the version that the
-// write expects. So the next call of its claim reads, and if the version is still that one, it
-// writes: then the later of both writes is refused.
+// write expects. So the next call of its claim reads, and writes, unless the version that it reads
+// is a later one by its number. Then the later of both writes is refused.
 //
 // Every record carries a number that no other has. So a store whose versions are hashes of the
 // contents never has the same version twice. It also carries the numbers of the last writes

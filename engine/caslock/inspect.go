@@ -110,7 +110,19 @@ func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) err
 
 // Evict implements [driver.Operator]. The holder is notified at its next renewal.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	_, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error { return v.Evict(owner, reason, v.floor) })
+	var gave []parting
+	r, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error {
+		err := v.Evict(owner, reason, v.floor)
+		if err == nil {
+			gave = append(gave, parting{v.next, v.Nonce})
+		}
+		return err
+	})
+	if r != nil {
+		if was, _ := done(gave, r.Nonce); was { // maybe not by its last write
+			return nil
+		}
+	}
 	return err
 }
 

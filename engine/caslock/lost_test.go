@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/links"
 )
 
 var errCut = errors.New("connection reset")
@@ -21,12 +22,17 @@ type link struct {
 	next    string // "": nothing
 	late    func() // serves the write that was held up
 	between func() // happens before a write is repeated
+	sooner  bool   // the write that was held up is served before the next one
 }
 
 func (l *link) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
 	how := l.next
 	l.next = ""
 	write := func() (caslock.Version, error) { return l.Store.Write(ctx, name, value, was, life) }
+	if l.sooner && l.late != nil {
+		l.late()
+		l.late = nil
+	}
 	switch how {
 	case "lose answer":
 		_, _ = write()
@@ -36,6 +42,9 @@ func (l *link) Write(ctx context.Context, name string, value []byte, was caslock
 	case "hold up":
 		l.late = func() { _, _ = l.Store.Write(context.Background(), name, value, was, life) }
 		return "", errCut
+	case "silent":
+		l.late = func() { _, _ = l.Store.Write(context.Background(), name, value, was, life) }
+		return "", links.ErrSilent
 	case "repeat":
 		_, _ = write()
 		if l.between != nil {
@@ -222,6 +231,33 @@ func TestRepeatedReleaseFindsItselfBelowOthers(t *testing.T) {
 					claimtest.Released(t, next)
 				}
 				l.next = "repeat"
+				if err := call(t.Context(), d, c); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			})
+		})
+	}
+}
+
+// Nor is it none if its first write was done just before the second.
+func TestCallFindsItsFirstWrite(t *testing.T) {
+	calls := map[string]func(ctx context.Context, d driver.Driver, c driver.Claim) error{
+		"Renew": func(ctx context.Context, _ driver.Driver, c driver.Claim) error {
+			_, err := c.Renew(ctx, ttl)
+			return err
+		},
+		"Release": func(ctx context.Context, _ driver.Driver, c driver.Claim) error { return c.Release(ctx, driver.End{}) },
+		"Evict": func(ctx context.Context, d driver.Driver, _ driver.Claim) error {
+			return d.(driver.Operator).Evict(ctx, "r", "a", "because")
+		},
+	}
+	for what, call := range calls {
+		t.Run(what, func(t *testing.T) {
+			overLink(t, func(t *testing.T, l *link) {
+				d := process(t, l)
+				c := claimOf(t, d, driver.Request{Owner: "a"})
+				claimtest.Granted(t, c)
+				l.next, l.sooner = "silent", true
 				if err := call(t.Context(), d, c); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}

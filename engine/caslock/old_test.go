@@ -19,6 +19,9 @@ type lagging struct {
 	old map[string]caslock.Item // guarded by mu
 }
 
+// lag is less than all pauses of a call.
+const lag = 5 * time.Millisecond
+
 // lagFor has reads of i's name answer i for that long.
 func (s *lagging) lagFor(i caslock.Item, d time.Duration) {
 	s.lag(func() { s.old[i.Name] = i })
@@ -52,7 +55,7 @@ func TestOldReadEndsNoLease(t *testing.T) {
 		claimtest.Granted(t, c)
 		lags := func(call func() error) error { // after somebody else has written
 			claimtest.Granted(t, claimOf(t, other, driver.Request{Owner: "a"}))
-			store.lagFor(before, 5*time.Millisecond) // less than all pauses of a call
+			store.lagFor(before, lag)
 			return call()
 		}
 		for what, call := range map[string]func() error{
@@ -94,7 +97,7 @@ func TestOldReadHidesNoLeaseOfAnotherProcess(t *testing.T) {
 				before, _ := store.counting.Read(t.Context(), "r")
 				claimtest.Granted(t, claimOf(t, process(t, store), driver.Request{Owner: "a"}))
 				d := process(t, store)
-				store.lagFor(before, 5*time.Millisecond) // less than all pauses of a call
+				store.lagFor(before, lag)
 				if err := call(t.Context(), d, claimOf(t, d, driver.Request{Owner: "a"})); err != nil {
 					t.Errorf("%s after an old read: %v", what, err)
 				}
@@ -136,12 +139,65 @@ func TestOldReadAfterARepeatedWrite(t *testing.T) {
 				before, _ := store.counting.Read(t.Context(), "r")
 				c := claimOf(t, process(t, l), driver.Request{Owner: "a", Mode: driver.Shared})
 				claimtest.Granted(t, c)
-				const shorter = 5 * time.Millisecond // than a call tries
-				l.next, l.between = "repeat", func() { store.lagFor(before, shorter) }
+				l.next, l.between = "repeat", func() { store.lagFor(before, lag) }
 				if err := call(t.Context(), c); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
 			})
 		})
+	}
+}
+
+// A numbered link is to a store that numbers its writes.
+type numbered struct{ *link }
+
+func (numbered) Number(v caslock.Version) uint64 { return new(counting).Number(v) }
+
+// An old read does not show that a write without an answer is never served, nor does a write upon it.
+func TestOldReadDecidesNoOpenWrite(t *testing.T) {
+	for what, call := range map[string]func(ctx context.Context, l *link, c driver.Claim) error{
+		"Release": func(ctx context.Context, _ *link, c driver.Claim) error { return c.Release(ctx, driver.End{}) },
+		"Renew":   func(ctx context.Context, _ *link, c driver.Claim) error { _, err := c.Renew(ctx, ttl); return err },
+		"Try without an answer, Release": func(ctx context.Context, l *link, c driver.Claim) error {
+			late := l.late
+			l.next = "hold up"
+			_, err := c.Try(ctx)
+			l.late = late
+			if !errors.Is(err, errCut) {
+				return err
+			}
+			time.Sleep(lag)
+			return c.Release(ctx, driver.End{})
+		},
+	} {
+		test := func(t *testing.T, open func(*link) caslock.Store) {
+			bubble(t, func(t *testing.T) {
+				store := &lagging{counting: &counting{}, old: map[string]caslock.Item{}}
+				l := &link{Store: store}
+				d, other := process(t, open(l)), claimOf(t, process(t, store), driver.Request{Owner: "b", Mode: driver.Shared})
+				claimtest.Granted(t, other)
+				before, _ := store.counting.Read(t.Context(), "r")
+				if _, err := other.Renew(t.Context(), ttl); err != nil {
+					t.Fatal(err)
+				}
+				c := claimOf(t, d, driver.Request{Owner: "a", Mode: driver.Shared})
+				l.next = "hold up"
+				if _, err := c.Try(t.Context()); !errors.Is(err, errCut) {
+					t.Fatalf("Try: %v; want its outcome to be unknown", err)
+				}
+				store.lagFor(before, lag)
+				if err := call(t.Context(), l, c); err != nil && !errors.Is(err, driver.ErrLost) {
+					t.Fatalf("%s: %v", what, err)
+				}
+				time.Sleep(lag)
+				l.late()
+				st, err := d.(driver.Operator).Inspect(t.Context(), "r")
+				if err != nil || len(st.Holders) != 1 {
+					t.Errorf("%d holders after %s, %v; want the other one", len(st.Holders), what, err)
+				}
+			})
+		}
+		t.Run(what, func(t *testing.T) { test(t, func(l *link) caslock.Store { return l }) })
+		t.Run(what+", numbered", func(t *testing.T) { test(t, func(l *link) caslock.Store { return numbered{l} }) })
 	}
 }

@@ -3,6 +3,7 @@ package caslock_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -181,6 +182,62 @@ func TestCrowdThatDiesIsPassedBesideAWatchThatEnds(t *testing.T) {
 		}
 		gives(t, lease)
 		gives(t, last.held(t))
+	})
+}
+
+// A deafened store has no watches, if its process is deaf.
+type deafened struct {
+	*queueing
+	deaf atomic.Bool
+	cut  chan struct{} // ends a watch
+}
+
+func (s *deafened) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	if s.deaf.Load() {
+		return errCut
+	}
+	ctx, over := context.WithCancel(ctx)
+	defer over()
+	go func() {
+		select {
+		case <-s.cut:
+			over()
+		case <-ctx.Done():
+		}
+	}()
+	return s.queueing.Watch(ctx, begun, heard)
+}
+
+// Who is first, and cannot ask because its process hears nothing, is passed though it goes on. It queues again when it
+// hears.
+func TestProcessThatHearsNothingIsPassed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &deafened{queueing: &queueing{}, cut: make(chan struct{})}
+		holder := claimOf(t, process(t, s.queueing), driver.Request{Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		first := claimOf(t, process(t, s), driver.Request{Owner: "first", Queue: true})
+		claimtest.Refused(t, first)
+		second := claimOf(t, process(t, s.queueing), driver.Request{Owner: "second", Queue: true, TTL: time.Hour})
+		claimtest.Refused(t, second)
+		s.deaf.Store(true)
+		s.cut <- struct{}{}
+		claimtest.Released(t, holder)
+		for start := time.Now(); ; time.Sleep(500 * time.Millisecond) {
+			if _, err := first.Try(t.Context()); !errors.Is(err, driver.ErrNotYet) {
+				t.Fatalf("Try of a process that hears nothing: %v", err)
+			}
+			_, err := second.Try(t.Context())
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, driver.ErrBusy) || time.Since(start) > 20*time.Second {
+				t.Fatalf("Try of the next: %v after %v", err, time.Since(start))
+			}
+		}
+		s.deaf.Store(false)
+		claimtest.Refused(t, first)
+		claimtest.Released(t, second)
+		claimtest.Granted(t, first)
 	})
 }
 

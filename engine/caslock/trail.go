@@ -23,7 +23,7 @@ func followed(nonce, before string) string {
 	return strings.Join(all[:min(len(all), trailLength)], " ")
 }
 
-// A parting is a write that gives up the lease or place of a claim.
+// A parting is a write that ends the lease or place of a claim.
 type parting struct{ nonce, on string } // on is the trail of the record that it replaces
 
 // done reports whether one of the writes was done, by the trail of a later record. told reports

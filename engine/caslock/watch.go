@@ -110,10 +110,10 @@ func (w *watch) background(f func()) {
 	}
 }
 
-// stop stops a run. Requires w.mu.
+// stop stops a run, which may end after the next one has begun. Requires w.mu.
 func (w *watch) stop(r *run) {
 	if w.run == r {
-		w.run = nil
+		w.run, w.now, w.failed = nil, 0, nil
 	}
 	r.idle.Stop()
 	r.stop()
@@ -149,10 +149,14 @@ func (w *watch) watch(ctx context.Context, r *run) {
 	}
 }
 
-// began begins a session, which reports all changes from now on.
+// began begins a session, which reports all changes from now on. It returns 0 if the run was
+// stopped.
 func (w *watch) began(r *run, over func()) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.run != r {
+		return 0
+	}
 	w.last++
 	w.now, w.over = w.last, over
 	close(r.hears)
@@ -170,7 +174,9 @@ func (w *watch) again() {
 
 func (w *watch) ended(r *run, err error) {
 	w.mu.Lock()
-	w.now, w.failed = 0, err
+	if w.run == r {
+		w.now, w.failed = 0, err
+	}
 	select {
 	case <-r.hears:
 		r.hears = make(chan struct{})

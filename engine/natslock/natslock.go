@@ -17,7 +17,8 @@ import (
 // markerTTL is how long a removed key keeps its revision. No write is that late.
 const markerTTL = time.Hour
 
-// spare is how much longer than needed the server keeps a value, because its clock may jump.
+// spare is how much longer than needed the server keeps a record or a place, because its clock may
+// jump.
 const spare = 24 * time.Hour
 
 // Options configure a Driver. The zero value of each field is its default.

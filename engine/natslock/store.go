@@ -140,7 +140,7 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 	if strings.Contains(name, parted) && !b.ttls {
 		return "", fmt.Errorf("natslock: %w: the bucket has no markers, so that each place would leave something for ever", driver.ErrUnsupported)
 	}
-	msg, err := b.message(s.prefixed(s.subject(name)), value, life, s.serverClock)
+	msg, err := b.message(s.prefixed(s.subject(name)), name, value, life, s.serverClock)
 	if err != nil {
 		return "", err
 	}
@@ -171,8 +171,8 @@ func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslo
 	return err == nil && now.Version == was
 }
 
-// message returns the message that sets the value of a key, or removes it.
-func (b *bucket) message(subject string, value []byte, life time.Duration, serverClock bool) (*nats.Msg, error) {
+// message returns the message that sets the value of a name, or removes it.
+func (b *bucket) message(subject, name string, value []byte, life time.Duration, serverClock bool) (*nats.Msg, error) {
 	msg := nats.NewMsg(subject)
 	msg.Data = value
 	if b.past { // otherwise the previous value returns when this one expires
@@ -186,7 +186,7 @@ func (b *bucket) message(subject string, value []byte, life time.Duration, serve
 		life = markerTTL
 	case b.maxAge > 0 && (life == 0 || life > b.maxAge):
 		return nil, fmt.Errorf("natslock: %w: the bucket forgets after %v what is to last for longer", driver.ErrUnsupported, b.maxAge)
-	case life > 0 && !serverClock:
+	case life > 0 && !serverClock && !strings.HasPrefix(name, parted): // heartbeats decide only the order
 		life += spare
 	}
 	if life > 0 && b.ttls {

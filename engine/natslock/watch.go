@@ -93,7 +93,7 @@ func (s *store) watch(ctx context.Context, keys string, begun func(), heard func
 	w, err := within(ctx, func() (jetstream.KeyWatcher, error) {
 		w, err := settled(ctx, s, func() (jetstream.KeyWatcher, error) { return kv.Watch(ctx, keys, opts...) })
 		if err == nil {
-			context.AfterFunc(ctx, func() { _ = w.Stop() }) // fails on a closed connection; nobody waits for it
+			context.AfterFunc(ctx, func() { drop(w) }) // nobody waits for it
 		}
 		return w, err
 	}, nil)
@@ -106,7 +106,10 @@ func (s *store) watch(ctx context.Context, keys string, begun func(), heard func
 		case <-ctx.Done():
 			return explain(ctx, ctx.Err())
 		case entry, ok := <-w.Updates():
-			if !ok {
+			switch {
+			case ctx.Err() != nil: // earlier entries may have been dropped
+				return explain(ctx, ctx.Err())
+			case !ok:
 				return errEnded
 			}
 			var i caslock.Item
@@ -119,6 +122,14 @@ func (s *store) watch(ctx context.Context, keys string, begun func(), heard func
 				return nil
 			}
 		}
+	}
+}
+
+// drop ends a watch. The client closes the channel of entries once it has delivered the one that it
+// waits to deliver.
+func drop(w jetstream.KeyWatcher) {
+	_ = w.Stop() // fails on a closed connection, which ends the watch itself
+	for range w.Updates() {
 	}
 }
 
