@@ -72,7 +72,7 @@ func (h *hold) countHandOver(now boottime.Instant) {
 	if h.grant.handOvers++; h.grant.handOvers > 1 || h.keep != nil {
 		return
 	}
-	soon := h.grant.at.Add(h.locker.opts.HandOver + h.shortSection(now))
+	soon := h.grant.at.Add(h.locker.opts.HandOver).Add(h.shortSection(now))
 	if from, _ := h.renewalTime(); soon < from {
 		h.locker.keeper.add(h, soon, soon.Add(renewSoonest))
 	}

@@ -134,8 +134,10 @@ func TestErrorsKeepTheOwnerSecret(t *testing.T) {
 func TestTTLBeyondReasonIsRefused(t *testing.T) {
 	locks := newLocker(t, memory.New(), nil)
 	for _, d := range []time.Duration{math.MaxInt64, 11 * 365 * 24 * time.Hour} {
-		_, err := locks.Acquire(t.Context(), "a", leasehold.TTL(d))
-		wantErr(t, err, leasehold.ErrInvalidOption)
+		for _, opt := range []leasehold.Option{leasehold.TTL(d), leasehold.MaxHold(d), leasehold.AtLeast(d), leasehold.OncePer(d)} {
+			_, err := locks.TryAcquire(t.Context(), "a", opt)
+			wantErr(t, err, leasehold.ErrInvalidOption)
+		}
 	}
 }
 
