@@ -281,17 +281,19 @@ func (g *gathering) releaseFrom(ctx context.Context, from int) {
 		return
 	}
 	for _, le := range held {
-		le.hold.forgetAtLeast()
+		le.giveUp()
 	}
 	g.locker.calls.cleanUp(func() {
 		releaseAll(ctx, held) // its result is not needed: the leases expire
 	})
 }
 
-// forgetAtLeast drops AtLeast if the hold has only one lease.
-func (h *hold) forgetAtLeast() {
+// giveUp marks a lease that nobody has acted under, and drops AtLeast if the hold has only this one.
+func (le *Lease) giveUp() {
+	h := le.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	le.unused = true
 	if len(h.holders.leases) == 1 {
 		h.holders.keepUntil = 0
 	}

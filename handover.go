@@ -85,9 +85,6 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 	if le := a.newLease(h, l.clock.Now(), by); h.take(le, a) {
 		return le, nil
 	}
-	if h.keep == nil {
-		l.queue.clearHolder(name)
-	}
 	given := l.calls.startCleanUp(func() {
 		err := h.release(ctx, nil)
 		l.queue.clearHolder(name)

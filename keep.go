@@ -28,7 +28,6 @@ type keeping struct {
 	idle    bool             // the last check found the hold unused
 	failed  bool             // the last renewal failed
 	byUs    bool             // the call in flight is the keeper's
-	gone    chan struct{}    // closed when the hold has been given back; nil: it is not being given back
 	lease   *Lease           // the lease before, for its Trace; nil: keeping has not begun
 	since   boottime.Instant
 }
@@ -71,17 +70,6 @@ func (h *hold) canTakeKept(now boottime.Instant, a *acquisition) bool {
 func (h *hold) suits(a *acquisition) bool {
 	like, fixed := a.turnWaiter(), h.fixed()
 	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
-}
-
-// leaves returns a channel that closes when the hold, which was kept, has been given back. It
-// returns nil if the hold is not being given back.
-func (h *hold) leaves() <-chan struct{} {
-	if h.keep == nil {
-		return nil
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.keep.gone
 }
 
 // canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
@@ -142,7 +130,7 @@ func (h *hold) reclaim() bool {
 	if !h.locker.queue.reclaim(h.req.Resource, h) {
 		return false
 	}
-	h.leave()
+	h.transition(onRelease)
 	return true
 }
 
@@ -150,9 +138,7 @@ func (h *hold) reclaim() bool {
 // instead of being refused. Requires h.mu.
 func (h *hold) leave() {
 	h.transition(onRelease)
-	if h.keep != nil {
-		h.keep.gone = make(chan struct{})
-	}
+	h.locker.queue.leaving(h.req.Resource)
 }
 
 // giveBack releases a hold that was reclaimed, in the background, and passes the turn on.
@@ -168,15 +154,13 @@ func (h *hold) endKeeping() error {
 	return err
 }
 
-// hasLeft wakes the calls that wait until the hold has been given back. err is the result of its
-// release.
+// hasLeft traces that a hold which was kept has been given back. err is the result of its release.
 func (h *hold) hasLeft(err error) {
 	if h.keep == nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	close(h.keep.gone)
 	s, cause := StepGivenBack, cmp.Or(h.cause, err)
 	switch {
 	case errors.Is(cause, ErrEvicted):

@@ -22,6 +22,7 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 	wanted   *wanted          // nil: without Yields
 	released bool             // guarded by hold.mu
+	unused   bool             // guarded by hold.mu; AcquireAll gives it up: nobody has acted under it
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
 }
@@ -231,10 +232,14 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 		h.planUse(now)
 		return nil, false
 	}
-	if next = h.handOver(); next == nil {
-		h.transition(onRelease)
+	if next = h.handOver(); next != nil {
+		return next, false
 	}
-	return next, next == nil
+	h.transition(onRelease)
+	if le.unused && h.holders.hasTurn {
+		h.locker.queue.leaving(h.req.Resource)
+	}
+	return nil, true
 }
 
 // finishRelease applies the engine's answer to the release of the last lease, and returns it. After
