@@ -266,7 +266,7 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 		h.holders.hasTurn = true
 		a.locker.queue.keep(a.name, h)
 	}
-	h.add(le, a.atLeast)
+	h.add(le)
 	return le, nil
 }
 

@@ -272,8 +272,7 @@ func (g *gathering) wait(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// releaseFrom releases the leases from index from on. It ignores AtLeast, because nobody has acted
-// under these leases.
+// releaseFrom releases the leases from index from on, under which nobody has acted.
 func (g *gathering) releaseFrom(ctx context.Context, from int) {
 	held := slices.DeleteFunc(slices.Clone(g.leases[from:]), func(le *Lease) bool { return le == nil })
 	clear(g.leases[from:])
@@ -288,15 +287,11 @@ func (g *gathering) releaseFrom(ctx context.Context, from int) {
 	})
 }
 
-// giveUp marks a lease that nobody has acted under, and drops AtLeast if the hold has only this one.
+// giveUp marks a lease under which nobody has acted. Its release ignores AtLeast.
 func (le *Lease) giveUp() {
-	h := le.hold
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	le.hold.mu.Lock()
+	defer le.hold.mu.Unlock()
 	le.unused = true
-	if len(h.holders.leases) == 1 {
-		h.holders.keepUntil = 0
-	}
 }
 
 // releaseAll releases all leases but the first concurrently, then the first. A caller that waits

@@ -62,7 +62,7 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 		h.planUse(now)
 	}
 	h.who, h.untold = a.who, !a.who.same(h.shows)
-	h.add(le, 0)
+	h.add(le)
 	return true
 }
 

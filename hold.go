@@ -61,16 +61,13 @@ func (g *grant) token() uint64 {
 type holders struct {
 	leases    []*Lease         // those that are not released yet
 	hasTurn   bool             // the hold has the turn in the localQueue, or passes it with a hand-over
-	keepUntil boottime.Instant // the latest AtLeast of the leases
+	keepUntil boottime.Instant // the latest AtLeast of the leases that were released
 	only      [1]*Lease        // storage for leases, because most holds have one
 }
 
-// add makes le a lease of the hold, kept for at least atLeast. Requires h.mu.
-func (h *hold) add(le *Lease, atLeast time.Duration) {
+// add makes le a lease of the hold. Requires h.mu.
+func (h *hold) add(le *Lease) {
 	le.token = h.grant.token()
-	if keep := le.since.Add(atLeast); atLeast > 0 && keep > h.holders.keepUntil {
-		h.holders.keepUntil = keep
-	}
 	h.holders.leases = append(h.holders.leases, le)
 	if h.yields && (h.recalled || h.waitedForLocally()) {
 		le.want()

@@ -18,6 +18,7 @@ type Lease struct {
 	token    uint64
 	since    boottime.Instant
 	maxHold  time.Duration // the longest hold; 0: no limit
+	atLeast  time.Duration // the shortest hold of the resource
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wanted   *wanted          // nil: without Yields
@@ -32,7 +33,7 @@ type Lease struct {
 func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease {
 	a.acquiredBy = by
 	values := withoutCancel(a.ctx)
-	le := &Lease{hold: h, since: since, maxHold: a.maxHold, traced: traced{values: values}}
+	le := &Lease{hold: h, since: since, maxHold: a.maxHold, atLeast: a.atLeast, traced: traced{values: values}}
 	le.outer, _ = FromContext(a.ctx)
 	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
@@ -223,6 +224,9 @@ func (le *Lease) let(ctx context.Context) (last bool, err error) {
 // h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
+	if le.atLeast > 0 && !le.unused {
+		h.holders.keepUntil = max(h.holders.keepUntil, le.since.Add(le.atLeast))
+	}
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
 	if len(h.holders.leases) > 0 {
 		return nil, false

@@ -228,6 +228,29 @@ func TestAtLeastOutlivesRelease(t *testing.T) {
 	})
 }
 
+// A nested lease that AcquireAll gives up leaves its AtLeast to nobody, and takes away nobody's.
+func TestAtLeastOfARefusedAcquireAllEndsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks := newLocker(t, server.Connect(), nil)
+		acquire(t, newLocker(t, server.Connect(), nil), "z")
+		outer := acquire(t, locks, "k")
+		start := time.Now()
+		inner, err := locks.Acquire(outer.Context(), "k", leasehold.Reentrant(), leasehold.AtLeast(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.Release(t.Context())
+		_, err = locks.AcquireAll(outer.Context(), []string{"k", "z"}, leasehold.Reentrant(), leasehold.AtLeast(time.Hour), leasehold.Wait(0))
+		wantErr(t, err, leasehold.ErrBusy)
+		if err := outer.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, locks, "k")
+		wantDuration(t, "held", time.Since(start), time.Minute, time.Minute+10*time.Millisecond)
+	})
+}
+
 func TestResumeTakesOverByOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
