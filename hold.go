@@ -198,6 +198,9 @@ func (h *hold) stopRenewals() (keep time.Duration) {
 	h.transition(onRelease)
 	cancel := h.renewals.cancel
 	keep = h.holders.keepUntil.Sub(h.locker.clock.Now())
+	if h.phase == lost { // AtLeast ends with the TTL
+		keep = min(keep, h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)).Sub(h.locker.clock.Now()))
+	}
 	h.mu.Unlock()
 	if cancel != nil { // without h.mu: the call's context may derive from this hold
 		cancel() // its outcome no longer matters, and it must not delay us
