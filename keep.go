@@ -105,6 +105,7 @@ func (h *hold) offer(le *Lease) error {
 	gone := offered && !h.isFresh(h.locker.clock.Now()) && h.reclaim()
 	if !offered {
 		h.leave()
+		le.ending = true
 	}
 	h.mu.Unlock()
 	switch {
