@@ -313,6 +313,29 @@ func TestAnswersAlwaysTooLateAreAnError(t *testing.T) {
 	})
 }
 
+// Two late answers with a refusal in between are two pauses, not a TTL that is too short.
+func TestLateAnswersOfALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+		locks := newLocker(t, mine, &leasehold.Options{TTL: time.Second})
+		late := locktest.SlowReply(995 * time.Millisecond)
+		mine.Next(locktest.OpTry, late, func(_ context.Context, apply func() error) error {
+			for { // the late grant is over
+				if lease, err := others.TryAcquire(t.Context(), "a"); err == nil {
+					time.AfterFunc(time.Hour, func() {
+						mine.Next(locktest.OpTry, late)
+						lease.Release(context.Background())
+					})
+					return apply()
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+		acquire(t, locks, "a", leasehold.NoRenew()).Release(t.Context()) // uses no grant without a Try
+	})
+}
+
 // A hung driver answers no attempt and no release.
 type hung struct{ driver.Driver }
 
