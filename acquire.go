@@ -146,22 +146,21 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 // tryTurn is takeTurn for a call that does not wait.
 func (a *acquisition) tryTurn() (*Lease, error) {
 	for {
-		taken, by := a.locker.queue.take(a.name)
-		if by == nil {
+		taken, by, gone := a.locker.queue.take(a.name)
+		switch {
+		case taken && by != nil:
+			return a.takeKept(by)
+		case gone != nil: // what is leaving does not refuse the call
+			select {
+			case <-gone:
+			case <-a.ctx.Done():
+				return nil, context.Cause(a.ctx)
+			}
+		case by != nil:
+			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
+		default:
 			a.hasTurn = taken
 			return nil, nil
-		}
-		if taken {
-			return a.takeKept(by)
-		}
-		gone := by.leaves()
-		if gone == nil {
-			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
-		}
-		select { // a lease that is being given back does not refuse the call
-		case <-gone:
-		case <-a.ctx.Done():
-			return nil, context.Cause(a.ctx)
 		}
 	}
 }
@@ -181,9 +180,6 @@ func (a *acquisition) localWaitError() error {
 		return errNoAnswer
 	}
 	busy := &BusyError{Resource: a.name}
-	if h != nil && h.leaves() != nil {
-		return errNoAnswer
-	}
 	if h != nil {
 		busy.Holder = h.describe()
 	}
@@ -234,6 +230,9 @@ func (a *acquisition) finish(err error) (lease *Lease, _ error) {
 	default:
 		// The turn passes on only after the clean-up. Otherwise a grant or a place that this call
 		// left behind could refuse the next one.
+		if had {
+			queue.leaving(name)
+		}
 		h, ctx, tried := a.hold, a.ctx, err
 		a.locker.calls.cleanUp(func() {
 			h.release(ctx, tried) // its result is not needed: what it leaves expires
@@ -267,7 +266,7 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 		h.holders.hasTurn = true
 		a.locker.queue.keep(a.name, h)
 	}
-	h.add(le, a.atLeast)
+	h.add(le)
 	return le, nil
 }
 

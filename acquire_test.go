@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +171,66 @@ func TestLostReplyOfAcquireLeavesNothing(t *testing.T) {
 	})
 }
 
+// What a call that failed left behind refuses no other call of its process, while its clean-up is
+// slow. A call whose context ends before says no more than that.
+func TestNoCallIsRefusedByWhatItsProcessLeftBehind(t *testing.T) {
+	slow := func(_ context.Context, apply func() error) error {
+		time.Sleep(time.Second)
+		return apply()
+	}
+	for name, leave := range map[string]func(t *testing.T, mine *locktest.Faulty, locks, others *leasehold.Locker){
+		"an answer that was lost": func(t *testing.T, mine *locktest.Faulty, locks, _ *leasehold.Locker) {
+			mine.Next(locktest.OpTry, locktest.LoseReply)
+			_, err := locks.TryAcquire(t.Context(), "a")
+			wantErr(t, err, locktest.ErrInjected)
+		},
+		"some of several names": func(t *testing.T, _ *locktest.Faulty, locks, others *leasehold.Locker) {
+			acquire(t, others, "b")
+			_, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, leasehold.Wait(0))
+			wantErr(t, err, leasehold.ErrBusy)
+		},
+		"a lease that was handed over too late": func(t *testing.T, _ *locktest.Faulty, locks, _ *leasehold.Locker) {
+			lease := acquire(t, locks, "a")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			slow := &slowValues{Context: ctx}
+			go locks.Acquire(slow, "a")
+			synctest.Wait()
+			slow.by.Store(int64(2 * leasehold.DefaultHandOver))
+			lease.Release(t.Context())
+			time.Sleep(3 * leasehold.DefaultHandOver)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine := newFaulty(t, server)
+				locks := newLocker(t, mine, nil)
+				mine.Next(locktest.OpRelease, slow)
+				leave(t, mine, locks, newLocker(t, server.Connect(), nil))
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+				defer cancel()
+				_, err := locks.TryAcquire(ctx, "a")
+				wantErr(t, err, context.DeadlineExceeded)
+				acquire(t, locks, "a", leasehold.Wait(0))
+				wantDuration(t, "the clean-up", time.Since(start), 900*time.Millisecond, time.Second)
+			})
+		})
+	}
+}
+
+// slowValues is a context whose values take a while.
+type slowValues struct {
+	context.Context
+	by atomic.Int64
+}
+
+func (c *slowValues) Value(key any) any {
+	time.Sleep(time.Duration(c.by.Load()))
+	return c.Context.Value(key)
+}
+
 // noWakes is an engine whose waiters have to poll and whose Busy tells nothing.
 type noWakes struct{ driver.Driver }
 
@@ -249,6 +310,29 @@ func TestAnswersAlwaysTooLateAreAnError(t *testing.T) {
 		if n := mine.Calls(locktest.OpTry); n > 2 {
 			t.Errorf("%d tries", n)
 		}
+	})
+}
+
+// Two late answers with a refusal in between are two pauses, not a TTL that is too short.
+func TestLateAnswersOfALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+		locks := newLocker(t, mine, &leasehold.Options{TTL: time.Second})
+		late := locktest.SlowReply(995 * time.Millisecond)
+		mine.Next(locktest.OpTry, late, func(_ context.Context, apply func() error) error {
+			for { // the late grant is over
+				if lease, err := others.TryAcquire(t.Context(), "a"); err == nil {
+					time.AfterFunc(time.Hour, func() {
+						mine.Next(locktest.OpTry, late)
+						lease.Release(context.Background())
+					})
+					return apply()
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+		acquire(t, locks, "a", leasehold.NoRenew()).Release(t.Context()) // uses no grant without a Try
 	})
 }
 

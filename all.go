@@ -272,8 +272,7 @@ func (g *gathering) wait(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// releaseFrom releases the leases from index from on. It ignores AtLeast, because nobody has acted
-// under these leases.
+// releaseFrom releases the leases from index from on, under which nobody has acted.
 func (g *gathering) releaseFrom(ctx context.Context, from int) {
 	held := slices.DeleteFunc(slices.Clone(g.leases[from:]), func(le *Lease) bool { return le == nil })
 	clear(g.leases[from:])
@@ -281,20 +280,18 @@ func (g *gathering) releaseFrom(ctx context.Context, from int) {
 		return
 	}
 	for _, le := range held {
-		le.hold.forgetAtLeast()
+		le.giveUp()
 	}
 	g.locker.calls.cleanUp(func() {
 		releaseAll(ctx, held) // its result is not needed: the leases expire
 	})
 }
 
-// forgetAtLeast drops AtLeast if the hold has only one lease.
-func (h *hold) forgetAtLeast() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.holders.leases) == 1 {
-		h.holders.keepUntil = 0
-	}
+// giveUp marks a lease under which nobody has acted. Its release ignores AtLeast.
+func (le *Lease) giveUp() {
+	le.hold.mu.Lock()
+	defer le.hold.mu.Unlock()
+	le.unused = true
 }
 
 // releaseAll releases all leases but the first concurrently, then the first. A caller that waits

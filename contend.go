@@ -24,7 +24,7 @@ type contending struct {
 	grant     driver.Grant     // the answer to the last call
 	pace      waiting.Pace
 	waitState waitState
-	late      bool          // a grant arrived after its own deadline
+	late      bool          // a grant arrived after its own deadline, and no refusal since
 	tried     *driver.Trial // the first call if it was sent already, else nil
 }
 
@@ -58,6 +58,7 @@ func (a *acquisition) contend() (err error) {
 			if !a.waits {
 				return a.refusal(busy)
 			}
+			a.late = false
 			if !a.pace.Queued {
 				l.queue.refuse(a.name)
 			}

@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -327,5 +328,31 @@ func TestDeadlineIsWatchedAfterAMaxHold(t *testing.T) {
 		}
 		inner.ReleaseAsDeadlineFires()
 		wantLossAtDeadline(t, []*leasehold.Lease{outer})
+	})
+}
+
+// A MaxHold beyond all deadlines ended the timer of the others.
+func TestLossIsToldOnTimeBesideAnEndlessHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		lease := acquire(t, locks, "a", leasehold.NoRenew())
+		for _, most := range []time.Duration{math.MaxInt64, 10 * 365 * 24 * time.Hour} {
+			locks.Acquire(t.Context(), most.String(), leasehold.MaxHold(most))
+		}
+		wantLossAtDeadline(t, []*leasehold.Lease{lease})
+	})
+}
+
+// So did a HandOver like that to the timer of renewals.
+func TestRenewalsGoOnBesideAnEndlessHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), &leasehold.Options{HandOver: math.MaxInt64})
+		renewed, lease := acquire(t, locks, "a"), acquire(t, locks, "b")
+		time.AfterFunc(time.Second, func() { lease.Release(context.Background()) })
+		acquire(t, locks, "b")
+		time.Sleep(time.Minute)
+		if renewed.Context().Err() != nil {
+			t.Error(context.Cause(renewed.Context()))
+		}
 	})
 }

@@ -62,7 +62,7 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 		h.planUse(now)
 	}
 	h.who, h.untold = a.who, !a.who.same(h.shows)
-	h.add(le, 0)
+	h.add(le)
 	return true
 }
 
@@ -72,7 +72,7 @@ func (h *hold) countHandOver(now boottime.Instant) {
 	if h.grant.handOvers++; h.grant.handOvers > 1 || h.keep != nil {
 		return
 	}
-	soon := h.grant.at.Add(h.locker.opts.HandOver + h.shortSection(now))
+	soon := h.grant.at.Add(h.locker.opts.HandOver).Add(h.shortSection(now))
 	if from, _ := h.renewalTime(); soon < from {
 		h.locker.keeper.add(h, soon, soon.Add(renewSoonest))
 	}
@@ -84,9 +84,6 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 	l, ctx, name := a.locker, a.ctx, a.name // not a itself, which stays on the stack
 	if le := a.newLease(h, l.clock.Now(), by); h.take(le, a) {
 		return le, nil
-	}
-	if h.keep == nil {
-		l.queue.clearHolder(name)
 	}
 	given := l.calls.startCleanUp(func() {
 		err := h.release(ctx, nil)

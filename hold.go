@@ -61,16 +61,13 @@ func (g *grant) token() uint64 {
 type holders struct {
 	leases    []*Lease         // those that are not released yet
 	hasTurn   bool             // the hold has the turn in the localQueue, or passes it with a hand-over
-	keepUntil boottime.Instant // the latest AtLeast of the leases
+	keepUntil boottime.Instant // the latest AtLeast of the leases that were released
 	only      [1]*Lease        // storage for leases, because most holds have one
 }
 
-// add makes le a lease of the hold, kept for at least atLeast. Requires h.mu.
-func (h *hold) add(le *Lease, atLeast time.Duration) {
+// add makes le a lease of the hold. Requires h.mu.
+func (h *hold) add(le *Lease) {
 	le.token = h.grant.token()
-	if keep := le.since.Add(atLeast); atLeast > 0 && keep > h.holders.keepUntil {
-		h.holders.keepUntil = keep
-	}
 	h.holders.leases = append(h.holders.leases, le)
 	if h.yields && (h.recalled || h.waitedForLocally()) {
 		le.want()
@@ -201,6 +198,9 @@ func (h *hold) stopRenewals() (keep time.Duration) {
 	h.transition(onRelease)
 	cancel := h.renewals.cancel
 	keep = h.holders.keepUntil.Sub(h.locker.clock.Now())
+	if h.phase == lost { // AtLeast ends with the TTL
+		keep = min(keep, h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)).Sub(h.locker.clock.Now()))
+	}
 	h.mu.Unlock()
 	if cancel != nil { // without h.mu: the call's context may derive from this hold
 		cancel() // its outcome no longer matters, and it must not delay us

@@ -28,7 +28,6 @@ type keeping struct {
 	idle    bool             // the last check found the hold unused
 	failed  bool             // the last renewal failed
 	byUs    bool             // the call in flight is the keeper's
-	gone    chan struct{}    // closed when the hold has been given back; nil: it is not being given back
 	lease   *Lease           // the lease before, for its Trace; nil: keeping has not begun
 	since   boottime.Instant
 }
@@ -73,17 +72,6 @@ func (h *hold) suits(a *acquisition) bool {
 	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
 }
 
-// leaves returns a channel that closes when the hold, which was kept, has been given back. It
-// returns nil if the hold is not being given back.
-func (h *hold) leaves() <-chan struct{} {
-	if h.keep == nil {
-		return nil
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.keep.gone
-}
-
 // canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
 // that lease must not be in flight. Requires h.mu.
 func (h *hold) canKeep(now boottime.Instant) bool {
@@ -117,6 +105,7 @@ func (h *hold) offer(le *Lease) error {
 	gone := offered && !h.isFresh(h.locker.clock.Now()) && h.reclaim()
 	if !offered {
 		h.leave()
+		le.ending = true
 	}
 	h.mu.Unlock()
 	switch {
@@ -142,7 +131,7 @@ func (h *hold) reclaim() bool {
 	if !h.locker.queue.reclaim(h.req.Resource, h) {
 		return false
 	}
-	h.leave()
+	h.transition(onRelease)
 	return true
 }
 
@@ -150,9 +139,7 @@ func (h *hold) reclaim() bool {
 // instead of being refused. Requires h.mu.
 func (h *hold) leave() {
 	h.transition(onRelease)
-	if h.keep != nil {
-		h.keep.gone = make(chan struct{})
-	}
+	h.locker.queue.leaving(h.req.Resource)
 }
 
 // giveBack releases a hold that was reclaimed, in the background, and passes the turn on.
@@ -168,15 +155,13 @@ func (h *hold) endKeeping() error {
 	return err
 }
 
-// hasLeft wakes the calls that wait until the hold has been given back. err is the result of its
-// release.
+// hasLeft traces that a hold which was kept has been given back. err is the result of its release.
 func (h *hold) hasLeft(err error) {
 	if h.keep == nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	close(h.keep.gone)
 	s, cause := StepGivenBack, cmp.Or(h.cause, err)
 	switch {
 	case errors.Is(cause, ErrEvicted):

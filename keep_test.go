@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -371,4 +372,30 @@ func TestKeptTooLateIsGivenBack(t *testing.T) {
 			t.Error("the lease is kept after its window")
 		}
 	})
+}
+
+// A lease that is kept just as its renewal is answered is given back at the end of its window, and not
+// at the time of its next renewal.
+func TestKeptAtItsRenewalIsGivenBackInTime(t *testing.T) {
+	for name, way := range map[string]func(driver.Driver) driver.Driver{
+		"one by one": func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} },
+		"together":   func(d driver.Driver) driver.Driver { return d },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				leases := make(chan *leasehold.Lease, 1)
+				k.locks = newLocker(t, way(k.mine), &leasehold.Options{Keep: keep, Trace: func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.KindRenewal && e.Step == leasehold.StepRenewed {
+						k.release(<-leases)
+					}
+				}})
+				leases <- acquire(t, k.locks, "a")
+				time.Sleep(ttl/3 + 2*keep)
+				if k.mine.Calls(locktest.OpRenew) == 0 || k.isHeld() {
+					t.Error("the lease is kept after its window")
+				}
+			})
+		})
+	}
 }

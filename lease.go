@@ -18,10 +18,14 @@ type Lease struct {
 	token    uint64
 	since    boottime.Instant
 	maxHold  time.Duration // the longest hold; 0: no limit
+	atLeast  time.Duration // the shortest hold of the resource
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wanted   *wanted          // nil: without Yields
 	released bool             // guarded by hold.mu
+	ending   bool             // guarded by hold.mu; it is released, and the outcome is not known yet
+	ended    chan struct{}    // guarded by hold.mu; closed when ending ends; nil: nobody waits for that
+	unused   bool             // guarded by hold.mu; AcquireAll gives it up: nobody has acted under it
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
 }
@@ -31,7 +35,7 @@ type Lease struct {
 func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease {
 	a.acquiredBy = by
 	values := withoutCancel(a.ctx)
-	le := &Lease{hold: h, since: since, maxHold: a.maxHold, traced: traced{values: values}}
+	le := &Lease{hold: h, since: since, maxHold: a.maxHold, atLeast: a.atLeast, traced: traced{values: values}}
 	le.outer, _ = FromContext(a.ctx)
 	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
@@ -173,7 +177,7 @@ func (le *Lease) live() error {
 // Release returns [ErrLost] if the lease had ended before, so that another process may have held
 // the resource meanwhile: roll back. It returns [ErrReleased] if an earlier call has returned nil
 // or ErrLost. After any other error the outcome is unknown: the resource is free no later than a
-// TTL from now, and Release may be called again.
+// TTL from now, and Release may be called again. A call first waits for those that have not returned.
 func (le *Lease) Release(ctx context.Context) error {
 	return le.wrap("release", le.release(ctx))
 }
@@ -192,12 +196,22 @@ func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	h := le.hold
 	h.expire() // after a pause its timer may not have run yet
 	h.mu.Lock()
+	for le.ending {
+		if le.ended == nil {
+			le.ended = make(chan struct{})
+		}
+		ended := le.ended
+		h.mu.Unlock()
+		<-ended // soon, because the calls to the engine are bounded
+		h.mu.Lock()
+	}
 	if le.released {
 		h.mu.Unlock()
 		return false, ErrReleased
 	}
 	next, last := h.drop(le)
 	err, keeps := h.cause, h.phase == kept
+	le.ending = last && err == nil
 	h.mu.Unlock()
 	if err != nil {
 		le.cancel(err)
@@ -222,6 +236,9 @@ func (le *Lease) let(ctx context.Context) (last bool, err error) {
 // h.mu.
 func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	le.released, le.until = true, h.deadline.at
+	if le.atLeast > 0 && !le.unused {
+		h.holders.keepUntil = max(h.holders.keepUntil, le.since.Add(le.atLeast))
+	}
 	h.holders.leases = slices.DeleteFunc(h.holders.leases, func(o *Lease) bool { return o == le })
 	if len(h.holders.leases) > 0 {
 		return nil, false
@@ -231,10 +248,14 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 		h.planUse(now)
 		return nil, false
 	}
-	if next = h.handOver(); next == nil {
-		h.transition(onRelease)
+	if next = h.handOver(); next != nil {
+		return next, false
 	}
-	return next, next == nil
+	h.transition(onRelease)
+	if le.unused && h.holders.hasTurn {
+		h.locker.queue.leaving(h.req.Resource)
+	}
+	return nil, true
 }
 
 // finishRelease applies the engine's answer to the release of the last lease, and returns it. After
@@ -248,9 +269,13 @@ func (le *Lease) finishRelease(err error) error {
 		le.traceLost(err)
 	default:
 		le.traceEnd(StepUnknown, err)
-		le.hold.mu.Lock()
-		defer le.hold.mu.Unlock()
-		le.released = false
+	}
+	le.hold.mu.Lock()
+	defer le.hold.mu.Unlock()
+	le.released, le.ending = err == nil || errors.Is(err, ErrLost), false
+	if le.ended != nil {
+		close(le.ended)
+		le.ended = nil
 	}
 	return err
 }

@@ -228,6 +228,29 @@ func TestAtLeastOutlivesRelease(t *testing.T) {
 	})
 }
 
+// A nested lease that AcquireAll gives up leaves its AtLeast to nobody, and takes away nobody's.
+func TestAtLeastOfARefusedAcquireAllEndsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks := newLocker(t, server.Connect(), nil)
+		acquire(t, newLocker(t, server.Connect(), nil), "z")
+		outer := acquire(t, locks, "k")
+		start := time.Now()
+		inner, err := locks.Acquire(outer.Context(), "k", leasehold.Reentrant(), leasehold.AtLeast(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.Release(t.Context())
+		_, err = locks.AcquireAll(outer.Context(), []string{"k", "z"}, leasehold.Reentrant(), leasehold.AtLeast(time.Hour), leasehold.Wait(0))
+		wantErr(t, err, leasehold.ErrBusy)
+		if err := outer.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, locks, "k")
+		wantDuration(t, "held", time.Since(start), time.Minute, time.Minute+10*time.Millisecond)
+	})
+}
+
 func TestResumeTakesOverByOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
@@ -359,6 +382,47 @@ func TestExtendWithTheLeasesOwnContextAndReleaseDoNotDeadlock(t *testing.T) {
 		}()
 		lease.Release(context.Background())
 		<-extending
+	}
+}
+
+// A Release during another does not say that this one has succeeded: it waits for it, and tries again
+// if its outcome is unknown.
+func TestSecondReleaseWaitsForTheFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault         locktest.Fault
+		first, second error
+		took          time.Duration
+	}{
+		"released": {locktest.SlowReply(time.Second), nil, leasehold.ErrReleased, time.Second},
+		"unknown":  {locktest.HangRequest, context.DeadlineExceeded, nil, 5 * time.Second},
+	} {
+		type releaser interface{ Release(context.Context) error }
+		for what, acquires := range map[string]func(t *testing.T, locks *leasehold.Locker) releaser{
+			"Lease":  func(t *testing.T, locks *leasehold.Locker) releaser { return acquire(t, locks, "a") },
+			"Leases": func(t *testing.T, locks *leasehold.Locker) releaser { return acquireAll(t, locks, []string{"a", "b"}) },
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					mine := newFaulty(t, memory.NewServer())
+					held := acquires(t, newLocker(t, mine, nil))
+					mine.Always(locktest.OpRelease, c.fault)
+					first := make(chan error, 1)
+					start := time.Now()
+					go func() { first <- held.Release(t.Context()) }()
+					synctest.Wait()
+					time.AfterFunc(time.Millisecond, func() { mine.Always(locktest.OpRelease, nil) })
+					err := held.Release(t.Context())
+					took := time.Since(start)
+					if err := <-first; !errors.Is(err, c.first) {
+						t.Errorf("the first: %v, want %v", err, c.first)
+					}
+					if !errors.Is(err, c.second) {
+						t.Errorf("the second: %v, want %v", err, c.second)
+					}
+					wantDuration(t, "the second", took, c.took, 2*c.took)
+				})
+			})
+		}
 	}
 }
 

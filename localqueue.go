@@ -19,9 +19,10 @@ type localQueue struct {
 
 // A turn is the right to ask the engine for one resource, with the queue of those who wait for it.
 type turn struct {
-	hold    *hold // the exclusive lease that has the turn; nil: a contender has it
-	kept    bool  // hold has no lease, and the next call may take it
-	refused bool  // the engine has refused a contender: others hold the resource
+	hold    *hold         // the exclusive lease that has the turn; nil: a contender has it
+	kept    bool          // hold has no lease, and the next call may take it
+	refused bool          // the engine has refused a contender: others hold the resource
+	gone    chan struct{} // closed when what has the turn has left the engine; nil: it is not leaving
 	first   *turnWaiter
 	last    *turnWaiter
 }
@@ -63,16 +64,33 @@ func (t *turn) remove(w *turnWaiter) {
 
 // take takes the turn of a resource if nobody has it or a kept hold has it, and returns the kept
 // hold, if any. Otherwise it returns the exclusive lease that has the turn, or nil if a contender
-// has it.
-func (q *localQueue) take(name string) (taken bool, by *hold) {
+// has it. If that is leaving the engine, gone closes when it has.
+func (q *localQueue) take(name string) (taken bool, by *hold, gone <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.turns[name]; t != nil {
 		taken, t.kept = t.kept, false
-		return taken, t.hold
+		return taken, t.hold, t.gone
 	}
 	q.begin(name)
-	return true, nil
+	return true, nil, nil
+}
+
+// leaving records that what has the turn is leaving the engine, until the turn passes or
+// clearHolder is called.
+func (q *localQueue) leaving(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turns[name].gone = make(chan struct{})
+}
+
+// clear removes what had the turn.
+func (t *turn) clear() {
+	t.hold = nil
+	if t.gone != nil {
+		close(t.gone)
+		t.gone = nil
+	}
 }
 
 // begin gives the caller a turn that nobody has. Requires q.mu.
@@ -168,7 +186,7 @@ func (q *localQueue) pass(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	t.hold = nil
+	t.clear()
 	w := t.first
 	if w == nil {
 		delete(q.turns, name)
@@ -188,12 +206,12 @@ func (q *localQueue) passIf(had bool, name string) {
 }
 
 // holder returns the exclusive lease that has the turn, or nil. taken reports whether the resource
-// is known to be held, by that lease or by others.
+// is known to be held, by that lease, unless it is leaving, or by others.
 func (q *localQueue) holder(name string) (h *hold, taken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.turns[name]; t != nil {
-		return t.hold, t.hold != nil || t.refused
+		return t.hold, t.hold != nil && t.gone == nil || t.refused
 	}
 	return nil, true // it was held a moment ago
 }
@@ -232,8 +250,8 @@ func (q *localQueue) offer(name string, h *hold) bool {
 	return true
 }
 
-// reclaim removes h, which is kept, from the queue. h still has the turn. It reports false if h is
-// not kept, or if a call has just taken it.
+// reclaim removes h, which is kept, from the queue. h still has the turn, and is leaving. reclaim
+// reports false if h is not kept, or if a call has just taken it.
 func (q *localQueue) reclaim(name string, h *hold) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,6 +259,7 @@ func (q *localQueue) reclaim(name string, h *hold) bool {
 	if t == nil || t.hold != h || !t.kept {
 		return false
 	}
+	t.gone = make(chan struct{})
 	t.kept = false
 	return true
 }
@@ -258,12 +277,12 @@ func (q *localQueue) close() (all []*hold) {
 	return all
 }
 
-// clearHolder records that a waiter has the turn without a lease, because the lease was lost during
-// its hand-over.
+// clearHolder records that a call has the turn without a lease, because the lease that it was to
+// take has left.
 func (q *localQueue) clearHolder(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.turns[name].hold = nil
+	q.turns[name].clear()
 }
 
 // next removes and returns the first waiter if it may take over a lease like this one. The waiter

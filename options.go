@@ -149,7 +149,7 @@ func TTL(d time.Duration) Option {
 // call may return a little later, after it has cleaned up at the engine. A call with a negative d
 // returns [ErrInvalidOption].
 //
-// Wait(0) asks once, like [Locker.TryAcquire]. The call is then limited by the TTL, by 5 seconds
+// Wait(0) asks once, like [Locker.TryAcquire]. The request is then limited by the TTL, by 5 seconds
 // and by the context. Wait limits the whole of [Locker.AcquireAll], and each campaign of
 // [Locker.Lead]. TryAcquire ignores it.
 func Wait(d time.Duration) Option {

@@ -134,21 +134,39 @@ func TestErrorsKeepTheOwnerSecret(t *testing.T) {
 func TestTTLBeyondReasonIsRefused(t *testing.T) {
 	locks := newLocker(t, memory.New(), nil)
 	for _, d := range []time.Duration{math.MaxInt64, 11 * 365 * 24 * time.Hour} {
-		_, err := locks.Acquire(t.Context(), "a", leasehold.TTL(d))
-		wantErr(t, err, leasehold.ErrInvalidOption)
+		for _, opt := range []leasehold.Option{leasehold.TTL(d), leasehold.MaxHold(d), leasehold.AtLeast(d), leasehold.OncePer(d)} {
+			_, err := locks.TryAcquire(t.Context(), "a", opt)
+			wantErr(t, err, leasehold.ErrInvalidOption)
+		}
 	}
 }
 
-// AtLeast is about a Release: who is lost leaves its TTL and no more.
+// AtLeast is about a Release: who is lost leaves its TTL and no more, whether it calls Release or not.
+// The TTL of OncePer is as long as its AtLeast.
 func TestAtLeastEndsWithTheTTLOfWhoIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := newLocker(t, memory.New(), nil)
-		lease := acquire(t, locks, "a", leasehold.AtLeast(time.Hour), leasehold.MaxHold(time.Second))
-		<-lease.Context().Done()
-		start := time.Now()
-		acquire(t, locks, "a")
-		wantDuration(t, "the next one's wait", time.Since(start), time.Second, ttl)
-	})
+	for name, c := range map[string]struct {
+		opt  leasehold.Option
+		held time.Duration
+	}{
+		"AtLeast": {leasehold.AtLeast(time.Hour), ttl},
+		"OncePer": {leasehold.OncePer(time.Hour), 54 * time.Minute},
+	} {
+		for _, releases := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", name, releases), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					locks := newLocker(t, memory.New(), nil)
+					start := time.Now()
+					lease := acquire(t, locks, "a", c.opt, leasehold.MaxHold(time.Second))
+					<-lease.Context().Done()
+					if releases {
+						wantErr(t, lease.Release(t.Context()), leasehold.ErrLost)
+					}
+					acquire(t, locks, "a")
+					wantDuration(t, "held", time.Since(start), c.held, c.held+10*time.Millisecond)
+				})
+			})
+		}
+	}
 }
 
 // A wait that is shorter than what AtLeast leaves is refused; a longer one is granted with its end.

@@ -58,6 +58,10 @@ func (t *term) giveWay(ctx context.Context, end context.CancelCauseFunc) bool {
 // watch ends the term once a candidate of higher preference waits. It returns when the term is
 // over or the Locker is closed. err is the error of the last look.
 func (t *term) watch(ctx context.Context, err error, end context.CancelCauseFunc) {
+	var recalls <-chan struct{} // nil: nested in a lease that does not yield
+	if w := t.lease.wanted; w != nil {
+		recalls = w.recalls
+	}
 	for fails := 0; ; fails++ {
 		pause := forever
 		if err == nil {
@@ -65,7 +69,7 @@ func (t *term) watch(ctx context.Context, err error, end context.CancelCauseFunc
 		} else {
 			pause = waiting.Backoff(fails, 20*time.Millisecond, termPause)
 		}
-		if _, over := waiting.Sleep(ctx, t.locker.calls.closing, t.lease.wanted.recalls, pause); over != nil {
+		if _, over := waiting.Sleep(ctx, t.locker.calls.closing, recalls, pause); over != nil {
 			return
 		}
 		var outranked bool

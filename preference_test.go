@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -198,6 +199,19 @@ func TestWatchOfALeaderEnds(t *testing.T) {
 		locks.Close()
 		wantDuration(t, "Close waited for the term", time.Since(start), 0, 0)
 		wantErr(t, <-last.ended, leasehold.ErrLost)
+	})
+}
+
+// A lease that does not yield is not recalled for a leader inside it.
+func TestLeaderInsideALeaseThatDoesNotYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		outer, done := acquire(t, locks, "a"), errors.New("done")
+		err := locks.Lead(outer.Context(), "a", func(context.Context) error {
+			time.Sleep(time.Minute)
+			return done
+		}, leasehold.Preference(1), leasehold.Reentrant())
+		wantErr(t, err, done)
 	})
 }
 

@@ -54,6 +54,6 @@ func (a *acquisition) nest() (*Lease, error) {
 	if h.keep != nil {
 		h.keep.able = h.keep.able && a.keeps
 	}
-	h.add(inner, a.atLeast)
+	h.add(inner)
 	return inner, nil
 }

@@ -155,7 +155,7 @@ func (h *hold) plan(now boottime.Instant, err error) {
 	if err != nil {
 		from, to = dueAfter(now, retryIn(h.deadline.at.Sub(now)))
 	}
-	if h.keep != nil && h.keep.able && h.grant.handOvers > 0 {
+	if h.keep != nil && h.keep.able && (h.grant.handOvers > 0 || h.phase == kept) {
 		h.planNextCheck(now, err)
 		return
 	}

@@ -33,10 +33,12 @@ type request struct {
 	err        error
 }
 
-// positive records an error when d is not a positive duration.
+// positive records an error when d is not a positive duration, or above maxTTL.
 func (r *request) positive(option string, d time.Duration) time.Duration {
 	if d <= 0 {
 		r.fail("%s(%v) is not positive", option, d)
+	} else if d > maxTTL {
+		r.fail("%s(%v) is above %v", option, d, maxTTL)
 	}
 	return d
 }

@@ -12,6 +12,7 @@
 package boottime
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,13 @@ import (
 // one process compare by < and ==.
 type Instant int64
 
-// Add returns the instant d later.
-func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
+// Add returns the instant d later, or the last one that there is.
+func (t Instant) Add(d time.Duration) Instant {
+	if d > math.MaxInt64-time.Duration(t) {
+		return math.MaxInt64
+	}
+	return t + Instant(d)
+}
 
 // Sub returns the time from u to t.
 func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
