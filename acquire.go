@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -145,14 +146,20 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 
 // tryTurn is takeTurn for a call that does not wait.
 func (a *acquisition) tryTurn() (*Lease, error) {
+	var enough <-chan time.Time
 	for {
 		taken, by, gone := a.locker.queue.take(a.name)
 		switch {
 		case taken && by != nil:
 			return a.takeKept(by)
 		case gone != nil: // what is leaving does not refuse the call
+			if enough == nil {
+				enough = time.After(callBound)
+			}
 			select {
 			case <-gone:
+			case <-enough: // others fail and clean up, one after another
+				return nil, nil
 			case <-a.ctx.Done():
 				return nil, context.Cause(a.ctx)
 			}

@@ -220,6 +220,29 @@ func TestNoCallIsRefusedByWhatItsProcessLeftBehind(t *testing.T) {
 	}
 }
 
+// Calls that do not wait do not wait for each other either while each of them fails and cleans up.
+func TestCallsThatFailWaitForOneCleanUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		mine.Always(locktest.OpTry, locktest.LoseReply)
+		mine.Always(locktest.OpRelease, locktest.HangRequest)
+		_, err := locks.TryAcquire(t.Context(), "a")
+		wantErr(t, err, locktest.ErrInjected)
+		start, calls := time.Now(), make(chan error)
+		for range 10 {
+			go func() {
+				_, err := locks.TryAcquire(t.Context(), "a")
+				calls <- err
+			}()
+		}
+		for range 10 {
+			wantErr(t, <-calls, locktest.ErrInjected)
+		}
+		wantDuration(t, "failing", time.Since(start), 4*time.Second, 6*time.Second)
+	})
+}
+
 // slowValues is a context whose values take a while.
 type slowValues struct {
 	context.Context
