@@ -5,7 +5,7 @@
 #     with_lease nightly-report 30 ./report.sh
 #
 # COMMAND runs in a process group of its own, which is killed when the lease is lost. The clock is the kernel's uptime, which
-# counts sleep. Exit codes: the command's; 75 busy; 76 lost; 69 no answer. LEASEHOLD_URL is the service's URL.
+# counts sleep. Exit codes: the command's; 75 busy; 76 lost or maybe lost; 69 no answer. LEASEHOLD_URL is the service's URL.
 with_lease() (
 	name=$1 ttl=$2 && shift 2
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
@@ -56,7 +56,12 @@ with_lease() (
 	done
 	code=0
 	wait "$command" || code=$?
+	ended=$(now)
 	call release 5
-	[ "$status" != 410 ] || code=76
+	case $status in
+	200) ;;
+	410) code=76 ;;
+	*) [ "$ended" -lt "$end" ] || code=76 ;;
+	esac
 	exit "$code"
 )

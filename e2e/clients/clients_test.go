@@ -358,9 +358,10 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 	}
 }
 
-// A fake grants its TTL to each acquire, late by so much, and answers no renewal.
+// A fake grants its TTL to each acquire, late by so much, and answers no renewal. If it is cut off, it answers no release.
 type fake struct {
 	ttl, late time.Duration
+	cut       bool
 	released  atomic.Bool
 }
 
@@ -371,17 +372,20 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(f.late)
 		fmt.Fprintf(w, `{"outcome":"granted","token":"1838477713367293952","ttl_ms":%d,"left_ms":%[1]d,"waited_ms":0}`, f.ttl.Milliseconds())
 	case "/v1/release":
-		f.released.Store(true)
+		if f.released.Store(true); f.cut {
+			panic(http.ErrAbortHandler)
+		}
 		fmt.Fprint(w, `{"outcome":"done"}`)
 	default:
 		<-r.Context().Done()
 	}
 }
 
-// copied runs the section of a file to copy to its end.
-func copied(t *testing.T, shell, url, php, command string) (code int, took time.Duration) {
+// copied runs the section of a file to copy to its end. first is what a shell runs before.
+func copied(t *testing.T, shell, url, php, command string, first ...string) (code int, took time.Duration) {
 	t.Helper()
-	file, use := "clients/sh/with_lease.sh", `. "$FILE"; with_lease "$NAME" 20 sh -c "$COMMAND"`
+	file, use := "clients/sh/with_lease.sh", strings.Join(first, "\n")+`
+		. "$FILE"; with_lease "$NAME" 20 sh -c "$COMMAND"`
 	if shell == "php" {
 		file, use = "clients/php/Lease.php", "<?php"+php
 	}
@@ -456,6 +460,26 @@ func TestCopiesTellALossAtTheirEnd(t *testing.T) {
 			}
 			if code, _ := copied(t, shell, server.url, phpSteps, "true"); code != 0 {
 				t.Errorf("exit code %d of a lease that was held", code)
+			}
+		})
+	}
+}
+
+// A lease that may be lost at the end, because nothing answers its release after the deadline, is no success.
+func TestCopiesTellAnUnknownEnd(t *testing.T) {
+	t.Parallel()
+	// As if the machine slept between a look at the deadline and the next at the command, which ends meanwhile.
+	sleeps := `kill() { while [ "$1" = -0 ] && command kill "$@" 2>/dev/null; do sleep 0.1; done; command kill "$@"; }`
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second, cut: true})
+			t.Cleanup(web.Close)
+			if code, _ := copied(t, shell, web.URL, phpSteps, "sleep 4", sleeps); code != 76 {
+				t.Errorf("exit code %d after 4 of 3 s, want 76", code)
+			}
+			if code, _ := copied(t, shell, web.URL, phpSteps, "true"); code != 0 {
+				t.Errorf("exit code %d before the deadline", code)
 			}
 		})
 	}
