@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -358,10 +359,11 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 	}
 }
 
-// A fake grants its TTL to each acquire, late by so much, and answers no renewal. If it is cut off, it answers no release.
+// A fake grants its TTL to each acquire, late by so much, and answers no renewal, or what a proxy does. If it is cut off, it answers no release.
 type fake struct {
 	ttl, late time.Duration
 	cut       bool
+	proxy     string
 	released  atomic.Bool
 }
 
@@ -377,6 +379,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprint(w, `{"outcome":"done"}`)
 	default:
+		if f.proxy != "" {
+			http.Error(w, f.proxy, http.StatusBadGateway)
+			return
+		}
 		<-r.Context().Done()
 	}
 }
@@ -407,6 +413,35 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 			code, took := copied(t, shell, web.URL, phpUse, "while :; do sleep 0.05; done")
 			if code != 76 || took > 12*time.Second {
 				t.Errorf("a section of 3 of 20 s ended with code %d after %v", code, took)
+			}
+		})
+	}
+}
+
+// A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
+func TestCopiesEndBehindAProxy(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second, proxy: "09:41 upstream timed out"})
+			t.Cleanup(web.Close)
+			goes := filepath.Join(t.TempDir(), "goes")
+			code, _ := copied(t, shell, web.URL, phpUse, `echo $$ >`+goes+`; exec sleep 60`)
+			if code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if shell == "php" {
+				return
+			}
+			text, err := os.ReadFile(goes)
+			section, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil || bad != nil {
+				t.Fatal(err, bad)
+			}
+			if alive(section) {
+				t.Error("the command goes on")
+				_ = syscall.Kill(-section, syscall.SIGKILL)
 			}
 		})
 	}
