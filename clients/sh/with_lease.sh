@@ -26,7 +26,7 @@ with_lease() (
 		lasts=${answer##*'"ttl_ms":'}
 		lasts=${lasts%%[!0-9]*}
 		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # it may be shorter than what was asked for
-		end=$((sent + lasts - 1)) renew=$((sent + lasts / 3))
+		end=$((sent + lasts - 1 - lasts / 100)) renew=$((sent + lasts / 3))
 	}
 	sent=$(now)
 	call acquire 5 ",\"ttl_ms\":${ttl}000"

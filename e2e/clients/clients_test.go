@@ -418,6 +418,20 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	}
 }
 
+// A long section in a shell ends a hundredth of its TTL early, and a second for what is cut off.
+func TestCopyEndsEarlyForDrift(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		web := httptest.NewServer(&fake{ttl: time.Hour})
+		t.Cleanup(web.Close)
+		looks := `. "$FILE"; kill() { echo $((end - sent)); return 1; }; with_lease drift 3600 true`
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "3563\n" {
+			t.Errorf("%s: exit code %d, it counts on %s of 3600 s", shell, code, out)
+		}
+	}
+}
+
 // A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
 func TestCopiesEndBehindAProxy(t *testing.T) {
 	t.Parallel()
