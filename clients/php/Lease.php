@@ -72,10 +72,12 @@ final class Lease
         }
     }
 
-    /** Releases, and throws when the lease was over before. */
+    /** Releases, and throws when the lease was over before, or may have been. */
     public function release(): void
     {
-        if ($this->call('release', [], 5)[0] === 410) {
+        $late = self::now() >= $this->deadline;
+        [$status] = $this->call('release', [], 5);
+        if ($status === 410 || $status !== 200 && $late) {
             throw new RuntimeException('lease lost', 410);
         }
     }

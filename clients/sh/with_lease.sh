@@ -5,26 +5,29 @@
 #     with_lease nightly-report 30 ./report.sh
 #
 # COMMAND runs in a process group of its own, which is killed when the lease is lost. The clock is the kernel's uptime, which
-# counts sleep. Exit codes: the command's; 75 busy; 76 lost; 69 no answer. LEASEHOLD_URL is the service's URL.
+# counts sleep. Exit codes: the command's; 75 busy; 76 lost or maybe lost; 69 no answer. LEASEHOLD_URL is the service's URL.
 with_lease() (
 	name=$1 ttl=$2 && shift 2
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
 	owner=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
 	now() { read -r up _ </proc/uptime && echo "${up%.*}"; }
-	# call WHAT SECONDS FIELDS: sets status, 000 without an answer of the service, and lasts, the seconds of a grant.
+	# call WHAT SECONDS FIELDS: sets answer and status, 000 without an answer of the service.
 	call() {
 		answer=$(curl -s -w '%{http_code}' --max-time "$2" -H 'Content-Type: application/json' \
 			-d "{\"name\":\"$name\",\"owner\":\"$owner\"$3}" "$url/v1/$1") || : # status says so
-		status=${answer##*[!0-9]} lasts=${answer##*'"ttl_ms":'}
-		lasts=${lasts%%[!0-9]*}
-		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # a grant may be shorter than what was asked for
+		status=${answer##*[!0-9]}
 		case $answer in
 		*'"outcome":"granted"'*200 | *'"outcome":"done"'*200) ;;
 		*200) status=000 ;;
 		esac
 	}
 	# granted: the lease lasts from sent. Whole seconds are cut off, and clocks differ.
-	granted() { end=$((sent + lasts - 1)) renew=$((sent + lasts / 3)); }
+	granted() {
+		lasts=${answer##*'"ttl_ms":'}
+		lasts=${lasts%%[!0-9]*}
+		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # it may be shorter than what was asked for
+		end=$((sent + lasts - 1 - lasts / 100)) renew=$((sent + lasts / 3))
+	}
 	sent=$(now)
 	call acquire 5 ",\"ttl_ms\":${ttl}000"
 	case $status in
@@ -56,7 +59,12 @@ with_lease() (
 	done
 	code=0
 	wait "$command" || code=$?
+	ended=$(now)
 	call release 5
-	[ "$status" != 410 ] || code=76
+	case $status in
+	200) ;;
+	410) code=76 ;;
+	*) [ "$ended" -lt "$end" ] || code=76 ;;
+	esac
 	exit "$code"
 )

@@ -27,8 +27,8 @@ type farewell struct {
 	leases *leasehold.Leases
 	each   []*leasehold.Lease // the leases, NAME's first
 	until  time.Time          // when the leases end without a further call
-	left   time.Duration      // time until then, from the end of the command
 	keeps  time.Time          // when the leases are not kept any more
+	ended  time.Time          // when the command ended
 	code   int                // exit code of the command
 	took   time.Duration
 	known  bool // the outcome of the release is known
@@ -54,7 +54,7 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	try := f.try
 	if f.insists() {
 		var over context.CancelFunc
-		ctx, over = context.WithDeadline(ctx, f.matters())
+		ctx, over = context.WithTimeout(ctx, min(max(time.Until(f.matters()), silentFor), time.Until(f.until)))
 		defer over()
 		try = func(ctx context.Context) error { return f.insist(ctx, signalled) }
 	}
@@ -72,14 +72,17 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	return released, stopped
 }
 
-// insist repeats try until the store has answered, ctx has ended, or a signal has come.
+// insist repeats try until the store has answered, the release matters no more, or a signal has
+// come. It waits for a release in flight, which has a bound of its own.
 func (f *farewell) insist(ctx, signalled context.Context) error {
+	ctx, over := context.WithDeadline(ctx, f.matters())
+	defer over()
 	again := func(text string) {
 		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
 			text, f.code, f.matters().Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {
-		if signalled.Err() == nil {
+		if signalled.Err() == nil && ctx.Err() == nil {
 			again(fmt.Sprintf("%s: the store has not answered for %v", shown(f.run.name), silentFor))
 		}
 	})
@@ -116,7 +119,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 // does not release them without it before half of the time has passed.
 func (f *farewell) try(ctx context.Context) error {
 	err := f.record(ctx)
-	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.matters()) > f.left/2 {
+	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.matters()) > f.matters().Sub(f.ended)/2 {
 		return err
 	}
 	if f.gives() {
@@ -165,7 +168,7 @@ func answered(err error) bool {
 
 // insists reports whether the release must reach the store.
 func (f *farewell) insists() bool {
-	return f.run.insists(f.code != 0) && f.left > 0 && (f.gives() || time.Now().Before(f.keeps))
+	return f.run.insists(f.code != 0) && f.ended.Before(f.until) && (f.gives() || time.Now().Before(f.keeps))
 }
 
 // matters returns until when the release decides more than when the leases end.

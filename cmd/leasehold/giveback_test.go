@@ -89,7 +89,7 @@ func TestGiveBackKeepsNothing(t *testing.T) {
 				time.Sleep(time.Minute) // the command runs, and fails
 				fault(store)
 				until := leases.Deadline()
-				f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, left: time.Until(until), code: 1}
+				f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, ended: time.Now(), code: 1}
 				if released, stopped := f.say(t.Context()); released != nil || stopped != nil {
 					t.Errorf("%v, %v", released, stopped)
 				}
@@ -225,20 +225,76 @@ func TestReleaseAfterAtLeast(t *testing.T) {
 			store.Always(locktest.OpRelease, locktest.LoseRequest)
 			store.Always(locktest.OpInspect, locktest.LoseRequest)
 			until := leases.Deadline()
-			f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, left: time.Until(until), keeps: began.Add(r.length())}
+			f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, ended: time.Now(), keeps: began.Add(r.length())}
 			released, stopped := f.say(t.Context())
+			took := time.Since(began)
+			time.Sleep(time.Minute) // what it has left ends
+			synctest.Wait()
 			if answered(released) || stopped != nil || strings.Contains(fmt.Sprint(released), "before its time") {
 				t.Errorf("after %v: %v, %v", ran, released, stopped)
 			}
 			if told := strings.Contains(said.String(), "Trying again until "); told != tries {
 				t.Errorf("after %v it says %q", ran, said.String())
 			}
-			if took := time.Since(began); took > max(ran, 20*time.Second)+6*time.Second {
+			if took > max(ran, 20*time.Second)+6*time.Second {
 				t.Errorf("after %v it tried for %v", ran, took-ran)
 			}
 			locks.Close()
 		}
 	})
+}
+
+// A release that begins just before --at-least is over has as long as any other to be answered. Before that, its record is
+// tried again for half of the time for which it decides something, however long the lease would last.
+func TestReleaseBeforeAtLeastEnds(t *testing.T) {
+	all := []locktest.Op{locktest.OpNote, locktest.OpLinger, locktest.OpRelease}
+	for name, c := range map[string]struct {
+		left         time.Duration
+		ops          []locktest.Op
+		fault        locktest.Fault
+		known, again bool
+		holders      int
+	}{
+		"slow":   {10 * time.Millisecond, all, locktest.SlowReply(50 * time.Millisecond), true, false, 0},
+		"hung":   {10 * time.Millisecond, all, locktest.HangRequest, false, false, 1},
+		"record": {10 * time.Second, all[:1], locktest.LoseRequest, true, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var said strings.Builder
+				r := &run{child: newChild(&app{stderr: &said}), period: period{atLeast: span(20 * time.Second)}}
+				r.name, r.argv, r.child.ttl = "job", []string{"job"}, time.Hour
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				locks, err := leasehold.New(store, r.child.options())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				keeps, until := time.Now().Add(r.length()), leases.Deadline()
+				time.Sleep(20*time.Second - c.left)
+				for _, op := range c.ops {
+					store.Next(op, c.fault)
+				}
+				f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: until, ended: time.Now(), keeps: keeps}
+				if released, stopped := f.say(t.Context()); answered(released) != c.known || stopped != nil {
+					t.Errorf("%v, %v", released, stopped)
+				}
+				time.Sleep(time.Second) // what it has left ends
+				synctest.Wait()
+				if again := strings.Contains(said.String(), "Trying again until "); again != c.again || !again && said.Len() > 0 {
+					t.Errorf("it says %q", said.String())
+				}
+				state, err := locks.Inspect(t.Context(), r.name)
+				if err != nil || len(state.Holders) != c.holders || c.again && !strings.Contains(state.Holders[0].Note, "(exit code 0 after ") {
+					t.Errorf("it keeps %+v, %v", state.Holders, err)
+				}
+			})
+		})
+	}
 }
 
 // The end of several leases is known when it is known of each.
@@ -277,7 +333,7 @@ func TestOneLeaseIsLostAndAnotherUnanswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.Always(locktest.OpLinger, awayFor(6*time.Second))
-		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{a, b}, until: until, left: time.Until(until), keeps: time.Now().Add(r.length())}
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{a, b}, until: until, ended: time.Now(), keeps: time.Now().Add(r.length())}
 		if released, stopped := f.say(t.Context()); !errors.Is(released, leasehold.ErrLost) || stopped != nil {
 			t.Errorf("%v, %v, want the loss of b", released, stopped)
 		}

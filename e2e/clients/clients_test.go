@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -358,9 +359,11 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 	}
 }
 
-// A fake grants its TTL to each acquire, late by so much, and answers no renewal.
+// A fake grants its TTL to each acquire, late by so much, and answers no renewal, or what a proxy does. If it is cut off, it answers no release.
 type fake struct {
 	ttl, late time.Duration
+	cut       bool
+	proxy     string
 	released  atomic.Bool
 }
 
@@ -371,17 +374,24 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(f.late)
 		fmt.Fprintf(w, `{"outcome":"granted","token":"1838477713367293952","ttl_ms":%d,"left_ms":%[1]d,"waited_ms":0}`, f.ttl.Milliseconds())
 	case "/v1/release":
-		f.released.Store(true)
+		if f.released.Store(true); f.cut {
+			panic(http.ErrAbortHandler)
+		}
 		fmt.Fprint(w, `{"outcome":"done"}`)
 	default:
+		if f.proxy != "" {
+			http.Error(w, f.proxy, http.StatusBadGateway)
+			return
+		}
 		<-r.Context().Done()
 	}
 }
 
-// copied runs the section of a file to copy to its end.
-func copied(t *testing.T, shell, url, php, command string) (code int, took time.Duration) {
+// copied runs the section of a file to copy to its end. first is what a shell runs before.
+func copied(t *testing.T, shell, url, php, command string, first ...string) (code int, took time.Duration) {
 	t.Helper()
-	file, use := "clients/sh/with_lease.sh", `. "$FILE"; with_lease "$NAME" 20 sh -c "$COMMAND"`
+	file, use := "clients/sh/with_lease.sh", strings.Join(first, "\n")+`
+		. "$FILE"; with_lease "$NAME" 20 sh -c "$COMMAND"`
 	if shell == "php" {
 		file, use = "clients/php/Lease.php", "<?php"+php
 	}
@@ -403,6 +413,49 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 			code, took := copied(t, shell, web.URL, phpUse, "while :; do sleep 0.05; done")
 			if code != 76 || took > 12*time.Second {
 				t.Errorf("a section of 3 of 20 s ended with code %d after %v", code, took)
+			}
+		})
+	}
+}
+
+// A long section in a shell ends a hundredth of its TTL early, and a second for what is cut off.
+func TestCopyEndsEarlyForDrift(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		web := httptest.NewServer(&fake{ttl: time.Hour})
+		t.Cleanup(web.Close)
+		looks := `. "$FILE"; kill() { echo $((end - sent)); return 1; }; with_lease drift 3600 true`
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "3563\n" {
+			t.Errorf("%s: exit code %d, it counts on %s of 3600 s", shell, code, out)
+		}
+	}
+}
+
+// A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
+func TestCopiesEndBehindAProxy(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second, proxy: "09:41 upstream timed out"})
+			t.Cleanup(web.Close)
+			goes := filepath.Join(t.TempDir(), "goes")
+			code, _ := copied(t, shell, web.URL, phpUse, `echo $$ >`+goes+`; exec sleep 60`)
+			if code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if shell == "php" {
+				return
+			}
+			text, err := os.ReadFile(goes)
+			section, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil || bad != nil {
+				t.Fatal(err, bad)
+			}
+			if alive(section) {
+				t.Error("the command goes on")
+				_ = syscall.Kill(-section, syscall.SIGKILL)
 			}
 		})
 	}
@@ -456,6 +509,26 @@ func TestCopiesTellALossAtTheirEnd(t *testing.T) {
 			}
 			if code, _ := copied(t, shell, server.url, phpSteps, "true"); code != 0 {
 				t.Errorf("exit code %d of a lease that was held", code)
+			}
+		})
+	}
+}
+
+// A lease that may be lost at the end, because nothing answers its release after the deadline, is no success.
+func TestCopiesTellAnUnknownEnd(t *testing.T) {
+	t.Parallel()
+	// As if the machine slept between a look at the deadline and the next at the command, which ends meanwhile.
+	sleeps := `kill() { while [ "$1" = -0 ] && command kill "$@" 2>/dev/null; do sleep 0.1; done; command kill "$@"; }`
+	for _, shell := range []string{"php", "dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second, cut: true})
+			t.Cleanup(web.Close)
+			if code, _ := copied(t, shell, web.URL, phpSteps, "sleep 4", sleeps); code != 76 {
+				t.Errorf("exit code %d after 4 of 3 s, want 76", code)
+			}
+			if code, _ := copied(t, shell, web.URL, phpSteps, "true"); code != 0 {
+				t.Errorf("exit code %d before the deadline", code)
 			}
 		})
 	}

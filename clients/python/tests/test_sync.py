@@ -348,6 +348,18 @@ class TestClient(Served, unittest.TestCase):
             front.says = {}
             self.assertLessEqual(lease.extend(10 * LONG), LONG)
 
+    def test_extend_shortens_none_that_is_under_way(self):
+        front = Front(self, self.server.url)
+        with Client(front.url, timeout=LONG).lock(self.name, ttl=LONG) as lease:
+            front.late = 1
+            longer = threading.Thread(target=lease.extend, args=(10 * LONG,))
+            longer.start()
+            until(lambda: len(front.calls) > 1)
+            lease.extend()
+            longer.join()
+            asked = [call["ttl_ms"] for call in front.calls]
+            self.assertEqual(asked, sorted(asked))
+
     def test_extend_tells_a_loss(self):
         lease = self.client.acquire(self.name, ttl=LONG)
         self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")

@@ -237,9 +237,9 @@ class Lease:
         stands then.
         """
         self.check()
-        with self._mutex:
-            longer = max(ttl or 0.0, self._term.ttl)
         with self._calling:
+            with self._mutex:
+                longer = max(ttl or 0.0, self._term.ttl)
             self._renewed(longer, min(self._client._server.timeout, max(self.left(), 0.001)))
         self.check()
         return self.left()
