@@ -3,6 +3,7 @@ package redislock
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +67,30 @@ func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 		t.Errorf("unsent: %v, and %q was sent", c.unsent, line.all)
 	}
 	mine.Close()
+}
+
+// A connection that is given up drops what has not reached the server: the kernel would deliver it
+// for minutes, longer than the mark of a claim that was given up lasts.
+func TestWhatHasNotArrivedIsDropped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mine, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	n := newConn(tls.Client(mine, &tls.Config{}), 0, 0, func(*conn) {}, func() {})
+	n.end(errSilent)
+	if _, err := io.Copy(io.Discard, server); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the server finds %v, so unsent bytes still come", err)
+	}
 }
 
 // Calls return when their contexts end, whatever the server does, and leave nothing behind.
