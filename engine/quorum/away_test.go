@@ -1,7 +1,10 @@
 package quorum_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/quorum"
 	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 // heldByTwo has "holder" hold at nodes 1 and 2, because 3 was not reached.
@@ -103,4 +107,68 @@ func TestPagesGoOnWithoutANode(t *testing.T) {
 			})
 		}
 	}
+}
+
+// damaging returns names that are damaged, as far as they can be read.
+type damaging struct {
+	*memory.Driver
+	damaged map[string]bool
+}
+
+func (d *damaging) Inspect(ctx context.Context, name string) (driver.State, error) {
+	st, err := d.Driver.Inspect(ctx, name)
+	if d.damaged[name] {
+		err = errors.Join(err, fmt.Errorf("%q: %w", name, driver.ErrCorrupt))
+	}
+	return st, err
+}
+
+func (d *damaging) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	for _, st := range states {
+		if d.damaged[st.Resource] {
+			err = errors.Join(err, fmt.Errorf("%q: %w", st.Resource, driver.ErrCorrupt))
+		}
+	}
+	return states, next, err
+}
+
+// A resource that is damaged at a majority hides none of the others, however many there are.
+func TestListDespiteDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []driver.Driver
+		for i := range 3 {
+			nodes = append(nodes, &damaging{memory.New(), map[string]bool{"n/5": i < 2}})
+		}
+		d, err := quorum.New(nodes, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for i := range 10 {
+			claim := claimOf(t, d, driver.Request{Resource: fmt.Sprint("n/", i), Owner: "o", TTL: time.Hour})
+			if _, err := claim.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen, damage := make(map[string]bool), 0
+		for next := ""; ; {
+			states, following, err := d.List(t.Context(), "n/", next, 3)
+			if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			if err != nil && strings.Contains(err.Error(), "n/5") {
+				damage++
+			}
+			for _, st := range states {
+				seen[st.Resource] = true
+			}
+			if next = following; next == "" {
+				break
+			}
+		}
+		if delete(seen, "n/5"); len(seen) != 9 || damage == 0 {
+			t.Errorf("%v are listed, and damage on %d pages; want the 9 others, and some damage", seen, damage)
+		}
+	})
 }

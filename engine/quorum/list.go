@@ -65,11 +65,11 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			})
 		})[at.node]
 		if err == nil {
-			states, err := d.inspectAll(ctx, p.states)
+			states, damaged, err := d.inspectAll(ctx, p.states)
 			if err != nil {
 				return nil, "", err
 			}
-			return states, at.next(d, p.next), p.damaged
+			return states, at.next(d, p.next), errors.Join(p.damaged, damaged)
 		}
 		if v.add(answer{part: &part{node: d.nodes[at.node]}, err: err}); ctx.Err() != nil || at.failed == len(d.nodes)-d.majority {
 			return nil, "", v.report("list", len(d.nodes))
@@ -107,15 +107,19 @@ func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []
 }
 
 // inspectAll returns the states that are held at a majority.
-func (d *Driver) inspectAll(ctx context.Context, states []driver.State) ([]driver.State, error) {
-	held := make([]driver.State, len(states))
+func (d *Driver) inspectAll(ctx context.Context, states []driver.State) (held []driver.State, damaged, err error) {
+	held = make([]driver.State, len(states))
+	damage := make([]error, len(states))
 	errs := several.Errors(len(states), inspected, func(i int) (err error) {
 		held[i], err = d.Inspect(ctx, states[i].Resource)
+		if errors.Is(err, driver.ErrCorrupt) {
+			damage[i], err = err, nil
+		}
 		return err
 	})
 	held = slices.DeleteFunc(held, func(st driver.State) bool { return len(st.Holders) == 0 })
 	slices.SortFunc(held, byName)
-	return held, cmp.Or(errs...)
+	return held, errors.Join(damage...), cmp.Or(errs...)
 }
 
 // A place is where a page ends and the next one begins.
