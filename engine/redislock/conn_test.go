@@ -69,6 +69,21 @@ func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 	mine.Close()
 }
 
+// A call that comes to a connection after the others have left it goes to another one: this one ends
+// as soon as nothing is in flight, and the call's outcome would be unknown.
+func TestNoCallBeginsOnAConnectionThatIsLeft(t *testing.T) {
+	mine, _ := net.Pipe()
+	defer mine.Close()
+	line := &keeping{Conn: mine}
+	n := newConn(line, 0, 0, func(*conn) {}, func() {})
+	n.mu.Lock()
+	n.silence.leaving = true
+	n.mu.Unlock()
+	if err := n.send(t.Context(), new(pipelines).newCall(nil, "PING")); !errors.Is(err, errEnded) || len(line.all) > 0 {
+		t.Errorf("%v, and %q was sent; want errEnded", err, line.all)
+	}
+}
+
 // A connection that is given up drops what has not reached the server: the kernel would deliver it
 // for minutes, longer than the mark of a claim that was given up lasts.
 func TestWhatHasNotArrivedIsDropped(t *testing.T) {
