@@ -192,10 +192,16 @@ func (s *session) inspectAll(ctx context.Context, client *zk.Conn, names []strin
 		}
 		return isForbidden || errors.Is(err, ErrAlien) // it belongs to another program
 	})
-	if err = cmp.Or(errs...); err == nil && len(errs) == 0 && all {
+	if err = worst(errs); err == nil && len(errs) == 0 && all {
 		err = forbidden
 	}
 	return slices.DeleteFunc(states, func(st driver.State) bool { return len(st.Holders)+len(st.Waiters) == 0 }), err
+}
+
+// worst returns why a list failed, or if it did not, what is damaged. Damage hides no other resource.
+func worst(errs []error) error {
+	failures := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, driver.ErrCorrupt) })
+	return cmp.Or(cmp.Or(failures...), errors.Join(errs...))
 }
 
 // Evict implements [driver.Operator]. A foreign holder's owner is the name of its node; it does

@@ -109,3 +109,18 @@ func TestDetailsAreBelievedFromOwnNodesOnly(t *testing.T) {
 		}
 	}
 }
+
+// A list that is incomplete does not count as one with damaged resources, which is complete.
+func TestFailureOfAListIsNotDamage(t *testing.T) {
+	t.Parallel()
+	away, one, other := errors.New("away"), fmt.Errorf("one: %w", driver.ErrCorrupt), fmt.Errorf("other: %w", driver.ErrCorrupt)
+	if err := worst([]error{nil, one, away}); !errors.Is(err, away) || errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("beside a failure: %v", err)
+	}
+	if err := worst([]error{one, nil, other}); !errors.Is(err, one) || !errors.Is(err, other) {
+		t.Errorf("of two: %v", err)
+	}
+	if err := worst(make([]error, 2)); err != nil {
+		t.Errorf("of none: %v", err)
+	}
+}
