@@ -43,7 +43,8 @@ type Operator interface {
 	// prefix. It has at most limit States, where limit is at least 1. A page may be short, even
 	// empty, although more follow. next is the start of the next page, or "" after the last one.
 	// after is "" for the first page, or a next that an earlier call with the same prefix
-	// returned, in any process. Any other value is an error.
+	// returned, in any process. Any other value is an error. It may come from someone who must not
+	// see all names, so no value makes List show a name without the prefix.
 	//
 	// A page is sorted by name, in byte order. So is the sequence of pages if the engine can sort.
 	// Otherwise pages are in the engine's order, and a name may appear on several. A resource that

@@ -61,6 +61,17 @@ var brokenLists = []breakage{
 		}
 		return states, next, err
 	}}},
+	{name: "a cursor is more than a position", rejects: []string{"ListKeepsToThePrefixAfterAnyCursor"}, warp: warp{list: func(w *warped, ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+		of, last, found := strings.Cut(after, "\x00") // the prefix, which no later call checks
+		if !found {
+			of = prefix
+		}
+		states, next, err := w.Driver.List(ctx, of, last, limit)
+		if next != "" {
+			next = of + "\x00" + next
+		}
+		return states, next, err
+	}}},
 	{name: "a cursor is a number of names", rejects: []string{"ListGoesOnBehindWhatHasGone"}, warp: warp{list: func(w *warped, ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 		states, _, err := w.Driver.List(ctx, prefix, "", 1<<20)
 		skip, _ := strconv.Atoi(after)

@@ -14,6 +14,7 @@ import (
 var listCases = []Case{
 	{Name: "ListIsSortedAndLiteral", Needs: NeedOperator, Alone: true, Run: listIsSortedAndLiteral},
 	{Name: "ListHasPages", Needs: NeedOperator, Run: listHasPages},
+	{Name: "ListKeepsToThePrefixAfterAnyCursor", Needs: NeedOperator, Run: listKeepsToThePrefixAfterAnyCursor},
 	{Name: "ListGoesOnBehindWhatHasGone", Needs: NeedOperator, Run: listGoesOnBehindWhatHasGone},
 	{Name: "ListMissesNobodyWhileOthersCome", Needs: NeedOperator, Run: listMissesNobodyWhileOthersCome},
 }
@@ -120,6 +121,29 @@ func listHasPages(t testing.TB, h Harness) {
 	}
 	if got := rest(t, drivers, prefix+"none such", "", 3); len(got) > 0 {
 		t.Errorf("of none: %q", got)
+	}
+}
+
+// listKeepsToThePrefixAfterAnyCursor: a cursor of a list of other names is an error, or shows none
+// of them, because callers may have no right to see them.
+func listKeepsToThePrefixAfterAnyCursor(t testing.TB, h Harness) {
+	d := open(t, h)
+	base := newName(t)
+	holdAll(t, d, base+"/other/", 3)
+	holdAll(t, d, base+"/mine/", 2)
+	for prefix, others := range map[string]string{base + "/mine/": base + "/other/", base + "/other/": base + "/mine/"} {
+		for after := ""; ; {
+			_, next := page(t, d, others, after, 1)
+			if after = next; after == "" {
+				break
+			}
+			states, _, _ := operator(d).List(bounded(t), prefix, after, onePage)
+			for _, st := range states {
+				if !strings.HasPrefix(st.Resource, prefix) {
+					t.Errorf("List(%q) after a cursor of %q shows %q", prefix, others, st.Resource)
+				}
+			}
+		}
 	}
 }
 

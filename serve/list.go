@@ -79,7 +79,11 @@ func (s *Server) page(ctx context.Context, views []string, at place, limit int) 
 		default:
 			return states, at.String(), damaged
 		}
-		states = append(states, some...)
+		for _, state := range some { // the cursor, which may be made up, must not show others
+			if strings.HasPrefix(state.Resource, at.view) {
+				states = append(states, state)
+			}
+		}
 		if next != "" {
 			return states, place{at.view, next}.String(), damaged
 		}

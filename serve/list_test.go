@@ -98,6 +98,39 @@ func TestPagesGoByRights(t *testing.T) {
 	}
 }
 
+// loose lists all names after a cursor, whatever the prefix.
+type loose struct{ *memory.Driver }
+
+func (d loose) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	if after != "" {
+		prefix, after = "", ""
+	}
+	return d.Driver.List(ctx, prefix, after, limit)
+}
+
+// Clients may make up cursors. Even if the engine then shows other names, the client does not see
+// them.
+func TestPagesAreFilteredByRights(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "access")
+	accessFile(t, path, "first")
+	access, err := serve.ReadAccess(path, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := memory.NewServer()
+	all := start(t, engine, nil)
+	for _, name := range []string{"ci/public/1", "secret/1"} {
+		all.post(wire.Acquire, `{"name":%q,"owner":"owner","ttl_ms":60000}`, name).want(t, 200, "")
+	}
+	s := startOn(t, loose{engine.Connect()}, &serve.Options{Client: access.Client})
+	after := base64.RawURLEncoding.EncodeToString([]byte("ci/public/\x00anything"))
+	a := s.as("first", http.MethodGet, wire.List+"?after="+after, "")
+	if a.status != 200 || !strings.Contains(a.text, "ci/public/1") || strings.Contains(a.text, "secret") {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
 // crowded lists more names than exist, once the test says so.
 type crowded struct {
 	*memory.Driver

@@ -102,7 +102,7 @@ func (n *conn) send(ctx context.Context, c *call) error {
 		}
 		n.mu.Lock()
 	}
-	if n.err != nil || n.full() {
+	if n.err != nil || n.silence.leaving {
 		n.mu.Unlock()
 		return errEnded
 	}

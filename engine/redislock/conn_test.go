@@ -3,6 +3,7 @@ package redislock
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +67,45 @@ func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 		t.Errorf("unsent: %v, and %q was sent", c.unsent, line.all)
 	}
 	mine.Close()
+}
+
+// A call that comes to a connection after the others have left it goes to another one: this one ends
+// as soon as nothing is in flight, and the call's outcome would be unknown.
+func TestNoCallBeginsOnAConnectionThatIsLeft(t *testing.T) {
+	mine, _ := net.Pipe()
+	defer mine.Close()
+	line := &keeping{Conn: mine}
+	n := newConn(line, 0, 0, func(*conn) {}, func() {})
+	n.mu.Lock()
+	n.silence.leaving = true
+	n.mu.Unlock()
+	if err := n.send(t.Context(), new(pipelines).newCall(nil, "PING")); !errors.Is(err, errEnded) || len(line.all) > 0 {
+		t.Errorf("%v, and %q was sent; want errEnded", err, line.all)
+	}
+}
+
+// A connection that is given up drops what has not reached the server: the kernel would deliver it
+// for minutes, longer than the mark of a claim that was given up lasts.
+func TestWhatHasNotArrivedIsDropped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mine, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	n := newConn(tls.Client(mine, &tls.Config{}), 0, 0, func(*conn) {}, func() {})
+	n.end(errSilent)
+	if _, err := io.Copy(io.Discard, server); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the server finds %v, so unsent bytes still come", err)
+	}
 }
 
 // Calls return when their contexts end, whatever the server does, and leave nothing behind.

@@ -46,7 +46,10 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	p.logins.Ended(err, redis.IsAuthError(err))
 	switch {
 	case err == nil:
-		err = checkVersion(parseInfo(info)["redis_version"])
+		server := parseInfo(info)
+		if err = checkVersion(server["redis_version"]); err == nil {
+			err = p.node.voters.add(h, voter{p.node, server["run_id"]})
+		}
 	case redis.IsPermissionError(err): // the version stays unknown; an old server then refuses the scripts
 		err = nil
 	}
@@ -55,6 +58,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 		err = redis.ErrClosed
 	}
 	if err != nil {
+		p.node.voters.remove(h)
 		h.hangUp()
 		h.unsubscribe()
 		_ = client.Close() // its only error says that it is closed
@@ -64,6 +68,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	life, over := context.WithCancel(p.life)
 	n := newConn(line, time.Since(start), p.replicas, p.forget, func() {
 		over()
+		p.node.voters.remove(h)
 		h.unsubscribe()
 		_ = client.Close()
 	})

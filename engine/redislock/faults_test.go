@@ -232,6 +232,44 @@ func TestRedisRequireFenceHistory(t *testing.T) {
 	}
 }
 
+// A history that never expires stays so, though drivers without the option, as under
+// "leasehold serve", use the name too.
+func TestRedisHistoryStaysForever(t *testing.T) {
+	t.Parallel()
+	client := redisClient(t, servers.StartRedis(t))
+	a, b := redisDriverOf(t, client, &redislock.Options{RequireFenceHistory: true}), redisDriverOf(t, client, nil)
+	stays := func(after string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", after, err)
+		}
+		if ttl := client.PTTL(t.Context(), "lock:\x1ff{lock:n}").Val(); ttl != -1 {
+			t.Fatalf("after %s the history lives for %v, want for ever", after, ttl)
+		}
+	}
+	step := func(d *redislock.Driver, mode driver.Mode, then func(c driver.Claim)) {
+		t.Helper()
+		c, err := d.Claim(driver.Request{Resource: "n", Owner: mode.String(), Mode: mode, TTL: 20 * time.Hour}) // each renewal refreshes the history
+		if err == nil {
+			_, err = c.Try(t.Context())
+		}
+		stays("Try", err)
+		then(c)
+	}
+	stays("RaiseFence", a.RaiseFence(t.Context(), "n", 7*driver.FenceStep))
+	stays("another's RaiseFence", b.RaiseFence(t.Context(), "n", 8*driver.FenceStep))
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		step(b, mode, func(c driver.Claim) {
+			_, err := c.Renew(t.Context(), 20*time.Hour)
+			stays("Renew", err)
+			stays("Release", c.Release(t.Context(), driver.End{}))
+		})
+	}
+	step(a, driver.Exclusive, func(driver.Claim) {
+		stays("Evict", b.Evict(t.Context(), "n", driver.Exclusive.String(), "test"))
+	})
+}
+
 func acquireWith(t *testing.T, l *leasehold.Locker, name string, opts []leasehold.Option) *leasehold.Lease {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), name, opts...)

@@ -48,7 +48,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	if err := d.usable(ctx); err != nil {
 		return nil, "", err
 	}
-	at, err := positionOf(after)
+	at, err := positionOf(after, prefix)
 	if err != nil {
 		return nil, "", err
 	}
@@ -73,14 +73,20 @@ type position struct {
 	end    bool     // every key was scanned
 }
 
-// positionOf is the reverse of position.String.
-func positionOf(text string) (at position, err error) {
+// positionOf is the reverse of position.String. The text may come from someone who must not see
+// names without the prefix.
+func positionOf(text, prefix string) (at position, err error) {
 	if text == "" {
 		return at, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(b, &at)
+	}
+	for _, name := range at.Names {
+		if err = cmp.Or(err, driver.CheckName(name)); !strings.HasPrefix(name, prefix) {
+			err = errors.New("a name without the prefix")
+		}
 	}
 	if err != nil {
 		return at, fmt.Errorf("redislock: no position to go on from: %w", err)

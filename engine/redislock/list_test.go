@@ -1,7 +1,11 @@
 package redislock_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,8 +15,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/redislock"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/serve"
 )
 
 // foreign sets the lock keys of n names, as another client does.
@@ -126,6 +133,45 @@ func TestRedisListOfLongNames(t *testing.T) {
 		got, _ := listed(t, d, "", "", limit)
 		if !slices.Equal(got, want) {
 			t.Errorf("by %d: %d of %d names", limit, len(got), len(want))
+		}
+	}
+}
+
+// A cursor may come from someone who must not see all names. One that carries other names than the
+// prefix allows is an error, or lists none of them: by the driver, by a majority, and by the service.
+func TestRedisListChecksTheNamesOfACursor(t *testing.T) {
+	t.Parallel()
+	nodes := startNodes(t, 3)
+	for _, n := range nodes {
+		client := redisClient(t, n)
+		foreign(t, client, "ci/", 1)
+		foreign(t, client, "payroll/", 1)
+	}
+	single, majority := redisDriverOf(t, redisClient(t, nodes[0]), nil), openRedlock(t, nodes, -1)
+	secret := base64.RawURLEncoding.EncodeToString([]byte(`{"n":["payroll/00000"]}`))
+	for d, after := range map[driver.Driver]string{single: secret, majority: "0.0." + secret} {
+		states, _, err := d.(driver.Operator).List(t.Context(), "ci/", after, 10)
+		if d == single && err == nil || slices.ContainsFunc(states, func(st driver.State) bool { return st.Resource != "ci/00000" }) {
+			t.Errorf("%T: after %q: %v, %v", d, after, states, err)
+		}
+		s, err := serve.New(d, &serve.Options{Client: func(*http.Request) (*serve.Client, error) {
+			return &serve.Client{Name: "ci", Rules: []serve.Rule{{Prefix: "ci/", Rights: []serve.Right{serve.View}}}}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		w := httptest.NewRecorder()
+		after = base64.RawURLEncoding.EncodeToString([]byte("ci/\x00" + after))
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.List+"?after="+after, nil))
+		if strings.Contains(w.Body.String(), "payroll") {
+			t.Errorf("%T: the service answers %d %s", d, w.Code, w.Body)
+		}
+	}
+	for _, name := range []string{"ci/\x1fq", "ci/\n"} {
+		after, _ := json.Marshal(map[string]any{"n": []string{name}})
+		if states, _, err := single.List(t.Context(), "ci/", base64.RawURLEncoding.EncodeToString(after), 10); err == nil {
+			t.Errorf("a cursor with %q: %v", name, states)
 		}
 	}
 }

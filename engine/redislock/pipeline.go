@@ -16,6 +16,7 @@ import (
 // A pipeline leads to one server. It makes a connection when one is needed, and another when that
 // has ended.
 type pipeline struct {
+	node     *pipelines // that it belongs to
 	dialer   dialer
 	replicas int             // how many replicas must acknowledge its calls
 	life     context.Context // ends its connections
@@ -157,6 +158,7 @@ func (p *pipeline) leave() {
 type pipelines struct {
 	server   dialer // leads to the only server
 	replicas int
+	voters   *voters              // of a Redlock; nil: a driver by itself
 	cluster  *redis.ClusterClient // nil: one server
 	known    atomic.Bool          // the cluster has said which node serves which slot
 	life     context.Context      // of all connections; ends with the driver
@@ -229,7 +231,7 @@ func (l *pipelines) to(where place, by dialer) *pipeline {
 	defer l.mu.Unlock()
 	p := l.all[where]
 	if p == nil {
-		p = &pipeline{dialer: by, life: l.life, patience: &l.patience, answers: &l.answers}
+		p = &pipeline{node: l, dialer: by, life: l.life, patience: &l.patience, answers: &l.answers}
 		if where.waits {
 			p.replicas = l.replicas
 		}

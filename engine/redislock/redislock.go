@@ -46,8 +46,8 @@ type Options struct {
 	// lose a grant, and let a second holder in.
 	Replicas int
 	// RequireFenceHistory makes a resource without a stored fence an error, ErrNoFenceHistory,
-	// and keeps fences forever. Use RaiseFence to prepare new resources. Set it if you trust the
-	// server's data more than its clock.
+	// and keeps fences forever, beside drivers without it too. Use RaiseFence of a driver with it to
+	// prepare new resources. Set it if you trust the server's data more than its clock.
 	RequireFenceHistory bool
 	// MinUptime, if not 0, is the greatest TTL that any program uses; longer ones are refused. A
 	// server grants nothing, ErrServerTooYoung, until drivers have seen it run for that long

@@ -69,6 +69,59 @@ func newLocker(t testing.TB, d driver.Driver) *leasehold.Locker {
 	return l
 }
 
+// An address that was of one server leads to another node's, as when a balancer or a name moves: that
+// server has one vote all the same. With the address back, the node counts again.
+func TestRedlockServerBehindTwoAddressesHasOneVote(t *testing.T) {
+	t.Parallel()
+	nodes := startNodes(t, 3)
+	var clients []redis.UniversalClient
+	var proxies []*servers.Proxy
+	for _, n := range nodes {
+		p := servers.StartProxy(t, n.Addr())
+		client := redis.NewClient(&redis.Options{Addr: p.Addr(), PoolSize: 1000})
+		t.Cleanup(func() { client.Close() })
+		clients, proxies = append(clients, client), append(proxies, p)
+	}
+	d, err := redislock.NewRedlock(clients, &redislock.Options{NoMinUptime: true}, &quorum.Options{NodeTimeout: nodeTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	l := newLocker(t, d)
+	lease, err := l.TryAcquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Release(t.Context())
+
+	proxies[2].Dark()
+	proxies[1].Move(nodes[0].Addr())
+	proxies[1].Reset()
+	until := func(done func(err error) bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; {
+			lease, err := l.TryAcquire(t.Context(), "b")
+			if err == nil {
+				lease.Release(t.Context())
+			}
+			if done(err) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
+	until(func(err error) bool {
+		if err == nil {
+			t.Fatal("one server was a majority")
+		}
+		return errors.Is(err, quorum.ErrSameNode)
+	})
+	proxies[1].Move(nodes[1].Addr())
+	until(func(err error) bool { return err == nil })
+}
+
 func TestRedlockConformance(t *testing.T) {
 	servers.Long(t, "quorum runs the suite on nodes in memory")
 	apart.Run(t, redlockConformance)

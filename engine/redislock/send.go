@@ -283,10 +283,9 @@ func isReply(err error) bool {
 	return ok
 }
 
-// closeNow closes conn without the closing message of TLS, which may block.
+// closeNow closes conn without the closing message of TLS, which may block, and drops what has not
+// reached the server. Otherwise the kernel could deliver an attempt after the mark that refuses it
+// has expired.
 func closeNow(conn net.Conn) {
-	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = t.NetConn()
-	}
-	_ = conn.Close() // nothing more is read, whether it fails or not
+	_ = links.Discard(conn).Close() // nothing more is read, whether it fails or not
 }

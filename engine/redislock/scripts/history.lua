@@ -55,12 +55,13 @@ end
 -- For how long a history is kept. If its fence is ahead of the clock, that much longer.
 local function life_of(last, life) return life + math.max(0, math.floor(last / 1000) - ms) end
 
--- Writes the history. life is in ms; '0': for ever; '': as before.
+-- Writes the history. life is in ms; '0': for ever; '': as before. A history that never expires
+-- stays so.
 local function remember(life, last, fence, since, by, channel, note)
   local value = struct.pack('>I8I8I8', last, fence, since) .. cmsgpack.pack(by, channel, note)
   if life == '' then
     redis.call('SET', history, value, 'KEEPTTL')
-  elseif life == '0' then
+  elseif life == '0' or redis.call('PTTL', history) == -1 then
     redis.call('SET', history, value)
   else
     redis.call('SET', history, value, 'PX', life_of(last, life))

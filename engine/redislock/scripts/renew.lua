@@ -19,7 +19,7 @@ local others = KEYS[7] and redis.call('EXISTS', KEYS[7]) or 0
 local past = redis.pcall('GET', history) -- a damaged history must not end the lease
 local last, fence, since, by, channel, note = recall(past)
 if last > 0 and ARGV[6] ~= '0' and (held == owner or held == SHARED) then
-  redis.call('PEXPIRE', history, life_of(last, ARGV[6]))
+  redis.call('PEXPIRE', history, life_of(last, ARGV[6]), 'XX')
 end
 if held == owner then
   if known > 0 and redis.call('PEXPIRETIME', lock) == known then

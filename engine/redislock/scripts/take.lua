@@ -1,11 +1,11 @@
 #!lua
--- Grants an exclusive lease that nobody else wants.
+-- Grants an exclusive lease that nobody else wants, unless the history never expires.
 -- KEYS: 1 lock, 2 history, 3 queue, 4 gone; 5 the mark of memory.lua, if the server must be known
 --       to remember
 -- ARGV: 1 owner, 2 TTL in ms, 3 life of the history in ms, 4 owner, channel and note as history.lua
 --       packs them, 5 ms the server must be known to remember, if there is a mark
 -- Reply: the fence; 0: nothing was done, use acquire.lua, which handles all cases
-if redis.call('EXISTS', KEYS[3], KEYS[4]) > 0 then return 0 end
+if redis.call('EXISTS', KEYS[3], KEYS[4]) > 0 or redis.call('PTTL', KEYS[2]) == -1 then return 0 end
 if KEYS[5] then
   --include memory.lua
   local _, known = remembers(KEYS[5])
