@@ -428,3 +428,30 @@ func TestAskingTheRowPassesNobody(t *testing.T) {
 		s.d.watch.close()
 	})
 }
+
+// Behind a crowd too: its place cannot be behind those in view before it has taken one.
+func TestAskingTheRowTakesAPlaceBehindACrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeRow(t)
+		s.d.roomy.note("x", true)
+		s.places = crowdOf(inView)
+		c := s.try(t, t.Context(), driver.Request{Owner: "new", Queue: true})
+		if _, err := c.outcome(); !errors.Is(err, driver.ErrBusy) || c.phase != queued {
+			t.Errorf("%v in phase %d; want a place", err, c.phase)
+		}
+		if !slices.Contains(s.sent, "join") {
+			t.Errorf("statements %q without a join, and answered as one with a place", s.sent)
+		}
+		s.d.watch.close()
+	})
+}
+
+// crowdOf returns the places 11, 12 and so on of exclusive waiters.
+func crowdOf(n int) string {
+	var all [][]any
+	for i := range n {
+		all = append(all, []any{11 + i, fmt.Sprint("of others ", i), 0, 0, 1, "", time.Now().Add(time.Hour).UnixMicro()})
+	}
+	return list(all...)
+}
