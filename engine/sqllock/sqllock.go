@@ -99,6 +99,9 @@ type Driver struct {
 	rows    *rounds.Rounds[change]
 	roomy   *names // shared resources that had room for another claim when their rows were last read
 	closed  atomic.Bool
+
+	unburied atomic.Bool // places may be left whose heartbeats a sweep has removed
+
 	closing context.Context // of open; stop ends it
 	stop    context.CancelFunc
 	gates
@@ -171,6 +174,7 @@ func (d *Driver) Migrate(ctx context.Context) error {
 // for a day. No fence goes back, because the clock is above it by then. Locked rows stay for the
 // next time.
 func (d *Driver) Purge(ctx context.Context) error {
+	d.unburied.Store(true) // another process may have ended in its sweep
 	if err := d.sweep(ctx); err != nil {
 		return err
 	}
