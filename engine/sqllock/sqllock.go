@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/identifier"
 	"github.com/leasehold-go/leasehold/internal/lanes"
@@ -219,6 +220,9 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, recall: d.recallOf(&req)}, nil
 }
 
+// mostClosing bounds how long Close waits for statements in flight.
+const mostClosing = time.Second
+
 // Close wakes all waiting claims, whose next call returns ErrClosed, and closes prepared
 // statements. Leases stay until they expire. The *sql.DB stays open. Later calls on the Driver
 // and its claims return ErrClosed.
@@ -232,7 +236,12 @@ func (d *Driver) Close() error {
 	defer d.opening.End()
 	if on := d.checked.Load(); on != nil {
 		if stmts, ok := (*on).(prepared); ok {
-			return stmts.close()
+			// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
+			ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
+			defer cancel()
+			if ended, err := abandon.Call(ctx, func() (bool, error) { return true, stmts.close() }); ended {
+				return err
+			}
 		}
 	}
 	return nil
