@@ -247,11 +247,13 @@ func (d *Driver) keepNewcomersOut(ctx context.Context, name string) {
 	}
 }
 
-// sweep removes the places of dead processes.
+// sweep removes the places of dead processes. It reads them all, so only if there may be some.
 func (d *Driver) sweep(ctx context.Context) error {
 	found, err := d.changed(ctx, d.texts.dead, record.Micros(deadGrace))
-	if found && err == nil {
-		_, err = d.changed(ctx, d.texts.bury)
+	if err == nil && (d.unburied.Swap(false) || found) {
+		if _, err = d.changed(ctx, d.texts.bury); err != nil {
+			d.unburied.Store(true)
+		}
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -426,5 +427,76 @@ func TestAskingTheRowPassesNobody(t *testing.T) {
 			t.Errorf("statements %q, still taken for roomy: %v", s.sent, s.d.roomy.has("x"))
 		}
 		s.d.watch.close()
+	})
+}
+
+// Behind a crowd too: its place cannot be behind those in view before it has taken one.
+func TestAskingTheRowTakesAPlaceBehindACrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeRow(t)
+		s.d.roomy.note("x", true)
+		s.places = list(crowdOf(inView)...)
+		c := s.try(t, t.Context(), driver.Request{Owner: "new", Queue: true})
+		if _, err := c.outcome(); !errors.Is(err, driver.ErrBusy) || c.phase != queued {
+			t.Errorf("%v in phase %d; want a place", err, c.phase)
+		}
+		if !slices.Contains(s.sent, "join") {
+			t.Errorf("statements %q without a join, and answered as one with a place", s.sent)
+		}
+		s.d.watch.close()
+	})
+}
+
+// crowdOf returns the places 11, 12 and so on of exclusive waiters.
+func crowdOf(n int) (all [][]sqldriver.Value) {
+	for i := range n {
+		all = append(all, []sqldriver.Value{int64(11 + i), fmt.Sprint("of others ", i), int64(0), int64(0), int64(1), "", time.Now().Add(time.Hour).UnixMicro()})
+	}
+	return all
+}
+
+// On MySQL a place may come late, with a number that is over. Behind a crowd it is not missed until a
+// heartbeat. Then it gets a number that counts, whether or not the heartbeat has removed it yet.
+func TestPlaceThatCameLateCountsAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const late, served = int64(5), int64(10)
+		var numbers []int64 // from which the place may be, in each insert
+		var d *Driver
+		db := sql.OpenDB(script{func(_ context.Context, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			now := time.Now().UnixMicro()
+			switch text {
+			case d.texts.state:
+				return [][]sqldriver.Value{{now, now, "x", int64(7), "", int64(0), int64(0), "", int64(3), int64(0), nothing, served, now + 8_000_000, ""}}, nil
+			case d.texts.first:
+				return crowdOf(inView), nil
+			case d.texts.insert:
+				numbers = append(numbers, args[slices.Index(d.dialect.(*mysql).order[text], 7)].Value.(int64))
+			case d.texts.mine:
+				return [][]sqldriver.Value{{"x", "late", late, int64(1), int64(7), int64(0), int64(8_000_000)}}, nil
+			}
+			return nil, nil
+		}})
+		defer db.Close()
+		d, err := NewMySQL(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		var on runner = db
+		d.checked.Store(&on)
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "late", Mode: shared, TTL: time.Minute, Queue: true})
+		for range 2 {
+			_, err := c.Try(t.Context())
+			busy, isBusy := errors.AsType[*driver.Busy](err)
+			if !isBusy {
+				t.Fatal(err)
+			}
+			<-busy.Wake
+		}
+		if !slices.Equal(numbers, []int64{0, served + 1}) {
+			t.Errorf("places from the numbers %d on; want any, then one above %d", numbers, served)
+		}
 	})
 }

@@ -204,7 +204,7 @@ func (c *claim) try(ctx context.Context, began boottime.Instant) (g driver.Grant
 // found. sure means that no call of this claim was uncertain at that time.
 func (c *claim) byRecord(ctx context.Context, began boottime.Instant, first *driver.Busy, sure bool) (driver.Grant, error) {
 	if !c.req.Queue {
-		g, _, _, err := c.long(ctx, nil)
+		g, _, _, err := c.long(ctx, nil, false)
 		return g, err
 	}
 	// Registered before the state is read, so that no later release can be missed.
@@ -303,10 +303,12 @@ const mostJoins = 3
 
 // enter takes a place, unless the claim has one, and then checks whether its turn has come.
 func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err error) {
-	placed := c.d.watch.placed(turn) || c.phase == held || c.phase == leaving
+	joined := c.d.watch.placed(turn)
+	placed := joined || c.phase == held || c.phase == leaving
 	var number int64
-	if !placed && c.fitsMaybe() {
-		if g, placed, number, err = c.long(ctx, turn); placed {
+	// A place that is gone may have come late, with a number that is over: the row says which count.
+	if gone := c.phase == queued && c.d.texts.join == ""; !placed && (gone || c.fitsMaybe()) {
+		if g, placed, number, err = c.long(ctx, turn, false); placed {
 			return g, err
 		}
 	}
@@ -321,14 +323,14 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 				c.lateGrant = true // the place may have been taken, and a release may grant it the lock
 				return g, err
 			}
-			if r != nil {
+			if joined = true; r != nil {
 				// From now on, any call that frees the resource sees the place.
 				if a := r.obstacle(&c.req); !a.Granted && !a.Heavy {
 					return g, c.waits(turn, true, c.refusal(r, &a, turn), int64(r.Fence))
 				}
 			}
 		}
-		if g, placed, number, err = c.long(ctx, turn); placed {
+		if g, placed, number, err = c.long(ctx, turn, joined); placed {
 			return g, err
 		}
 	}
@@ -346,8 +348,9 @@ func (c *claim) waits(turn *waiter, placed bool, busy *driver.Busy, last int64) 
 
 // long acquires by the row's record and the first places. It sets placed if nothing is left to do:
 // the claim was granted, or it has the place that it needs, or it needs none. Otherwise the caller
-// must take a place, with the number after or a greater one.
-func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed bool, after int64, err error) {
+// must take a place, with the number after or a greater one. joined means that the claim has taken
+// a place, which may be behind those that are read.
+func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.Grant, placed bool, after int64, err error) {
 	var number, last, left int64 // left: the number of the claim's place, if the grant leaves it in the table
 	var busy *driver.Busy
 	var barred, heavy, lapses, others, room bool
@@ -357,7 +360,7 @@ func (c *claim) long(ctx context.Context, turn *waiter) (g driver.Grant, placed 
 		a, changed := r.try(&c.req)
 		number, last, busy, after = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil, r.served+1
 		place := r.placeOf(c.req.Owner)
-		placed = turn == nil || place != nil || r.hides(c.req.Owner)
+		placed = turn == nil || place != nil || joined && r.hides(c.req.Owner)
 		if barred, heavy = a.Barred, a.Heavy; !a.Granted && !barred && !heavy {
 			busy = c.refusal(r, &a, turn)
 		}

@@ -109,6 +109,10 @@ const (
 // before the clock was set back.
 const mysqlLive = `b.ends > {now} AND b.ends < {now} + 2 * {life}`
 
+// mysqlWhole begins statements with mysqlView: MariaDB cuts JSON_ARRAYAGG at this length, by default
+// 1 MiB. No packet is longer.
+const mysqlWhole = `/*M!100600 SET STATEMENT group_concat_max_len = 1073741824 FOR */ `
+
 // mysqlView is all places of l that count, as JSON in no order.
 const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.owner USING utf8mb4), p.mode, p.lim, p.wants, CONVERT(p.note USING utf8mb4), b.ends))
 	FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.seq > l.served AND ` + mysqlLive + `), '[]')`
@@ -162,8 +166,8 @@ func (m *mysql) statements() statements {
 				VALUES (?, 0, '', 0, 0, '', {now}, 0, '` + nothing + `', ?)
 				ON DUPLICATE KEY UPDATE raised = GREATEST(raised, VALUES(raised)), rev = rev + 1`,
 			state: strings.ReplaceAll(`SELECT {now} + `+mysqlPrimary+state, "{places}", "''"), // MariaDB has no query for the first places of each
-			show:  `SELECT {now}` + state,
-			list: `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
+			show:  mysqlWhole + `SELECT {now}` + state,
+			list: mysqlWhole + `SELECT {now}, {floor}, l.name, ` + stateColumns + ` FROM {p}locks l
 				WHERE l.name >= ? AND (l.expires > {now} OR l.crowd > {now}) ORDER BY l.name LIMIT ?`,
 		},
 		placeTexts: placeTexts{

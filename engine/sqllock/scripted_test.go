@@ -265,3 +265,54 @@ func TestCloseEndsAFirstCallThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// A stalled is a connection whose prepared statements wait until the test lets them end.
+type stalled struct {
+	script
+	begun, end chan struct{}
+}
+
+func (s stalled) Connect(context.Context) (sqldriver.Conn, error) { return s, nil }
+func (s stalled) Prepare(string) (sqldriver.Stmt, error)          { return s, nil }
+func (stalled) NumInput() int                                     { return -1 }
+func (stalled) Query([]sqldriver.Value) (sqldriver.Rows, error)   { return nil, errors.ErrUnsupported }
+func (s stalled) Exec(args []sqldriver.Value) (sqldriver.Result, error) {
+	close(s.begun)
+	<-s.end
+	return sqldriver.RowsAffected(1), nil
+}
+
+// Close does not wait for a statement that waits for a row, say. Its call may still get its answer.
+func TestCloseWaitsForNoStatement(t *testing.T) {
+	t.Parallel()
+	s := stalled{begun: make(chan struct{}), end: make(chan struct{})}
+	db := sql.OpenDB(s)
+	defer db.Close()
+	d, err := NewMySQL(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stmts := prepared{}
+	if err := d.prepare(t.Context(), stmts); err != nil {
+		t.Fatal(err)
+	}
+	var on runner = stmts
+	d.checked.Store(&on)
+	raised := make(chan error, 1)
+	go func() { raised <- d.RaiseFence(context.Background(), "x", 1) }()
+	<-s.begun
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Close waits for a statement in flight")
+	}
+	close(s.end)
+	if err := <-raised; err != nil {
+		t.Error(err)
+	}
+}

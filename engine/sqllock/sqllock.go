@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/identifier"
 	"github.com/leasehold-go/leasehold/internal/lanes"
@@ -99,6 +100,9 @@ type Driver struct {
 	rows    *rounds.Rounds[change]
 	roomy   *names // shared resources that had room for another claim when their rows were last read
 	closed  atomic.Bool
+
+	unburied atomic.Bool // places may be left whose heartbeats a sweep has removed
+
 	closing context.Context // of open; stop ends it
 	stop    context.CancelFunc
 	gates
@@ -171,6 +175,7 @@ func (d *Driver) Migrate(ctx context.Context) error {
 // for a day. No fence goes back, because the clock is above it by then. Locked rows stay for the
 // next time.
 func (d *Driver) Purge(ctx context.Context) error {
+	d.unburied.Store(true) // another process may have ended in its sweep
 	if err := d.sweep(ctx); err != nil {
 		return err
 	}
@@ -215,6 +220,9 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, recall: d.recallOf(&req)}, nil
 }
 
+// mostClosing bounds how long Close waits for statements in flight.
+const mostClosing = time.Second
+
 // Close wakes all waiting claims, whose next call returns ErrClosed, and closes prepared
 // statements. Leases stay until they expire. The *sql.DB stays open. Later calls on the Driver
 // and its claims return ErrClosed.
@@ -228,7 +236,12 @@ func (d *Driver) Close() error {
 	defer d.opening.End()
 	if on := d.checked.Load(); on != nil {
 		if stmts, ok := (*on).(prepared); ok {
-			return stmts.close()
+			// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
+			ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
+			defer cancel()
+			if ended, err := abandon.Call(ctx, func() (bool, error) { return true, stmts.close() }); ended {
+				return err
+			}
 		}
 	}
 	return nil
