@@ -34,7 +34,7 @@ func Fill(ctx context.Context, op driver.Operator, prefix, after string, limit i
 	}
 }
 
-// Damage returns the error of a List from those of its resources: the first that is not
+// Damage returns the error of a List from the errors of its resources: the first that is not
 // [driver.ErrCorrupt], or else all of them.
 func Damage(errs []error) error {
 	for _, err := range errs {
