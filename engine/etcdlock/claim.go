@@ -110,7 +110,8 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	return g, d.drop(p, err)
 }
 
-// drop records that the key of a place is gone, if err says so. It returns err.
+// drop records that the key of a place is gone, if err says so and nothing else ends the place: a
+// release, for example, may leave the key lingering. It returns err.
 func (d *Driver) drop(p *place, err error) error {
 	if !errors.Is(err, errGone) {
 		return err
@@ -122,7 +123,11 @@ func (d *Driver) drop(p *place, err error) error {
 	if isHeld {
 		why = p.lastWord(lastWordWithin)
 	}
-	d.lost(p, why)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.phase < leaving {
+		p.on(lost, why)
+	}
 	return err
 }
 
