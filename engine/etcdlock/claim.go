@@ -163,12 +163,12 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 			}
 		case own >= 0:
 			return driver.Grant{}, c.wait(p, look{all, limit, resp.Header.Revision}, own, started)
-		case p.rev != 0:
+		case p.revision() != 0:
 			return driver.Grant{}, errGone
 		case slices.ContainsFunc(all, func(e entry) bool { return e.key == p.key }):
 			return driver.Grant{}, c.avoid(ctx, p)
 		case free: // it holds if nobody has come since the read
-			resp, err = p.put(ctx, p.in, false, c.unchanged(resp.Header.Revision)...)
+			resp, err = p.put(ctx, nil, false, c.unchanged(resp.Header.Revision)...)
 		case c.req.Queue:
 			var s *session // its TTL is short enough for a waiter
 			if s, err = c.d.session(ctx, min(c.req.TTL, waitTTL)); err == nil {
