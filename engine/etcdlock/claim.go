@@ -43,7 +43,8 @@ type claim struct {
 	hushed bool // guarded by Driver.mu; Release has begun: Wanted is not called any more
 }
 
-// errAgain makes Try start over: the claim has another place, or the watch is live now.
+// errAgain makes Try start over: the claim has another place, its place another phase, or the watch
+// is live now.
 var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
@@ -298,10 +299,7 @@ func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) err
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case p.phase != queued:
-		return errGone
-	case d.watch.live && !d.watch.hears(p.wait.watch):
+	if p.phase != queued || d.watch.live && !d.watch.hears(p.wait.watch) { // that has changed meanwhile
 		return errAgain
 	}
 	d.watch.want()
