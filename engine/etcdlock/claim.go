@@ -108,7 +108,10 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	} else if err == nil {
 		g, err = c.decide(ctx, p, resp, started)
 	}
-	return g, d.drop(p, err)
+	if !isIdle { // else another claim of its owner may have made the key since it was read
+		err = d.drop(p, err)
+	}
+	return g, err
 }
 
 // drop records that the key of a place is gone, if err says so and nothing else ends the place: a
