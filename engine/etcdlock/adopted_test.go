@@ -3,9 +3,11 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -291,5 +293,60 @@ func TestForgottenClaimsAreNotTold(t *testing.T) {
 	d.Close() // waits for what tells
 	if len(told) > 0 {
 		t.Errorf("%d forgotten claims are told of a release", len(told))
+	}
+}
+
+// Two claims of one owner share a key. One is granted while an older read of the other, which finds a holder, has no answer
+// yet. That answer ends no lease.
+func TestOldReadBesideAnotherClaimsGrant(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 20 * time.Second, 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	for name, queues := range map[string]bool{"no key yet": false, "a key that waits": true} {
+		var taps tap
+		holder := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: name, Owner: "holder", TTL: ttl})
+		if err := within(t, limit, tryOf(holder)); err != nil {
+			t.Fatal(err)
+		}
+		d, lost := driverOn(t, taps.client(t, e), nil), make(chan error, 1)
+		first := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: ttl, Queue: queues})
+		again := claimOf(t, d, driver.Request{Resource: name, Owner: "o", TTL: ttl, Queue: queues, Lost: func(cause error) { lost <- cause }})
+		if queues {
+			busy, ok := errors.AsType[*driver.Busy](within(t, limit, tryOf(first)))
+			if !ok {
+				t.Fatal("the first is not refused")
+			}
+			<-busy.Wake // by the watch, which has begun: the next Try reads
+		}
+		read, granted := make(chan struct{}), make(chan struct{})
+		var begun atomic.Bool
+		hold := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+			isFirst := begun.CompareAndSwap(false, true)
+			err := send(ctx)
+			if isFirst {
+				close(read)
+				<-granted
+			}
+			return err
+		}
+		taps.txn.Store(&hold)
+		tried := make(chan error, 1)
+		go func() { tried <- within(t, limit, tryOf(first)) }()
+		<-read
+		if err := errors.Join(within(t, limit, claimtest.Release(holder)), within(t, limit, tryOf(again))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		close(granted)
+		if err := <-tried; err != nil {
+			t.Errorf("%s: Try of the first: %v; want the grant of the other", name, err)
+		}
+		if err := within(t, limit, func(ctx context.Context) error { _, err := again.Renew(ctx, ttl); return err }); err != nil {
+			t.Errorf("%s: Renew by the other: %v", name, err)
+		}
+		select {
+		case cause := <-lost:
+			t.Errorf("%s: the other is told %v", name, cause)
+		default:
+		}
 	}
 }

@@ -43,7 +43,8 @@ type claim struct {
 	hushed bool // guarded by Driver.mu; Release has begun: Wanted is not called any more
 }
 
-// errAgain makes Try start over: the claim has another place, or the watch is live now.
+// errAgain makes Try start over: the claim has another place, its place another phase, or the watch
+// is live now.
 var errAgain = errors.New("etcdlock: begin again")
 
 // Try implements driver.Claim.
@@ -107,10 +108,14 @@ func (c *claim) attempt(ctx context.Context) (driver.Grant, error) {
 	} else if err == nil {
 		g, err = c.decide(ctx, p, resp, started)
 	}
-	return g, d.drop(p, err)
+	if !isIdle { // else another claim of its owner may have made the key since it was read
+		err = d.drop(p, err)
+	}
+	return g, err
 }
 
-// drop records that the key of a place is gone, if err says so. It returns err.
+// drop records that the key of a place is gone, if err says so and nothing else ends the place: a
+// release, for example, may leave the key lingering. It returns err.
 func (d *Driver) drop(p *place, err error) error {
 	if !errors.Is(err, errGone) {
 		return err
@@ -122,7 +127,11 @@ func (d *Driver) drop(p *place, err error) error {
 	if isHeld {
 		why = p.lastWord(lastWordWithin)
 	}
-	d.lost(p, why)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.phase < leaving {
+		p.on(lost, why)
+	}
 	return err
 }
 
@@ -158,12 +167,12 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 			}
 		case own >= 0:
 			return driver.Grant{}, c.wait(p, look{all, limit, resp.Header.Revision}, own, started)
-		case p.rev != 0:
+		case p.revision() != 0:
 			return driver.Grant{}, errGone
 		case slices.ContainsFunc(all, func(e entry) bool { return e.key == p.key }):
 			return driver.Grant{}, c.avoid(ctx, p)
 		case free: // it holds if nobody has come since the read
-			resp, err = p.put(ctx, p.in, false, c.unchanged(resp.Header.Revision)...)
+			resp, err = p.put(ctx, nil, false, c.unchanged(resp.Header.Revision)...)
 		case c.req.Queue:
 			var s *session // its TTL is short enough for a waiter
 			if s, err = c.d.session(ctx, min(c.req.TTL, waitTTL)); err == nil {
@@ -293,10 +302,7 @@ func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) err
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case p.phase != queued:
-		return errGone
-	case d.watch.live && !d.watch.hears(p.wait.watch):
+	if p.phase != queued || d.watch.live && !d.watch.hears(p.wait.watch) { // that has changed meanwhile
 		return errAgain
 	}
 	d.watch.want()

@@ -159,6 +159,49 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
+// A lease lingers, but its claim does not learn of it. A renewal by another claim of its owner, which was sent before, finds
+// that it lingers. The first, which asks again, is told so too.
+func TestLingerWithoutAnswerBesideAnotherClaimsRenewal(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	d := driverOn(t, taps.client(t, e), nil)
+	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	renew := func(ctx context.Context) error { _, err := again.Renew(ctx, lingerTTL); return err }
+	if err := errors.Join(within(t, lingerWithin, tryOf(first)), within(t, lingerWithin, renew)); err != nil {
+		t.Fatal(err)
+	}
+	asked, lingering := make(chan struct{}), make(chan struct{})
+	var begun atomic.Bool
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		if begun.CompareAndSwap(false, true) { // the renewal
+			close(asked)
+			<-lingering
+		}
+		err := send(ctx)
+		if err == nil && req.Success[0].GetRequestPut() != nil {
+			err = status.Error(codes.Internal, "the answer is lost")
+		}
+		return err
+	}
+	taps.txn.Store(&hold)
+	renewed := make(chan error, 1)
+	go func() { renewed <- within(t, lingerWithin, renew) }()
+	<-asked
+	if err := lingers(t, first); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("Linger without an answer: %v; want an unknown outcome", err)
+	}
+	close(lingering)
+	if err := <-renewed; !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew by the other claim: %v; want ErrLost", err)
+	}
+	taps.txn.Store(nil)
+	if err := lingers(t, first); err != nil {
+		t.Errorf("Linger again: %v", err)
+	}
+}
+
 // A put that comes late, when its lease lingered and has ended, stays out.
 func TestLatePutAfterLinger(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 )
 
 // put makes the key under the conditions cmps, unless it exists or must not come any more. Without
-// conditions and without queue, it makes the key only if the resource has none. It returns the keys
-// that the resource then has.
+// conditions and without queue, it makes the key only if the resource has none. s is the session to
+// put it into; nil: the place's. It returns the keys that the resource then has.
 func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv3.Cmp) (answer, error) {
 	if queue || len(cmps) > 0 {
 		cmps = append(cmps, created(p.key, 0))
@@ -25,6 +25,9 @@ func (p *place) put(ctx context.Context, s *session, queue bool, cmps ...clientv
 	if p.phase != idle { // another claim of its owner, or the end of its session, has changed it
 		d.mu.Unlock()
 		return answer{}, errAgain
+	}
+	if s == nil {
+		s = p.in
 	}
 	p.moveTo(s)
 	floor := d.seen.Load()

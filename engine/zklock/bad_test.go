@@ -242,6 +242,7 @@ func nobodyAnswers(t *testing.T, z *servers.ZooKeeper) {
 func refusedOptions(t *testing.T, z *servers.ZooKeeper) {
 	for what, opts := range map[string]zklock.Options{
 		"timeout":  {SessionTimeout: time.Second + 1},
+		"long":     {SessionTimeout: 30 * 24 * time.Hour},
 		"negative": {SessionTimeout: -time.Second},
 		"prefix":   {Prefix: "/a/../b"},
 		"chroot":   {Chroot: "/a\x00"},
@@ -284,12 +285,19 @@ func inspectsByAGoodSession(t *testing.T, z *servers.ZooKeeper) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	c := claimtest.New(t, d, driver.Request{Resource: "hour", Owner: "o", TTL: time.Hour})
-	if _, err := c.Try(t.Context()); !errors.Is(err, zklock.ErrSessionTimeout) {
-		t.Fatalf("Try with a TTL of an hour: %v", err)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	for _, ttl := range []time.Duration{time.Hour, 30 * 24 * time.Hour} { // the protocol has no session for the second
+		c, err := d.Claim(driver.Request{Resource: "hour", Owner: "o", TTL: ttl})
+		if err == nil {
+			_, err = c.Try(ctx)
+		}
+		if !errors.Is(err, zklock.ErrSessionTimeout) {
+			t.Errorf("a TTL of %v: %v; want ErrSessionTimeout", ttl, err)
+		}
 	}
 	for range 30 {
-		if _, err := d.Inspect(t.Context(), "hour"); err != nil {
+		if _, err := d.Inspect(ctx, "hour"); err != nil {
 			t.Fatalf("Inspect: %v", err)
 		}
 	}

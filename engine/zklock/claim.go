@@ -27,6 +27,7 @@ type claim struct {
 
 	node      *own // guarded by calls; nil: no known node
 	uncertain bool // guarded by calls; a creation had no answer: its node may exist, or still come
+	behind    bool // guarded by calls; Release has left another node behind, and has to remove its own
 
 	mu     sync.Mutex
 	phase  phase            // guarded by mu

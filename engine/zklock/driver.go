@@ -77,6 +77,9 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if only := d.Features().SessionTTL; only > 0 && req.TTL != only {
 		return nil, otherTTL(req.TTL, only)
 	}
+	if req.TTL > ttlOf(maxTimeout) {
+		return nil, fmt.Errorf("%w: TTL %v is above %v", ErrSessionTimeout, req.TTL, ttlOf(maxTimeout))
+	}
 	s, err := d.with(req.TTL)
 	if err != nil {
 		return nil, err

@@ -136,24 +136,29 @@ func lineAt(client *zk.Conn, path string) (line, error) {
 // Nodes that are not resources are omitted. So are nodes that this user may not read, unless
 // that is all of them.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
-	states, err = ask(ctx, d, func(s *session, client *zk.Conn) ([]driver.State, error) {
+	type page struct {
+		states []driver.State
+		next   string
+	}
+	p, err := ask(ctx, d, func(s *session, client *zk.Conn) (p page, err error) {
 		names, err := d.names(client, prefix)
 		if err != nil {
-			return nil, err
+			return p, err
 		}
 		i, found := slices.BinarySearch(names, after)
 		if found {
 			i++
 		}
 		if names = names[i:]; len(names) > limit {
-			names, next = names[:limit], names[limit-1]
+			names, p.next = names[:limit], names[limit-1]
 		}
-		return s.inspectAll(ctx, client, names, after == "" && next == "")
+		p.states, err = s.inspectAll(ctx, client, names, after == "" && p.next == "")
+		return p, err
 	})
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return nil, "", err
 	}
-	return states, next, err
+	return p.states, p.next, err
 }
 
 // names returns the resources that begin with prefix, in order.

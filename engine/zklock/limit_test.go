@@ -32,6 +32,7 @@ func TestLimits(t *testing.T) {
 		"SharedClaimsPayNothing": sharedClaimsPayNothing,
 		"Damaged":                damagedLimit,
 		"ListFailsBesideDamage":  listFailsBesideDamage,
+		"GivenUpList":            givenUpListChangesNothing,
 		"Recalls":                recallsUnderALimit,
 		"Weights":                otherClientsWaitForWeights,
 	}))

@@ -17,13 +17,17 @@ import (
 func (c *claim) linger(ctx context.Context, d time.Duration) error {
 	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
-		if err := c.holds(now); err != nil {
-			return struct{}{}, err
+		if !c.behind {
+			if err := c.holds(now); err != nil {
+				return struct{}{}, err
+			}
+			if err := c.leaveBehind(ctx, d); err != nil {
+				return struct{}{}, err
+			}
 		}
-		if err := c.leaveBehind(ctx, d); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, c.leave(ctx)
+		err := unlessLost(c.leave(ctx)) // an earlier attempt, or the timer, may have removed the node
+		c.behind = err != nil
+		return struct{}{}, err
 	})
 	return err
 }

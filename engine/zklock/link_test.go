@@ -55,6 +55,7 @@ func TestLinks(t *testing.T) {
 		"ShorterSessionForAWhile":     shorterSessionForAWhile,
 		"ListOvertakesTheCreation":    listOvertakesTheCreation,
 		"LeaseAfterASleep":            leaseAfterASleep,
+		"LingersAtTheSecondAttempt":   lingersAtTheSecondAttempt,
 	}))
 }
 

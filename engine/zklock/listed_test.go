@@ -2,12 +2,14 @@ package zklock_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,4 +79,51 @@ func listFailsBesideDamage(t *testing.T, z *servers.ZooKeeper) {
 	if states, _, err := failing.List(t.Context(), "", "", 10); err == nil || errors.Is(err, driver.ErrCorrupt) || len(states) > 0 {
 		t.Errorf("List that cannot look at one of two: %+v, %v; want an error that is not ErrCorrupt", states, err)
 	}
+}
+
+// givingUp is a connection on which a caller gives up as soon as it has asked for the children of one node.
+type givingUp struct {
+	net.Conn
+	path     string
+	giveUp   func()
+	asked    atomic.Bool
+	answered func() // called when the client has read an answer since
+}
+
+func (c *givingUp) Write(b []byte) (int, error) {
+	const kind = 12
+	if binary.BigEndian.Uint32(b[8:]) == kind && bytes.Contains(b, []byte(c.path)) {
+		c.giveUp()
+		c.asked.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *givingUp) Read(b []byte) (int, error) {
+	if c.asked.Load() {
+		c.answered()
+	}
+	return c.Conn.Read(b)
+}
+
+// givenUpListChangesNothing: a list that was given up goes on, and no more touches what its caller was given. The race
+// detector sees it.
+func givenUpListChangesNothing(t *testing.T, z *servers.ZooKeeper) {
+	const prefix = "/given-up-list"
+	others := driverOn(t, &zklock.Options{Prefix: prefix}, z.Addr())
+	for _, name := range []string{"a", "b"} {
+		granted(t, claimOn(t, others, name))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done, answered := context.WithCancel(t.Context())
+	defer answered()
+	d := driverOn(t, &zklock.Options{Prefix: prefix, Dial: func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, time.Minute)
+		return &givingUp{Conn: conn, path: prefix, giveUp: cancel, answered: answered}, err
+	}}, z.Addr())
+	if states, next, err := d.List(ctx, "", "", 1); !errors.Is(err, context.Canceled) || len(states) > 0 || next != "" {
+		t.Errorf("List: %+v, %q, %v; want that it was given up", states, next, err)
+	}
+	<-done.Done()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"time"
@@ -19,13 +20,17 @@ const (
 	DefaultSessionTimeout = 15 * time.Second
 )
 
+// maxTimeout is the longest session timeout of ZooKeeper's protocol, which has 31 bits for the
+// milliseconds.
+const maxTimeout = math.MaxInt32 * time.Millisecond
+
 // Options configure a Driver. The zero value of each field is its default.
 type Options struct {
 	// SessionTimeout is the timeout of the driver's one session. All leases then have two thirds
 	// of it as TTL, in whole milliseconds, and other TTLs are ErrUnsupported. 0: a session for
 	// each requested TTL, up to eight, each half as long again as its TTL. It must be whole
-	// milliseconds, and at least two ticks of the ensemble. If the ensemble grants another
-	// timeout, because of its minSessionTimeout or maxSessionTimeout, every call returns
+	// milliseconds, at least two ticks of the ensemble, and at most 24 days. If the ensemble grants
+	// another timeout, because of its minSessionTimeout or maxSessionTimeout, every call returns
 	// ErrSessionTimeout.
 	SessionTimeout time.Duration
 	// Prefix is the path below which each resource has a node; "": DefaultPrefix, "/": the root.
@@ -55,6 +60,8 @@ func (o *Options) check() (err error) {
 	switch {
 	case o.SessionTimeout < 0 || o.SessionTimeout%time.Millisecond != 0:
 		return fmt.Errorf("zklock: SessionTimeout %v is no positive number of milliseconds", o.SessionTimeout)
+	case o.SessionTimeout > maxTimeout:
+		return fmt.Errorf("zklock: SessionTimeout %v is above %v", o.SessionTimeout, maxTimeout)
 	case o.User == "" && o.Password != "":
 		return errors.New("zklock: Password without User")
 	case strings.Contains(o.User, ":"):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,42 +38,46 @@ func TestWireAsksForTheWantedTimeout(t *testing.T) {
 }
 
 // A connection on which the ensemble grants another timeout ends by itself, so that the
-// client connects again; until the answer to that calls are refused.
+// client connects again; until the answer to that calls are refused. However short the session that was asked for, such a
+// connection is not pinged.
 func TestWireRefusedAsksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := testSession(t, 20*time.Second) // of which no part is over before
-		near, far := net.Pipe()
-		w := newWire(near, s)
-		go far.Write(greeting)
-		start := time.Now()
-		if err := readFrame(w); err != nil {
-			t.Fatal(err)
-		}
-		go func() { // answers pings
-			for ping := make([]byte, len(pingFrame)); ; {
-				if _, err := io.ReadFull(far, ping); err != nil {
-					return
-				}
-				_, _ = far.Write(frame(int32(pingNumber), int64(1), int32(0)))
+	for _, timeout := range []time.Duration{2 * time.Millisecond, 20 * time.Second} { // of the second no part is over before
+		synctest.Test(t, func(t *testing.T) {
+			s := testSession(t, timeout)
+			near, far := net.Pipe()
+			w := newWire(near, s)
+			go far.Write(greeting)
+			start := time.Now()
+			if err := readFrame(w); err != nil {
+				t.Fatal(err)
 			}
-		}()
-		time.AfterFunc(time.Minute, func() { far.Close() })
-		var err error
-		for err == nil {
-			err = readFrame(w)
-		}
-		if time.Since(start) != askAgainAfter {
-			t.Errorf("it ended after %v, want %v", time.Since(start), askAgainAfter)
-		}
-		if !errors.Is(s.refusal(), ErrSessionTimeout) {
-			t.Errorf("then calls get %v", s.refusal())
-		}
-		s.greeted(s.timeout, 77, boottime.Now(), false)
-		s.begin()
-		if s.conn.state != up {
-			t.Errorf("state %v when it grants what was asked for", s.conn.state)
-		}
-	})
+			var pings atomic.Int64
+			go func() {
+				for ping := make([]byte, len(pingFrame)); ; pings.Add(1) {
+					if _, err := io.ReadFull(far, ping); err != nil {
+						return
+					}
+					_, _ = far.Write(frame(int32(pingNumber), int64(1), int32(0)))
+				}
+			}()
+			time.AfterFunc(time.Minute, func() { far.Close() })
+			var err error
+			for err == nil {
+				err = readFrame(w)
+			}
+			if time.Since(start) != askAgainAfter || pings.Load() > 0 {
+				t.Errorf("it ended after %v and %d pings, want %v and none", time.Since(start), pings.Load(), askAgainAfter)
+			}
+			if !errors.Is(s.refusal(), ErrSessionTimeout) {
+				t.Errorf("then calls get %v", s.refusal())
+			}
+			s.greeted(s.timeout, 77, boottime.Now(), false)
+			s.begin()
+			if s.conn.state != up {
+				t.Errorf("state %v when it grants what was asked for", s.conn.state)
+			}
+		})
+	}
 }
 
 // Leases end when the ensemble goes on with their session for a shorter time than they count

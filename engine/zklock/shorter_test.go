@@ -86,9 +86,21 @@ func TestRefusedSessionKeepsNoNodes(t *testing.T) {
 		return c
 	}
 	claim("left", func(cause error) { lost <- cause })
-	released := claim("released", nil)
+	released, uncertain := claim("released", nil), claim("uncertain", nil)
+	claimtest.Released(t, uncertain)
+	p.DropReplies()
+	tried := make(chan error, 1)
+	go func() { _, err := uncertain.Try(t.Context()); tried <- err }()
+	conn := client(t, z.Addr())
+	claimtest.Eventually(t, "the node, whose creation was applied", func() bool {
+		nodes, _, err := conn.Children(zklock.DefaultPrefix + "/uncertain")
+		return err == nil && len(nodes) == 1
+	})
 	most.Store(int64(less))
-	p.Reset()
+	p.Pass()
+	if err := <-tried; !errors.Is(err, zklock.ErrSessionTimeout) {
+		t.Errorf("Try, whose answer was lost: %v", err)
+	}
 	if cause := <-lost; !errors.Is(cause, zklock.ErrSessionTimeout) {
 		t.Errorf("told %v", cause)
 	}
@@ -97,7 +109,7 @@ func TestRefusedSessionKeepsNoNodes(t *testing.T) {
 	if err := released.Release(ctx, driver.End{}); err != nil && !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release: %v", err)
 	}
-	for _, name := range []string{"released", "left"} {
+	for _, name := range []string{"released", "left", "uncertain"} {
 		other := claimOn(t, driverOn(t, nil, z.Addr()), name)
 		for end := time.Now().Add(3 * session); ; time.Sleep(100 * time.Millisecond) {
 			_, err := other.Try(t.Context())

@@ -164,6 +164,7 @@ func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
 // entering is called before a creation is sent. If nobody takes its answer, the timer looks for the
 // node.
 func (c *claim) entering() {
+	c.behind = false
 	c.uncertain = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +193,11 @@ func (c *claim) entered(asked boottime.Instant, path string, err error) error {
 // find looks for a node that a creation without an answer may have made. The package comment
 // explains why that takes a sync.
 func (c *claim) find(client *zk.Conn) error {
-	if err := c.s.sync(client, c.parent); err != nil {
+	err := c.s.sync(client, c.parent)
+	if errors.Is(err, errDisturbed) { // the node is to be found on a connection that proves nothing, too
+		err = caughtUp(client, c.parent)
+	}
+	if err != nil {
 		return err
 	}
 	names, _, err := client.Children(c.parent)

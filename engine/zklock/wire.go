@@ -156,10 +156,11 @@ func (w *wire) greet(b []byte) {
 	if h.session == 0 {
 		return
 	}
-	time.AfterFunc(w.pingEvery(), w.ping)
 	if timeout != w.s.timeout {
 		time.AfterFunc(askAgainAfter, func() { w.Close() })
+		return // the client's own pings, by what was granted, keep the session
 	}
+	time.AfterFunc(w.pingEvery(), w.ping)
 }
 
 // end ends the session of this connection. If the server does not answer in time, the session ends

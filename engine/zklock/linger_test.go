@@ -1,0 +1,59 @@
+package zklock_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/zklock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/servers"
+)
+
+// failingDelete is a connection that ends in place of the first deletion.
+type failingDelete struct {
+	net.Conn
+	failed *atomic.Bool
+}
+
+func (c *failingDelete) Write(b []byte) (int, error) {
+	const kind = 2
+	if len(b) > 12 && binary.BigEndian.Uint32(b[8:]) == kind && c.failed.CompareAndSwap(false, true) {
+		c.Conn.Close()
+	}
+	return c.Conn.Write(b)
+}
+
+// lingersAtTheSecondAttempt: a lease has left its node behind, and the link fails before its own is deleted. Release, repeated,
+// succeeds: it has not found the lease lost.
+func lingersAtTheSecondAttempt(t *testing.T, z *servers.ZooKeeper) {
+	var failed atomic.Bool
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, TTLNodes: true, Dial: func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, timeout)
+		return &failingDelete{conn, &failed}, err
+	}}, z.Addr())
+	c := claimOn(t, d, "second-attempt")
+	granted(t, c)
+	release := func() error { return c.Release(t.Context(), driver.End{Linger: time.Minute}) }
+	err := release()
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release over a link that fails: %v; want an unknown outcome", err)
+	}
+	claimtest.Eventually(t, "a known outcome", func() bool {
+		err = release()
+		return err == nil || errors.Is(err, driver.ErrLost)
+	})
+	if err != nil {
+		t.Errorf("Release again: %v", err)
+	}
+	if st, err := d.Inspect(t.Context(), "second-attempt"); err != nil || len(st.Holders) != 1 || len(st.Waiters) > 0 {
+		t.Errorf("then it is held by %+v, %v; want what lingers alone", st, err)
+	}
+	if err := release(); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release of what was released: %v; want ErrLost", err)
+	}
+}
