@@ -225,6 +225,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 // campaign, so both are checked at the start.
 func (l *lead) serve(ctx, campaign context.Context) error {
 	l.leave()
+	l.failed.Store(nil)      // of an earlier term
 	for len(l.signals) > 0 { // signals from before the term, when there was no command
 		<-l.signals
 	}
