@@ -51,11 +51,11 @@ type Limit struct {
 
 // Handler returns a handler that serves what l admits with next.
 //
-// A request that is refused gets 429 Too Many Requests with a Retry-After header. Its value is an
-// estimate from how many others wait and from how long requests took here; it is from 1 to 60
-// seconds. The slot is free when next returns or panics, also for a client that has gone away. The
-// context of the request ends when the client goes away or the lease is lost. [leasehold.FromContext]
-// returns the lease.
+// A request that is refused, or that an operator removes from the queue, gets 429 Too Many Requests
+// with a Retry-After header. Its value is an estimate from how many others wait and from how long
+// requests took here; it is from 1 to 60 seconds. The slot is free when next returns or panics, also
+// for a client that has gone away. The context of the request ends when the client goes away or the
+// lease is lost. [leasehold.FromContext] returns the lease.
 func (l *Limit) Handler(next http.Handler) http.Handler {
 	if l.Locks == nil || l.Name == nil || l.Most < 1 {
 		panic("httplimit: a Limit needs Locks, Name, and Most of at least 1")
@@ -87,7 +87,7 @@ func (l *Limit) serve(w http.ResponseWriter, r *http.Request, name string, next 
 	case err == nil:
 	case served:
 		l.tell(r, err)
-	case errors.Is(err, leasehold.ErrBusy):
+	case errors.Is(err, leasehold.ErrBusy), errors.Is(err, leasehold.ErrEvicted): // or removed from the queue
 		retry := l.retryAfter(r.Context(), name)
 		w.Header().Set("Retry-After", strconv.Itoa(retry))
 		http.Error(w, "too many requests at once", http.StatusTooManyRequests)

@@ -223,7 +223,8 @@ func ownerOf(args []string) (string, error) {
 	return owner, nil
 }
 
-// leaseView is the output of acquire and renew. It is the only output with a whole owner.
+// leaseView is the output of acquire, renew and reserve. Only it and a warning of reserve have a whole
+// owner.
 type leaseView struct {
 	Name  string  `json:"name"`
 	Owner string  `json:"owner" about:"the whole owner, a secret with which the lease is renewed and released"`

@@ -38,7 +38,7 @@ type child struct {
 
 	signals chan os.Signal          // signals for the command, caught from the start
 	renewed chan struct{}           // receives an element when a deadline has moved
-	failed  atomic.Pointer[failure] // the last failed renewal of a lease, until that lease is renewed
+	failed  atomic.Pointer[failure] // the last failed renewal of a lease, until that lease is renewed or a term begins
 	trouble *trouble
 }
 

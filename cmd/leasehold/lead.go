@@ -84,7 +84,7 @@ type lead struct {
 	away      time.Duration // the pause before the next term
 }
 
-// The pause before the next term, after COMMAND has exited, is between firstAway and lastAway.
+// The pause between two campaigns is between firstAway and lastAway.
 const firstAway, lastAway = 500 * time.Millisecond, 30 * time.Second
 
 // errExited ends a term whose COMMAND has exited by itself.
@@ -169,7 +169,7 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	if l.ranks {
 		opts = append(opts, leasehold.Preference(l.rank))
 	}
-	for {
+	for again := false; ; again = true {
 		l.wait = l.app.watch(locks, l.name, l.who, shares{})
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) }, opts...)
 		l.leave()
@@ -178,12 +178,12 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 		case ctx.Err() != nil:
 			return err
 		case errors.Is(err, errExited), removed(err):
-		case l.away > 0 && passes(err) && !errors.Is(err, driver.ErrCorrupt):
-			// The store failed during the pause: elect a leader when it is back.
+		case again && passes(err) && !errors.Is(err, driver.ErrCorrupt):
+			// The store failed between two campaigns: elect a leader when it is back.
 		default:
 			return err
 		}
-		if pause.For(ctx, l.away) != nil {
+		if pause.For(ctx, max(l.away, firstAway)) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -225,6 +225,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 // campaign, so both are checked at the start.
 func (l *lead) serve(ctx, campaign context.Context) error {
 	l.leave()
+	l.failed.Store(nil)      // of an earlier term
 	for len(l.signals) > 0 { // signals from before the term, when there was no command
 		<-l.signals
 	}

@@ -78,7 +78,8 @@ func (r *reservation) options(a *app) *leasehold.Options {
 	return &leasehold.Options{TTL: time.Duration(r.length), Details: leasehold.Details{Kind: leasehold.HolderReserved, Text: plain(r.reason)}, Trace: a.trace}
 }
 
-// hold acquires the lease and prints it, or leaves nothing behind.
+// hold acquires the lease and prints it, or leaves nothing behind. If the store does not confirm that,
+// it prints how to end the reservation.
 func (r *reservation) hold(ctx context.Context, a *app, locks *leasehold.Locker) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.wait)+answerBound)
 	defer cancel()
@@ -91,10 +92,20 @@ func (r *reservation) hold(ctx context.Context, a *app, locks *leasehold.Locker)
 	if err = lease.Extend(ctx, length); err == nil {
 		err = r.print(a, lease)
 	}
-	if err != nil {
-		return errors.Join(err, lease.Release(ctx)) // nobody has seen the owner
+	if err == nil {
+		return nil
 	}
-	return nil
+	released := lease.Release(ctx) // nobody has seen the owner
+	if released != nil && !errors.Is(released, leasehold.ErrLost) {
+		a.announce(onWarning, r.name, "warning: %s may stay reserved for %s\n%s",
+			shown(r.name), spanText(length), toEnd(a, r.name, lease.Owner()))
+	}
+	return errors.Join(err, released)
+}
+
+// toEnd says how to end a reservation.
+func toEnd(a *app, name, owner string) string {
+	return fmt.Sprintf("To end it: %s %s", a.line("release", name), owner)
 }
 
 // print prints how to end the reservation, because nobody else knows its owner.
@@ -105,6 +116,6 @@ func (r *reservation) print(a *app, lease *leasehold.Lease) error {
 	}
 	return a.print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "reserved %s for %s\n", shown(v.Name), spanText(time.Duration(r.length)))
-		fmt.Fprintf(w, "To end it: %s %s\n", a.line("release", v.Name), v.Owner)
+		fmt.Fprintln(w, toEnd(a, v.Name, v.Owner))
 	})
 }

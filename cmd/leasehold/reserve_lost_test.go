@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,11 +13,11 @@ import (
 )
 
 // A reservation that fails keeps NAME for no longer than a script's lease, even if the store granted
-// it, because nobody knows its owner.
+// it, because nobody knows its owner. If it may keep NAME for longer, it says how to end it.
 func TestReservationThatFailsKeepsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  func(store *locktest.Faulty)
-		within time.Duration
+		within time.Duration // until it has ended by itself; 0: it is released
 	}{
 		"grant lost, then the store is away": {func(store *locktest.Faulty) {
 			store.Next(locktest.OpTry, locktest.LoseReply)
@@ -24,6 +25,10 @@ func TestReservationThatFailsKeepsNothing(t *testing.T) {
 		}, scriptTTL},
 		"extension lost": {func(store *locktest.Faulty) {
 			store.Always(locktest.OpRenew, locktest.LoseReply)
+		}, 0},
+		"extension lost, then the store is away": {func(store *locktest.Faulty) {
+			store.Always(locktest.OpRenew, locktest.LoseReply)
+			store.Always(locktest.OpRelease, locktest.LoseRequest)
 		}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -36,8 +41,8 @@ func TestReservationThatFailsKeepsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer locks.Close()
-			var out bytes.Buffer
-			if err := r.hold(t.Context(), &app{stdout: &out}, locks); err == nil || out.Len() > 0 {
+			var out, told bytes.Buffer
+			if err := r.hold(t.Context(), &app{stdout: &out, stderr: &told}, locks); err == nil || out.Len() > 0 {
 				t.Errorf("%s: %v, %q", name, err, &out)
 			}
 			time.Sleep(c.within)
@@ -46,9 +51,18 @@ func TestReservationThatFailsKeepsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer next.Close()
+			if _, owner, ends := strings.Cut(strings.TrimSpace(told.String()), "\nTo end it: leasehold release deploy "); ends {
+				lease, err := next.Resume(t.Context(), "deploy", owner)
+				if err == nil {
+					err = lease.Release(t.Context())
+				}
+				if err != nil {
+					t.Errorf("%s: %v: %s", name, err, &told)
+				}
+			}
 			lease, err := next.TryAcquire(t.Context(), "deploy")
 			if err != nil {
-				t.Fatalf("%s: after %v: %v", name, c.within, err)
+				t.Fatalf("%s: after %v: %v: it says %q", name, c.within, err, &told)
 			}
 			if err := lease.Release(t.Context()); err != nil {
 				t.Error(err)

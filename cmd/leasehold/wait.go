@@ -56,29 +56,36 @@ func newWaitCommand(a *app) *cobra.Command {
 	}
 	cmd.Flags().VarP(&bound, "wait", "w", "wait at most `TIME`: seconds, or 5m (default no limit)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		if cmd.Flags().Changed("wait") {
-			var cancel context.CancelFunc
-			// The store has as much time as with -n of other commands.
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(bound)+quickBound)
-			defer cancel()
-		} else {
+		if !cmd.Flags().Changed("wait") {
 			bound = -1
 		}
-		return a.with(ctx, stores.OpenExisting, nil, func(ctx context.Context, locks *leasehold.Locker) error {
-			if err := a.refuseNested(ctx, locks, args[0]); err != nil {
-				return err
-			}
-			return waitFree(ctx, a, locks, args[0], time.Duration(bound))
-		})
+		return openAndWait(cmd.Context(), a, stores.OpenExisting, args[0], time.Duration(bound))
 	}
 	return cmd
 }
 
-// waitFree waits until nobody holds name. If bound is not negative, it is the longest wait.
-func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string, bound time.Duration) error {
+// openAndWait opens the store and waits until nobody holds name. If bound is not negative, it is the
+// longest wait, connecting included.
+func openAndWait(ctx context.Context, a *app, open opener, name string, bound time.Duration) error {
 	began := time.Now()
-	answered := began
+	if bound >= 0 {
+		var cancel context.CancelFunc
+		// The store has as much time as with -n of other commands.
+		ctx, cancel = context.WithTimeout(ctx, bound+quickBound)
+		defer cancel()
+	}
+	return a.with(ctx, open, nil, func(ctx context.Context, locks *leasehold.Locker) error {
+		if err := a.refuseNested(ctx, locks, name); err != nil {
+			return err
+		}
+		return waitFree(ctx, a, locks, name, began, bound)
+	})
+}
+
+// waitFree waits until nobody holds name. If bound is not negative, it is the longest wait since
+// began.
+func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string, began time.Time, bound time.Duration) error {
+	answered := time.Now()
 	for {
 		state, err := inspectOnce(ctx, locks, name)
 		now := time.Now()

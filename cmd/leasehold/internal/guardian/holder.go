@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -101,7 +102,7 @@ type Result struct {
 //
 // The caller must call leave, which is never nil, after it has released the lease. leave ends the
 // guardian and waits until it is gone. Until then the guardian releases the lease if this process
-// dies.
+// dies. Further calls do nothing.
 func Run(p Plan) (result Result, leave func(), err error) {
 	if p.Lease.Context().Err() != nil {
 		return Result{}, func() {}, ErrLate
@@ -112,7 +113,7 @@ func Run(p Plan) (result Result, leave func(), err error) {
 		return Result{}, func() {}, fmt.Errorf("cannot start the guardian process: %w", err)
 	}
 	result, err = h.serve()
-	return result, h.leave, err
+	return result, sync.OnceFunc(h.leave), err
 }
 
 // A holder is the state of the process with the lease: what it knows of the guardian and the child.

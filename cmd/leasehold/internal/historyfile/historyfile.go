@@ -39,8 +39,9 @@ const (
 	// pruneEvery is the interval of looking for old entries. pruned is how many are deleted at
 	// once.
 	pruneEvery, pruned = time.Minute, 2000
-	// ahead is how far in the future the time of an entry may be. Beyond that the clock was wrong,
-	// and the entry is deleted like an old one.
+	// ahead is how far in the future, and after the last sign of life of an earlier instance, the
+	// time of an entry may be. Beyond that the clock was wrong, and the entry is deleted like an old
+	// one.
 	ahead = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
@@ -231,7 +232,8 @@ func (f *File) prune(ctx context.Context) error {
 	defer f.begins(ctx)
 	for f.opts.Keep > 0 {
 		now := time.Now()
-		gone, err := f.delete(ctx, "(at < ? OR at > ?)", now.Add(-f.opts.Keep).UnixMilli(), now.Add(ahead).UnixMilli())
+		latest := max(now.UnixMilli(), f.State().Alive.UnixMilli()) // this clock may be behind
+		gone, err := f.delete(ctx, "(at < ? OR at > ?)", now.Add(-f.opts.Keep).UnixMilli(), latest+ahead.Milliseconds())
 		if err != nil {
 			return err
 		}

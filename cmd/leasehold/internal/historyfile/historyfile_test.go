@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/serve"
@@ -295,5 +296,30 @@ func TestPrunesWhatAWrongClockLeft(t *testing.T) {
 		if err != nil || size > 1<<20 || len(all) < 10 || opts.Keep > 0 && len(all) != 10 {
 			t.Errorf("%s: %d entries stay in %d bytes, %v", what, len(all), size, err)
 		}
+	}
+}
+
+// An instance that starts with its clock behind keeps what was written before: a machine without a
+// battery gets the time from its network later.
+func TestClockThatIsBehindDeletesNothing(t *testing.T) {
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
+	f := open(t, path, opts)
+	fill(t, f, 1, 11)
+	f.Close()
+	synctest.Test(t, func(t *testing.T) { // its clock is years behind
+		f := open(t, path, opts)
+		for range 2 {
+			if err := f.Append(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * pruneEvery)
+		}
+		if n := count(t, f); n != 10 {
+			t.Errorf("%d entries of 10 are left", n)
+		}
+	})
+	f = open(t, path, opts)
+	if err := f.Append(t.Context(), nil); err != nil || count(t, f) != 10 {
+		t.Errorf("%d entries of 10 are left with the right clock, %v", count(t, f), err)
 	}
 }

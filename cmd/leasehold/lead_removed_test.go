@@ -1,0 +1,51 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// A candidate that was removed from the queue is no longer at the start: the store may fail and
+// recover, as during every later campaign.
+func TestRemovedCandidateOutlastsAFailureOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := locktest.NewFaulty(memory.New())
+		locks, err := leasehold.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		ctx, end := context.WithCancelCause(t.Context())
+		over := errors.New("over")
+		store.Next(locktest.OpTry,
+			func(context.Context, func() error) error {
+				return fmt.Errorf("%w: %w", driver.ErrBarred, driver.Evicted("test"))
+			},
+			locktest.LoseRequest,
+			func(context.Context, func() error) error {
+				end(over)
+				return locktest.ErrInjected
+			})
+		l := &lead{child: newChild(&app{stderr: io.Discard}), leave: func() {}}
+		l.name = "sched"
+		began := time.Now()
+		if err := l.campaign(ctx, locks); !errors.Is(err, over) {
+			t.Errorf("after %d attempts: %v", store.Calls(locktest.OpTry), err)
+		}
+		if took := time.Since(began); took < firstAway {
+			t.Errorf("it tried again at a failed store after %v", took)
+		}
+	})
+}
