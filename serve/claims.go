@@ -75,7 +75,7 @@ type calls struct {
 	last    order           // of the last numbered call
 	skipped bool            // other instances may have served calls since the driver's claim was last used
 	sure    int64           // no acquire numbered up to this one may be in flight at another instance
-	chosen  bool            // the caller chose the owner, and may call again
+	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
@@ -151,6 +151,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, int64, error) {
 		one = &claim{key: k, calling: onecall.New()}
 		c.all[k] = one
 	}
+	one.chosen = one.chosen || !acquires // run says it for an acquire
 	one.skipped = one.skipped || now.skips(last)
 	one.account(last, now, acquires)
 	if one.last = last; now.number > 0 {
