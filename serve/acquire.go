@@ -285,11 +285,13 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	return err // no holder: the lease has ended, and its deadline covers that
 }
 
-// whyEnded returns the error of an attempt whose last Try returned err.
+// whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
+// what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
 	cause := context.Cause(patient)
+	refused := errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet)
 	switch {
-	case a.call.Wait == 0, cause == nil, cause == errWaited:
+	case !refused, a.call.Wait == 0, cause == nil, cause == errWaited:
 		return err
 	case cause == errSuperseded, cause == errDraining, errors.Is(cause, driver.ErrEvicted):
 		return cause
