@@ -230,8 +230,15 @@ func (a *attempt) try() (err error) {
 			a.one.queued = a.sent
 			a.s.hub.waits(a.one)
 		}
+	} else if !isNo(err) && !a.s.features.Resumes {
+		a.s.claims.lasts(a.one, onDoubt, a.answered.Add(max(a.one.req.TTL, keepPlace)))
 	}
 	return err
+}
+
+// isNo reports whether an attempt that ended in err has certainly got nothing.
+func isNo(err error) bool {
+	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost)
 }
 
 // granted records a grant. If the lease may be from a call to another instance, granted checks that
@@ -289,9 +296,8 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 // what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
 	cause := context.Cause(patient)
-	refused := errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet)
 	switch {
-	case !refused, a.call.Wait == 0, cause == nil, cause == errWaited:
+	case !isNo(err), a.call.Wait == 0, cause == nil, cause == errWaited:
 		return err
 	case cause == errSuperseded, cause == errDraining, errors.Is(cause, driver.ErrEvicted):
 		return cause
@@ -348,15 +354,19 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases whatever the claim has or may have. Requires the turn.
+// giveUp releases whatever the claim has or may have. If that has no answer, a claim that is kept is
+// released once it is over. Requires the turn.
 func (s *Server) giveUp(one *claim) {
 	if one.driver == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	if one.driver.Release(ctx, driver.End{}) == nil {
+	err := one.driver.Release(ctx, driver.End{})
+	if err == nil {
 		s.hub.released(one)
 	}
-	s.claims.on(one, onEnd)
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		s.claims.on(one, onEnd)
+	}
 }

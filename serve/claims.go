@@ -221,7 +221,8 @@ func (c *claims) on(one *claim, e event) {
 	one.on(e)
 }
 
-// lasts records that a claim has a lease or a place, which ends at until unless it is renewed.
+// lasts records that a claim has a lease or a place, or may have, which ends at until unless it is
+// renewed.
 func (c *claims) lasts(one *claim, e event, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +239,7 @@ func (c *claims) lasting(one *claim, now time.Time) bool {
 
 // lasts reports what lasting does. Requires claims.mu.
 func (one *claim) lasts(now time.Time) bool {
-	return (one.phase == held || one.phase == queued) && now.Before(one.until)
+	return one.phase.isKept() && one.phase != lost && now.Before(one.until)
 }
 
 // outlasted reports whether the claim's lease or place is over in any case.

@@ -358,7 +358,7 @@ func (c *claims) rows() (all []row) {
 	defer c.mu.Unlock()
 	now := time.Now()
 	for k, one := range c.all {
-		if one.lasts(now) {
+		if one.lasts(now) && one.phase != unsure {
 			all = append(all, row{name: k.name, waits: one.phase == queued})
 		}
 	}
