@@ -165,7 +165,11 @@ func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 			return fmt.Errorf("%w: another TTL than that of the owner's claim, %d ms", driver.ErrUnsupported, wire.Millis(was.TTL))
 		}
 	case was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce:
-		s.forget(one)
+		if s.features.Resumes {
+			s.forget(one)
+		} else {
+			s.end(one) // nothing that its calls have left may come after those of the next claim
+		}
 		one.driver, one.acquires = nil, false
 	}
 	return s.use(one, req, wanted)

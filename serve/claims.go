@@ -362,13 +362,17 @@ func (c *claims) drop(one *claim) {
 // session would keep it. On other engines another instance may have renewed it, so it stays, and
 // only this driver forgets it.
 func (s *Server) forget(one *claim) {
-	if one.driver == nil {
-		return
-	}
-	if s.features.Resumes {
+	switch {
+	case one.driver == nil:
+	case s.features.Resumes || one.driver.forgets():
 		one.driver.Forget()
-		return
+	default:
+		s.end(one)
 	}
+}
+
+// end releases whatever the driver's claim has, before another one of its owner takes its place.
+func (s *Server) end(one *claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with the session

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/quorum"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
@@ -76,5 +77,35 @@ func TestUnansweredAcquireOfASession(t *testing.T) {
 			later(s, d)
 			s.want(200, wire.Acquire, `{"name":"n","owner":"p","ttl_ms":60000}`)
 		})
+	})
+}
+
+// An instance does not end a lease over a quorum that it has not heard of for its TTL, because
+// another instance may have renewed it.
+func TestLeaseOverAQuorumThatAnotherInstanceServes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engines := []*memory.Server{memory.NewServer(), memory.NewServer(), memory.NewServer()}
+		instance := func() bubble {
+			var nodes []driver.Driver
+			for _, e := range engines {
+				nodes = append(nodes, e.Connect())
+			}
+			d, err := quorum.New(nodes, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return newBubble(t, d, nil)
+		}
+		a, b := instance(), instance()
+		const call = `{"name":"n","owner":"o","ttl_ms":10000}`
+		a.want(200, wire.Acquire, call)
+		b.want(200, wire.Acquire, call)
+		for range 4 {
+			time.Sleep(3 * time.Second)
+			b.want(200, wire.Renew, call)
+		}
+		b.want(409, wire.Acquire, `{"name":"n","owner":"p","ttl_ms":10000}`)
+		b.want(200, wire.Renew, call)
 	})
 }
