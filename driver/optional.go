@@ -78,7 +78,8 @@ type Operator interface {
 func Evicted(reason string) error { return fmt.Errorf("%w: %w: %s", ErrLost, ErrEvicted, reason) }
 
 // A Forgetter is a Claim whose driver keeps state between calls. Forget discards that state
-// without I/O. The grant or place stays at the engine, for another process. No call may follow.
+// without I/O. The grant or place stays at the engine, for another process. No call may follow. A
+// Claim whose grant hangs on the driver's session is no Forgetter: the service releases it instead.
 type Forgetter interface {
 	Forget()
 }

@@ -165,7 +165,11 @@ func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 			return fmt.Errorf("%w: another TTL than that of the owner's claim, %d ms", driver.ErrUnsupported, wire.Millis(was.TTL))
 		}
 	case was.Mode != req.Mode || was.Limit != req.Limit || was.Weight != req.Weight || was.TTL != req.TTL || was.Queue != req.Queue || was.Note != req.Note || wanted != (one.recall != nil) || was.WantedOnce != req.WantedOnce:
-		s.forget(one)
+		if s.features.Resumes {
+			s.forget(one)
+		} else {
+			s.end(one) // nothing that its calls have left may come after those of the next claim
+		}
 		one.driver, one.acquires = nil, false
 	}
 	return s.use(one, req, wanted)
@@ -230,8 +234,15 @@ func (a *attempt) try() (err error) {
 			a.one.queued = a.sent
 			a.s.hub.waits(a.one)
 		}
+	} else if !isNo(err) && !a.s.features.Resumes {
+		a.s.claims.lasts(a.one, onDoubt, a.answered.Add(max(a.one.req.TTL, keepPlace)))
 	}
 	return err
+}
+
+// isNo reports whether an attempt that ended in err has certainly got nothing.
+func isNo(err error) bool {
+	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost)
 }
 
 // granted records a grant. If the lease may be from a call to another instance, granted checks that
@@ -246,7 +257,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		one.begins()
+		a.s.claims.begins(one)
 		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
 		a.s.hub.granted(one, a.waited(), a.by)
@@ -285,11 +296,12 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 	return err // no holder: the lease has ended, and its deadline covers that
 }
 
-// whyEnded returns the error of an attempt whose last Try returned err.
+// whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
+// what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
 	cause := context.Cause(patient)
 	switch {
-	case a.call.Wait == 0, cause == nil, cause == errWaited:
+	case !isNo(err), a.call.Wait == 0, cause == nil, cause == errWaited:
 		return err
 	case cause == errSuperseded, cause == errDraining, errors.Is(cause, driver.ErrEvicted):
 		return cause
@@ -346,15 +358,19 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases whatever the claim has or may have. Requires the turn.
+// giveUp releases whatever the claim has or may have. If that has no answer, a claim that is kept is
+// released once it is over. Requires the turn.
 func (s *Server) giveUp(one *claim) {
 	if one.driver == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	if one.driver.Release(ctx, driver.End{}) == nil {
+	err := one.driver.Release(ctx, driver.End{})
+	if err == nil {
 		s.hub.released(one)
 	}
-	s.claims.on(one, onEnd)
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		s.claims.on(one, onEnd)
+	}
 }

@@ -32,11 +32,24 @@ func newBubble(t *testing.T, d driver.Driver, opts *serve.Options) bubble {
 
 func (b bubble) post(path, body string, args ...any) int {
 	b.t.Helper()
+	return b.serve(path, body, args...).Code
+}
+
+func (b bubble) serve(path, body string, args ...any) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(fmt.Appendf(nil, body, args...)))
 	r.Header.Set("Content-Type", "application/json")
 	b.ServeHTTP(w, r)
-	return w.Code
+	return w
+}
+
+// wantCode is want for the code in the answer.
+func (b bubble) wantCode(code, path, body string, args ...any) {
+	b.t.Helper()
+	var a wire.Answer
+	if text := b.serve(path, body, args...).Body.Bytes(); json.Unmarshal(text, &a) != nil || a.Code != code {
+		b.t.Errorf("%s %s: answered %s, want code %q", path, fmt.Sprintf(body, args...), text, code)
+	}
 }
 
 func (b bubble) want(status int, path, body string, args ...any) {

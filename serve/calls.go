@@ -108,6 +108,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 		}
 		one.recall.granted(g.Fence)
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
+			s.claims.begins(one)
 			one.lease.since, one.lease.term = sent, &term{}
 			one.lease.term.lasts(sent, g.TTL)
 			s.hub.renewed(one)

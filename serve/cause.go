@@ -54,12 +54,16 @@ func (s *Server) findCause(one *claim) {
 }
 
 // begins discards earlier reports when a new lease begins. Requires the turn.
-func (one *claim) begins() {
+func (c *claims) begins(one *claim) {
 	one.evicted = nil
 	select {
 	case <-one.cause:
 	default:
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.evicted, one.key)
+	delete(c.evictedBefore, one.key)
 }
 
 // why adds the reason to an error that says only that the lease is over. Requires the turn.

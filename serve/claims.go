@@ -75,7 +75,7 @@ type calls struct {
 	last    order           // of the last numbered call
 	skipped bool            // other instances may have served calls since the driver's claim was last used
 	sure    int64           // no acquire numbered up to this one may be in flight at another instance
-	chosen  bool            // the caller chose the owner, and may call again
+	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
@@ -151,6 +151,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, int64, error) {
 		one = &claim{key: k, calling: onecall.New()}
 		c.all[k] = one
 	}
+	one.chosen = one.chosen || !acquires // run says it for an acquire
 	one.skipped = one.skipped || now.skips(last)
 	one.account(last, now, acquires)
 	if one.last = last; now.number > 0 {
@@ -220,7 +221,8 @@ func (c *claims) on(one *claim, e event) {
 	one.on(e)
 }
 
-// lasts records that a claim has a lease or a place, which ends at until unless it is renewed.
+// lasts records that a claim has a lease or a place, or may have, which ends at until unless it is
+// renewed.
 func (c *claims) lasts(one *claim, e event, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +239,7 @@ func (c *claims) lasting(one *claim, now time.Time) bool {
 
 // lasts reports what lasting does. Requires claims.mu.
 func (one *claim) lasts(now time.Time) bool {
-	return (one.phase == held || one.phase == queued) && now.Before(one.until)
+	return one.phase.isKept() && one.phase != lost && now.Before(one.until)
 }
 
 // outlasted reports whether the claim's lease or place is over in any case.
@@ -360,13 +362,17 @@ func (c *claims) drop(one *claim) {
 // session would keep it. On other engines another instance may have renewed it, so it stays, and
 // only this driver forgets it.
 func (s *Server) forget(one *claim) {
-	if one.driver == nil {
-		return
-	}
-	if s.features.Resumes {
+	switch {
+	case one.driver == nil:
+	case s.features.Resumes || one.driver.forgets():
 		one.driver.Forget()
-		return
+	default:
+		s.end(one)
 	}
+}
+
+// end releases whatever the driver's claim has, before another one of its owner takes its place.
+func (s *Server) end(one *claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with the session

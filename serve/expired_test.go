@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -94,6 +95,35 @@ func TestRenewedElsewhereIsNotExpired(t *testing.T) {
 			if got := kinds(s.history("name=n")); got != c.want {
 				t.Errorf("%s: told %s, want %s", c.about, got, c.want)
 			}
+		})
+	}
+}
+
+// An eviction is of one lease: if the owner's next lease expires, that is a loss.
+func TestLeaseAfterAnEvictedOneExpires(t *testing.T) {
+	t.Parallel()
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprintf("granted elsewhere: %t", elsewhere), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Sole: true}})
+				granting := s
+				if elsewhere {
+					granting = newBubble(t, engine.Connect(), nil)
+				}
+				const lease = `{"name":"n","owner":"a","ttl_ms":500}`
+				time.Sleep(time.Second) // until the first look is over
+				s.want(200, wire.Acquire, lease)
+				s.want(200, wire.Evict, `{"name":"n","owner":"a"}`)
+				s.want(410, wire.Renew, lease)
+				granting.want(200, wire.Acquire, lease)
+				s.want(200, wire.Renew, lease)
+				time.Sleep(600 * time.Millisecond)
+				s.wantCode(wire.CodeLost, wire.Renew, lease)
+				if !elsewhere {
+					s.wantHistory("name=n", "granted a, evicted a, granted a, expired a")
+				}
+			})
 		})
 	}
 }

@@ -97,3 +97,21 @@ func TestOwnerWhoseAcquiresAllCameHereIsUsedAgain(t *testing.T) {
 		a.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":%d}`, call+1).want(t, 200, "")
 	}
 }
+
+// A barless driver cannot bar an owner.
+type barless struct{ driver.Driver }
+
+func (d barless) Features() driver.Features {
+	f := d.Driver.Features()
+	f.Bars = false
+	return f
+}
+
+// An instance remembers a release that comes before the acquire that it follows.
+func TestAcquireAfterItsReleaseTakesNothing(t *testing.T) {
+	t.Parallel()
+	s := startOn(t, barless{memory.New()}, nil)
+	s.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`).want(t, 410, "lost")
+	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":1}`).want(t, 410, "late_call")
+	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":3}`).want(t, 200, "")
+}

@@ -1,6 +1,8 @@
 package serve_test
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,4 +88,30 @@ func TestFiguresOfManyAreShared(t *testing.T) {
 			t.Errorf("%d are held, since %d, %d and %d ms; others %d", first.Held, first.BeginsMS, again.BeginsMS, later.BeginsMS, other.Held)
 		}
 	})
+}
+
+// A client that may view nothing does not share the figures of one that may view everything.
+func TestFiguresOfManyAreNotForThoseWhoMayViewNothing(t *testing.T) {
+	t.Parallel()
+	for _, nobodyFirst := range []bool{false, true} {
+		t.Run(fmt.Sprint(nobodyFirst), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &serve.Client{}
+				s := newBubble(t, &swollen{asked: asked{Driver: memory.New()}, many: 3000}, &serve.Options{
+					Client: func(*http.Request) (*serve.Client, error) { return client, nil },
+				})
+				time.Sleep(time.Second)
+				for _, views := range []bool{!nobodyFirst, nobodyFirst} {
+					right, want := serve.Lock, 0
+					if views {
+						right, want = serve.View, 3000
+					}
+					client = &serve.Client{Name: "c", Rules: []serve.Rule{{Rights: []serve.Right{right}}}}
+					if f := s.figures(); f.Held != want {
+						t.Errorf("a client with the right to %s is told that %d are held, want %d", right, f.Held, want)
+					}
+				}
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -151,7 +152,7 @@ func (s *sharedFigures) of(views []string, count func(views []string) (f wire.Fi
 	defer s.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(s.all, func(_ string, one shareOfFigures) bool { return now.Sub(one.at) > sharedFor })
-	by := strings.Join(views, "\x00") // no name contains it
+	by := fmt.Sprintf("%q", views) // tells no views from a view of all names
 	if one, ok := s.all[by]; ok {
 		return one.f
 	}
@@ -357,7 +358,7 @@ func (c *claims) rows() (all []row) {
 	defer c.mu.Unlock()
 	now := time.Now()
 	for k, one := range c.all {
-		if one.lasts(now) {
+		if one.lasts(now) && one.phase != unsure {
 			all = append(all, row{name: k.name, waits: one.phase == queued})
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-var phaseNames = [...]string{unknown: "unknown", queued: "queued", held: "held", lost: "lost", ended: "ended"}
+var phaseNames = [...]string{unknown: "unknown", unsure: "unsure", queued: "queued", held: "held", lost: "lost", ended: "ended"}
 
-var eventNames = [...]string{onGrant: "grant", onPlace: "place", onLoss: "loss", onEnd: "end", onForget: "forget"}
+var eventNames = [...]string{onGrant: "grant", onPlace: "place", onDoubt: "doubt", onLoss: "loss", onEnd: "end", onForget: "forget"}
 
 // A stage is a claim in one phase, and the means to change it.
 type stage struct {
@@ -94,6 +94,8 @@ func (g *stage) cause(e event) {
 		if status := g.call(wire.Acquire, acquire); status != 409 {
 			g.Fatalf("acquire: %d", status)
 		}
+	case onDoubt:
+		g.s.claims.lasts(g.one, e, time.Now().Add(time.Minute))
 	case onLoss:
 		_ = g.d.Evict(g.Context(), "a", "owner", "")
 		if status := g.call(wire.Renew, wire.RenewCall{Claim: g.claim(), TTL: 60_000}); status != 410 {
@@ -117,7 +119,7 @@ func (g *stage) cause(e event) {
 // stays.
 func TestTheTableIsWhatHappens(t *testing.T) {
 	t.Parallel()
-	ways := map[phase][]event{queued: {onPlace}, held: {onGrant}, lost: {onGrant, onLoss}, ended: {onGrant, onEnd}}
+	ways := map[phase][]event{unsure: {onDoubt}, queued: {onPlace}, held: {onGrant}, lost: {onGrant, onLoss}, ended: {onGrant, onEnd}}
 	for from := range transitions {
 		for e, to := range transitions[from] {
 			if to == never {
@@ -147,7 +149,7 @@ func (g *stage) check(want phase) {
 	}
 	c := g.s.claims
 	c.leave(g.one)
-	if kept := c.all[g.one.key] != nil; kept != (want == queued || want == held || want == lost) {
+	if kept := c.all[g.one.key] != nil; kept != (want == queued || want == held || want == lost || want == unsure) {
 		g.Errorf("it is kept: %v", kept)
 	}
 	if _, used := c.ends[g.one.key]; used != (want == ended && g.one.chosen) {

@@ -4,9 +4,9 @@
 //
 // A Server is an http.Handler without state that matters. Callers choose owners, and the engine has
 // leases and places, so any number of instances over one engine serve the same claims. If the
-// engine ties leases to a session (Features.Resumes is false), the instance has the session, and
-// its end ends its leases. A Server renews nothing by itself: a lease that no client renews ends
-// with its TTL.
+// engine ties leases to a session (Features.Resumes is false, and its claims are no Forgetters), the
+// instance has the session, and its end ends its leases. A Server renews nothing by itself: a lease
+// that no client renews ends with its TTL.
 package serve
 
 import (

@@ -156,6 +156,12 @@ func (c *watchedClaim) LiftFence(ctx context.Context, fence uint64) (err error) 
 	return l.LiftFence(ctx, fence)
 }
 
+// forgets reports whether the driver's claim is a [driver.Forgetter], whose lease is not a session's.
+func (c *watchedClaim) forgets() bool {
+	_, ok := c.Claim.(driver.Forgetter)
+	return ok
+}
+
 // Forget implements [driver.Forgetter].
 func (c *watchedClaim) Forget() {
 	if f, ok := c.Claim.(driver.Forgetter); ok {

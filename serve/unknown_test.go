@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktest"
@@ -50,5 +51,37 @@ func TestLogOfUnknownOutcomes(t *testing.T) {
 		if line.Msg != "unknown outcome" || line.Call != call.name || line.Name != lock || line.Client != "orders" || line.Error == "" {
 			t.Errorf("%s: %s", call.name, log.String())
 		}
+	}
+}
+
+// A waiter whose last attempt has no answer may hold: whatever ends its wait, it gets no refusal,
+// because its caller would take that for the outcome.
+func TestEndOfAWaitDoesNotHideAnUnknownAttempt(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(s bubble){
+		"the instance drains":   func(s bubble) { s.Drain() },
+		"the waiter is removed": func(s bubble) { go s.post(wire.Remove, `{"name":"n","owner":"o","reason":"r"}`) },
+		"a later call comes":    func(s bubble) { go s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000}`) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := locktest.NewFaulty(engine.Connect())
+				s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				waits := make(chan struct{})
+				go func() {
+					defer close(waits)
+					s.wantCode(wire.CodeUnknown, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`)
+				}()
+				synctest.Wait()
+				d.Next(locktest.OpTry, locktest.LoseReply)
+				other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+				synctest.Wait() // it rests after the attempt that was applied
+				end(s)
+				<-waits
+			})
+		})
 	}
 }

@@ -25,7 +25,7 @@ const (
 	mostRounds = 32
 )
 
-// claim implements driver.Claim. It has a claim at every node.
+// claim implements driver.Claim and driver.Forgetter. It has a claim at every node.
 type claim struct {
 	d     *Driver
 	req   driver.Request
@@ -331,6 +331,22 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		return v.no[0].err
 	}
 	return v.report("release", len(c.parts))
+}
+
+// Forget implements [driver.Forgetter]. Each part's driver forgets it after the calls in progress.
+func (c *claim) Forget() {
+	for _, p := range c.parts {
+		f, ok := p.claim.(driver.Forgetter)
+		if !ok {
+			continue
+		}
+		before, over := c.next(p)
+		c.d.start(func() {
+			<-before
+			f.Forget()
+			close(over)
+		})
+	}
 }
 
 // Note returns ErrUnsupported.
