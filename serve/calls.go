@@ -64,8 +64,8 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	}
 	one.entry = entry
 	give = func() {
-		if s.features.Resumes && s.claims.goes(one) {
-			s.forget(one)
+		if one.driver != nil && s.claims.goes(one) && s.mayForget(one) {
+			one.driver.Forget()
 			one.driver, one.acquires = nil, false
 		}
 		one.calling.End()

@@ -364,12 +364,15 @@ func (c *claims) drop(one *claim) {
 func (s *Server) forget(one *claim) {
 	switch {
 	case one.driver == nil:
-	case s.features.Resumes || one.driver.forgets():
+	case s.mayForget(one):
 		one.driver.Forget()
 	default:
 		s.end(one)
 	}
 }
+
+// mayForget reports whether another claim, maybe of another instance, can use the lease of this one.
+func (s *Server) mayForget(one *claim) bool { return s.features.Resumes || one.driver.forgets() }
 
 // end releases whatever the driver's claim has, before another one of its owner takes its place.
 func (s *Server) end(one *claim) {

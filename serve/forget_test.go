@@ -16,7 +16,14 @@ import (
 // engines do that listen for notices.
 type keeping struct {
 	*locktest.Faulty
-	kept map[*keptClaim]bool
+	kept   map[*keptClaim]bool
+	quorum bool // it does not resume, but its leases are no session's
+}
+
+func (d keeping) Features() driver.Features {
+	f := d.Faulty.Features()
+	f.Resumes = f.Resumes && !d.quorum
+	return f
 }
 
 func (d keeping) Claim(req driver.Request) (driver.Claim, error) {
@@ -51,21 +58,23 @@ func TestCallsLeaveNothingInTheDriver(t *testing.T) {
 		fails      []locktest.Op
 		path, more string
 		status     int
+		quorum     bool
 	}{
-		"refused":                  {nil, wire.Acquire, `"ttl_ms":60000`, 409},
-		"an unknown acquire":       {[]locktest.Op{locktest.OpTry}, wire.Acquire, `"ttl_ms":60000`, 503},
-		"an unknown look":          {[]locktest.Op{locktest.OpRenew}, wire.Acquire, `"ttl_ms":60000`, 503},
-		"a renewal of nothing":     {nil, wire.Renew, `"ttl_ms":60000`, 410},
-		"a note of nothing":        {nil, wire.Note, `"note":"x"`, 410},
-		"an unknown release":       {[]locktest.Op{locktest.OpRelease}, wire.Release, `"linger_ms":0`, 503},
-		"an unknown late release":  {[]locktest.Op{locktest.OpRelease}, wire.Release, `"caller":"c","call":2`, 503},
-		"a late release that asks": {[]locktest.Op{locktest.OpInspect}, wire.Release, `"caller":"c","call":2,"at_least_ms":60000`, 503},
+		"refused":                  {nil, wire.Acquire, `"ttl_ms":60000`, 409, false},
+		"an unknown acquire":       {[]locktest.Op{locktest.OpTry}, wire.Acquire, `"ttl_ms":60000`, 503, false},
+		"an unknown look":          {[]locktest.Op{locktest.OpRenew}, wire.Acquire, `"ttl_ms":60000`, 503, false},
+		"a renewal of nothing":     {nil, wire.Renew, `"ttl_ms":60000`, 410, false},
+		"an unknown renewal":       {[]locktest.Op{locktest.OpRenew}, wire.Renew, `"ttl_ms":60000`, 503, true},
+		"a note of nothing":        {nil, wire.Note, `"note":"x"`, 410, false},
+		"an unknown release":       {[]locktest.Op{locktest.OpRelease}, wire.Release, `"linger_ms":0`, 503, false},
+		"an unknown late release":  {[]locktest.Op{locktest.OpRelease}, wire.Release, `"caller":"c","call":2`, 503, false},
+		"a late release that asks": {[]locktest.Op{locktest.OpInspect}, wire.Release, `"caller":"c","call":2,"at_least_ms":60000`, 503, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				engine := memory.NewServer()
-				d := keeping{locktest.NewFaulty(engine.Connect()), make(map[*keptClaim]bool)}
+				d := keeping{locktest.NewFaulty(engine.Connect()), make(map[*keptClaim]bool), c.quorum}
 				other, s := newBubble(t, engine.Connect(), nil), newBubble(t, d, nil)
 				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
 				for _, op := range c.fails {
