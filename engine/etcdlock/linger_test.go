@@ -159,6 +159,34 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
+// A claim whose linger had no answer is forgotten. The next one of its owner repeats it.
+func TestLingerWithoutAnswerIsRepeatedByTheNextClaim(t *testing.T) {
+	t.Parallel()
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	d := driverOn(t, taps.client(t, e), nil)
+	claim := func() driver.Claim {
+		return claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	}
+	first := claim()
+	if err := within(t, lingerWithin, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	taps.loseAnswers("a", func(context.Context) error { return status.Error(codes.Internal, "the answer is lost") })
+	if err := lingers(t, first); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("Linger without an answer: %v; want an unknown outcome", err)
+	}
+	first.(driver.Forgetter).Forget()
+	taps.txn.Store(nil)
+	if err := lingers(t, claim()); err != nil {
+		t.Errorf("Linger by the next claim: %v", err)
+	}
+	next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: "next", TTL: lingerTTL})
+	if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
+		t.Errorf("Try while the lease lingers: %v; want busy", err)
+	}
+}
+
 // A lease lingers, but its claim does not learn of it. A renewal by another claim of its owner, which was sent before, finds
 // that it lingers. The first, which asks again, is told so too.
 func TestLingerWithoutAnswerBesideAnotherClaimsRenewal(t *testing.T) {

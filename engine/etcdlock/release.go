@@ -78,7 +78,11 @@ func (c *claim) releasing(ctx context.Context) (*place, error) {
 func (c *claim) Forget() {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	if c.tried = false; c.place != nil {
+	c.tried = false
+	if p := c.place; p != nil {
+		if p.by == c {
+			p.by = nil
+		}
 		c.leave()
 	}
 }
@@ -139,7 +143,7 @@ func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 func (c *claim) lingering(ctx context.Context) (*place, error) {
 	d := c.d
 	d.mu.Lock()
-	p := c.place
+	p := c.current()
 	again := p != nil && p.phase == leaving && c.mayEnd(p)
 	d.mu.Unlock()
 	if !again {
@@ -169,8 +173,8 @@ func (c *claim) quit() {
 
 // mayEnd reports whether c may release p. It may not if the driver is about to delete its key, or
 // while another claim of the owner releases it, because that release may leave the key lingering.
-// If such a release has no answer, its claim repeats it, or the driver deletes the key when nobody
-// has called for the TTL. Requires Driver.mu.
+// If such a release has no answer, its claim repeats it, or the next one if that is forgotten, or
+// the driver deletes the key when nobody has called for the TTL. Requires Driver.mu.
 func (c *claim) mayEnd(p *place) bool {
 	return p.phase != leaving || errors.Is(p.cause, errReleased) && (p.by == nil || p.by == c)
 }
