@@ -236,7 +236,8 @@ func TestRedisRequireFenceHistory(t *testing.T) {
 // "leasehold serve", use the name too.
 func TestRedisHistoryStaysForever(t *testing.T) {
 	t.Parallel()
-	client := redisClient(t, servers.StartRedis(t))
+	r := servers.StartRedis(t)
+	client := redisClient(t, r)
 	a, b := redisDriverOf(t, client, &redislock.Options{RequireFenceHistory: true}), redisDriverOf(t, client, nil)
 	stays := func(after string, err error) {
 		t.Helper()
@@ -264,6 +265,11 @@ func TestRedisHistoryStaysForever(t *testing.T) {
 			stays("Renew", err)
 			stays("Release", c.Release(t.Context(), driver.End{}))
 		})
+	}
+	calls := scripts(t, r)
+	step(b, driver.Exclusive, func(c driver.Claim) { stays("Release", c.Release(t.Context(), driver.End{})) })
+	if made := scripts(t, r) - calls; made != 2 {
+		t.Errorf("Try and Release take %d calls, want 2", made)
 	}
 	step(a, driver.Exclusive, func(driver.Claim) {
 		stays("Evict", b.Evict(t.Context(), "n", driver.Exclusive.String(), "test"))
