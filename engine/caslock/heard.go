@@ -7,7 +7,9 @@ import (
 // heard handles a change of a name of two parts.
 func (q *crowd) heard(first, second string, i Item, session uint64) {
 	if first == "" {
-		q.heardBeat(second, q.d.number(i.Version))
+		if i.Value != nil { // otherwise the store has forgotten the last one of a process
+			q.heardBeat(second, q.d.number(i.Version))
+		}
 		return
 	}
 	q.disown(i, second)

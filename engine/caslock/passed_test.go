@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -182,6 +183,40 @@ func TestCrowdThatDiesIsPassedBesideAWatchThatEnds(t *testing.T) {
 		}
 		gives(t, lease)
 		gives(t, last.held(t))
+	})
+}
+
+// A heartbeat that the store forgets is no sign of life: who came since need not count anew.
+func TestForgottenHeartbeatIsNoSignOfLife(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		first, err := lockerOn(t, s).Acquire(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead := &away{queueing: s}
+		acquires(t, process(t, dead), leasehold.Wait(ever/2))
+		time.Sleep(time.Minute)
+		beats := s.all(func(name string) bool { return strings.HasPrefix(name, "\x00") })
+		dead.pause(ever)
+		time.Sleep(5 * time.Second)
+		start, next := time.Now(), acquires(t, process(t, s))
+		eventually(t, time.Minute, "two places", func() bool { return s.places() == 2 })
+		gives(t, first)
+		time.Sleep(5 * time.Second)
+		for _, name := range beats {
+			i, err := s.Read(t.Context(), name)
+			if err == nil {
+				_, err = s.Write(t.Context(), name, nil, i.Version, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		next.held(t)
+		if took := time.Since(start); len(beats) != 1 || took > 10*time.Second {
+			t.Errorf("%d heartbeats are forgotten, and the next waits for %v; want one, and 2 lives of a place", len(beats), took)
+		}
 	})
 }
 
