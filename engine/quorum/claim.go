@@ -333,18 +333,23 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	return v.report("release", len(c.parts))
 }
 
-// Forget implements [driver.Forgetter]. Each part's driver forgets it after the calls in progress.
+// Forget implements [driver.Forgetter]. Each part's driver forgets it after the calls in progress. A
+// part whose grant hangs on the driver's session is released, because the session would keep it.
 func (c *claim) Forget() {
 	for _, p := range c.parts {
 		f, ok := p.claim.(driver.Forgetter)
-		if !ok {
+		if !ok && p.node.driver.Features().Resumes {
 			continue
 		}
 		before, over := c.next(p)
 		c.d.start(func() {
+			defer close(over)
 			<-before
-			f.Forget()
-			close(over)
+			if ok {
+				f.Forget()
+				return
+			}
+			_ = p.node.call(context.Background(), func(ctx context.Context) error { return p.claim.Release(ctx, driver.End{}) }) // if it fails, it ends with the session
 		})
 	}
 }

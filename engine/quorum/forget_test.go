@@ -78,3 +78,38 @@ func TestForget(t *testing.T) {
 		}
 	})
 }
+
+// A sessional driver has a session that its leases hang on.
+type sessional struct{ *memory.Driver }
+
+func (d sessional) Features() driver.Features {
+	f := d.Driver.Features()
+	f.Resumes = false
+	return f
+}
+
+func (d sessional) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return struct{ driver.Claim }{c}, err
+}
+
+// A node's session would keep the lease of a claim that is forgotten, so it is released there.
+func TestForgetOverSessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, err := quorum.New([]driver.Driver{sessional{memory.New()}, sessional{memory.New()}, sessional{memory.New()}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		c := claimOf(t, d, driver.Request{Resource: "n", Owner: "a", TTL: time.Minute})
+		if _, err := c.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.(driver.Forgetter).Forget()
+		time.Sleep(time.Second)
+		if _, err := claimOf(t, d, driver.Request{Resource: "n", Owner: "b", TTL: time.Minute}).Try(t.Context()); err != nil {
+			t.Errorf("Try by another: %v", err)
+		}
+	})
+}
