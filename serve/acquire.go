@@ -242,7 +242,7 @@ func (a *attempt) try() (err error) {
 
 // isNo reports whether an attempt that ended in err has certainly got nothing.
 func isNo(err error) bool {
-	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost)
+	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrTooHeavy)
 }
 
 // granted records a grant. If the lease may be from a call to another instance, granted checks that
@@ -358,7 +358,7 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases whatever the claim has or may have. If that has no answer, a claim that is kept is
+// giveUp releases whatever the claim has or may have. If that has no answer, a session's claim is
 // released once it is over. Requires the turn.
 func (s *Server) giveUp(one *claim) {
 	if one.driver == nil {

@@ -27,6 +27,17 @@ func (d *parties) Claim(req driver.Request) (driver.Claim, error) {
 	return d.Faulty.Claim(req)
 }
 
+// A claim that is too heavy for the limit has certainly got nothing, so its owner may ask for less.
+func TestTooHeavyForASessionIsNoDoubt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, &session{Driver: memory.New()}, nil)
+		const acquire = `{"name":"n","owner":"o","ttl_ms":60000,"mode":"shared","limit":2,"weight":%d}`
+		s.want(422, wire.Acquire, acquire, 3)
+		s.want(200, wire.Acquire, acquire, 2)
+	})
+}
+
 // An acquire on an engine with sessions that has no answer may hold by this driver's claim alone.
 // So the claim is kept: the owner's next call finds the lease, and otherwise it is given up.
 func TestUnansweredAcquireOfASession(t *testing.T) {
