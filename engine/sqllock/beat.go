@@ -250,7 +250,10 @@ func (d *Driver) keepNewcomersOut(ctx context.Context, name string) {
 // sweep removes the places of dead processes. It reads them all, so only if there may be some.
 func (d *Driver) sweep(ctx context.Context) error {
 	found, err := d.changed(ctx, d.texts.dead, record.Micros(deadGrace))
-	if err == nil && (d.unburied.Swap(false) || found) {
+	if found || err != nil { // without an answer, it may have found some
+		d.unburied.Store(true)
+	}
+	if err == nil && d.unburied.Swap(false) {
 		if _, err = d.changed(ctx, d.texts.bury); err != nil {
 			d.unburied.Store(true)
 		}

@@ -306,29 +306,34 @@ func TestBeatsRemovePlacesByNumber(t *testing.T) {
 // sweep that finds nothing looks for no places: that would read all of them.
 func TestCutSweepIsFinished(t *testing.T) {
 	t.Parallel()
-	var sent []string
-	dead, cut := true, true
-	d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
-		switch {
-		case text == d.texts.bury && cut:
-			return nil, errors.New("no answer")
-		case text == d.texts.bury:
-			sent = append(sent, "bury")
-		case text == d.texts.dead && dead:
-			return [][]sqldriver.Value{{nil}}, nil
-		}
-		return nil, nil
-	})
-	if err := d.sweep(t.Context()); err == nil {
-		t.Fatal("a sweep without an answer succeeds")
-	}
-	dead, cut = false, false
-	for i, want := range []int{1, 1} {
-		if err := d.sweep(t.Context()); err != nil || len(sent) != want {
-			t.Errorf("sweep %d: %v; places were removed %d times, want %d", i+2, err, len(sent), want)
-		}
-	}
-	if err := d.Purge(t.Context()); err != nil || len(sent) != 2 { // another process may have been cut short, for good
-		t.Errorf("Purge: %v; places were removed %d times, want 2", err, len(sent))
+	for _, at := range []string{"dead", "bury"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			buried, cut := 0, true
+			d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				is := map[string]string{d.texts.dead: "dead", d.texts.bury: "bury"}[text]
+				switch {
+				case is == at && cut:
+					return nil, errors.New("no answer")
+				case is == "bury":
+					buried++
+				case is == "dead" && cut:
+					return [][]sqldriver.Value{{nil}}, nil
+				}
+				return nil, nil
+			})
+			if err := d.sweep(t.Context()); err == nil {
+				t.Fatal("a sweep without an answer succeeds")
+			}
+			cut = false
+			for i, want := range []int{1, 1} {
+				if err := d.sweep(t.Context()); err != nil || buried != want {
+					t.Errorf("sweep %d: %v; places were removed %d times, want %d", i+2, err, buried, want)
+				}
+			}
+			if err := d.Purge(t.Context()); err != nil || buried != 2 { // another process may have been cut short, for good
+				t.Errorf("Purge: %v; places were removed %d times, want 2", err, buried)
+			}
+		})
 	}
 }
