@@ -22,6 +22,7 @@ type attempt struct {
 	came     boottime.Instant
 	chosen   bool   // the caller chose the owner, and may repeat the call
 	by       string // who reserves the name; "": the call is no reservation
+	whole    int64  // how long it is reserved, in milliseconds
 	one      *claim
 	// elsewhere: another instance, or another driver's claim, may have served an earlier call of the
 	// owner.
@@ -62,7 +63,24 @@ func (s *Server) serveAttempt(w http.ResponseWriter, r *http.Request, a *attempt
 	}
 	defer give()
 	a.one = one
-	s.answerAttempt(w, r, a, a.run(r.Context(), req))
+	err = a.run(r.Context(), req)
+	if err == nil && a.whole > a.call.TTL {
+		err = a.lengthen()
+	}
+	s.answerAttempt(w, r, a, err)
+}
+
+// lengthen extends the grant of a reservation to its whole length.
+func (a *attempt) lengthen() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	defer cancel()
+	a.sent = time.Now()
+	a.grant, err = a.one.driver.Renew(ctx, a.s.roundUp(wire.Duration(a.whole)))
+	if err != nil {
+		a.s.ended(a.one, err)
+		return err
+	}
+	return a.granted(ctx)
 }
 
 // acquireRequest checks a call to acquire. It chooses an owner if the caller has not.

@@ -14,8 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// reservedFor is how long a name is reserved if the call does not say.
-const reservedFor = 8 * time.Hour
+// reservedFor is how long a name is reserved if the call does not say. Until the grant is known, and
+// lengthened, it is for reservedAtFirst: nobody knows its owner if the answer is lost.
+const reservedFor, reservedAtFirst = 8 * time.Hour, time.Minute
 
 // reserves returns why a person cannot hold a name; nil: a person can.
 func (s *Server) reserves() error {
@@ -38,8 +39,13 @@ func (s *Server) reserve(w http.ResponseWriter, r *http.Request, c *wire.Reserve
 		return
 	}
 	v.Reason = c.Reason
-	a := &attempt{s: s, received: time.Now(), came: v.came, by: v.who()}
-	a.call = wire.AcquireCall{Claim: wire.Claim{Name: c.Name, Note: note}, TTL: cmp.Or(c.For, wire.Millis(reservedFor)), Wait: c.Wait}
+	whole := cmp.Or(c.For, wire.Millis(reservedFor))
+	if err := s.checkTTL(whole); err != nil {
+		s.rejected(w, err)
+		return
+	}
+	a := &attempt{s: s, received: time.Now(), came: v.came, by: v.who(), whole: whole}
+	a.call = wire.AcquireCall{Claim: wire.Claim{Name: c.Name, Note: note}, TTL: min(whole, wire.Millis(reservedAtFirst)), Wait: c.Wait}
 	s.serveAttempt(w, r, a)
 }
 

@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -58,6 +61,44 @@ func (d hanging) Features() driver.Features {
 	f := d.Driver.Features()
 	f.SessionTTL, f.Resumes = f.MinTTL+1, false
 	return f
+}
+
+// A name is reserved for its whole length only once the answer can tell its owner.
+func TestReservationWithoutAnAnswerIsShort(t *testing.T) {
+	t.Parallel()
+	const reserve, acquire = `{"name":"n","reason":"r","for_ms":3600000}`, `{"name":"n","owner":"other","ttl_ms":60000}`
+	for what, c := range map[string]struct {
+		lost   []locktest.Op
+		status int
+		free   bool // a minute later
+	}{
+		"reserved":                                 {nil, 200, false},
+		"no answer to acquire, nor to its release": {[]locktest.Op{locktest.OpTry, locktest.OpRelease}, 503, true},
+		"no answer to its extension":               {[]locktest.Op{locktest.OpRenew}, 503, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := locktest.NewFaulty(memory.New())
+				s := newBubble(t, d, nil)
+				for _, op := range c.lost {
+					fault := locktest.LoseReply
+					if op == locktest.OpRelease {
+						fault = locktest.LoseRequest
+					}
+					d.Next(op, fault)
+				}
+				s.want(c.status, wire.Reserve, reserve)
+				if time.Sleep(62 * time.Second); c.free {
+					s.want(200, wire.Acquire, acquire)
+					return
+				}
+				s.want(409, wire.Acquire, acquire)
+				time.Sleep(time.Hour)
+				s.want(200, wire.Acquire, acquire)
+			})
+		})
+	}
 }
 
 // If leases depend on a session of the instance, hours cannot be promised to anybody.
