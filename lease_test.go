@@ -416,7 +416,7 @@ func TestSecondReleaseWaitsForTheFirst(t *testing.T) {
 					if err := <-first; !errors.Is(err, c.first) {
 						t.Errorf("the first: %v, want %v", err, c.first)
 					}
-					if !errors.Is(err, c.second) {
+					if !errors.Is(err, c.second) && (err != nil || what == "Lease") { // of several leases, it may have released the last
 						t.Errorf("the second: %v, want %v", err, c.second)
 					}
 					wantDuration(t, "the second", took, c.took, 2*c.took)
