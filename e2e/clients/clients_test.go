@@ -522,12 +522,15 @@ func TestCopiesTellAnUnknownEnd(t *testing.T) {
 	for _, shell := range []string{"php", "dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second, cut: true})
-			t.Cleanup(web.Close)
-			if code, _ := copied(t, shell, web.URL, phpSteps, "sleep 4", sleeps); code != 76 {
+			grants := func(ttl time.Duration) (url string) {
+				web := httptest.NewServer(&fake{ttl: ttl, cut: true})
+				t.Cleanup(web.Close)
+				return web.URL
+			}
+			if code, _ := copied(t, shell, grants(3*time.Second), phpSteps, "sleep 4", sleeps); code != 76 {
 				t.Errorf("exit code %d after 4 of 3 s, want 76", code)
 			}
-			if code, _ := copied(t, shell, web.URL, phpSteps, "true"); code != 0 {
+			if code, _ := copied(t, shell, grants(time.Hour), phpSteps, "true"); code != 0 {
 				t.Errorf("exit code %d before the deadline", code)
 			}
 		})

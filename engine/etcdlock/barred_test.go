@@ -106,10 +106,9 @@ func TestPutThatComesAfterItsOwnerWasBarred(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		name := map[bool]string{false: "free", true: "queued"}[queue]
 		sent, deliver := make(chan struct{}), make(chan struct{})
-		first := true
-		hold := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
-			if first {
-				first = false
+		var held atomic.Bool
+		hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+			if reads := req.Success[0].GetRequestRange() != nil; !reads && held.CompareAndSwap(false, true) { // the watch, which begins now, reads
 				close(sent)
 				<-deliver
 			}
