@@ -40,6 +40,7 @@ func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
 	waiter := Locker(t, byURL(t, url), leasehold.Options{TTL: ttl})
 	granted := make(chan error, 1)
 	waits := make(chan time.Time, 1)
+	began := time.Now()
 	go func() {
 		next, err := waiter.Acquire(t.Context(), "held")
 		waits <- time.Now()
@@ -49,6 +50,11 @@ func ForgottenConnections(t *testing.T, url string, name *servers.Proxy) {
 		granted <- err
 	}()
 	until(t, "somebody waits", margin, func() bool {
+		select {
+		case err := <-granted:
+			t.Fatalf("the waiter ends after %v: %v", time.Since(began), err)
+		default:
+		}
 		s, err := holder.Inspect(t.Context(), "held")
 		return err == nil && len(s.Waiters) == 1
 	})
