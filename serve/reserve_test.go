@@ -72,7 +72,7 @@ func TestReservationWithoutAnAnswerIsShort(t *testing.T) {
 		status int
 		free   bool // a minute later
 	}{
-		"reserved":                                 {nil, 200, false},
+		"reserved": {nil, 200, false},
 		"no answer to acquire, nor to its release": {[]locktest.Op{locktest.OpTry, locktest.OpRelease}, 503, true},
 		"no answer to its extension":               {[]locktest.Op{locktest.OpRenew}, 503, true},
 	} {
