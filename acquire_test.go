@@ -171,8 +171,8 @@ func TestLostReplyOfAcquireLeavesNothing(t *testing.T) {
 	})
 }
 
-// What a call that failed left behind refuses no other call of its process, while its clean-up is
-// slow. A call whose context ends before says no more than that.
+// A call that does not wait is not refused because of a grant that an earlier call of its process
+// is still cleaning up. If its context ends before that, it returns the context's error.
 func TestNoCallIsRefusedByWhatItsProcessLeftBehind(t *testing.T) {
 	slow := func(_ context.Context, apply func() error) error {
 		time.Sleep(time.Second)

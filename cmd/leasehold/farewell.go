@@ -72,8 +72,8 @@ func (f *farewell) say(ctx context.Context) (released, stopped error) {
 	return released, stopped
 }
 
-// insist repeats try until the store has answered, the release matters no more, or a signal has
-// come. It waits for a release in flight, which has a bound of its own.
+// insist repeats try until the store has answered, a signal has come, or the release no longer
+// matters. It then lets a release in flight finish, which takes at most 5 s.
 func (f *farewell) insist(ctx, signalled context.Context) error {
 	ctx, over := context.WithDeadline(ctx, f.matters())
 	defer over()

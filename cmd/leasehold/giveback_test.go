@@ -19,6 +19,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// acquired returns the Locker and the leases of a run whose command is about to begin.
+func acquired(t *testing.T, r *run, store driver.Driver, names ...string) (*leasehold.Locker, *leasehold.Leases) {
+	t.Helper()
+	locks, err := leasehold.New(store, r.child.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := locks.AcquireAll(t.Context(), names, r.period.options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locks, leases
+}
+
 // awayFor loses each request for d, as a store does that is away.
 func awayFor(d time.Duration) locktest.Fault {
 	back := time.Now().Add(d)
@@ -40,15 +54,8 @@ func TestGiveBackLengthensNothing(t *testing.T) {
 		_, r.child.ttl = r.period.ttl(0) // as checkFlags does
 		store := locktest.NewFaulty(server.Connect())
 		store.Always(locktest.OpRelease, locktest.LoseRequest)
-		locks, err := leasehold.New(store, r.child.options())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locks, leases := acquired(t, r, store, "daily")
 		defer locks.Close()
-		leases, err := locks.AcquireAll(t.Context(), []string{"daily"}, r.period.options()...)
-		if err != nil {
-			t.Fatal(err)
-		}
 		time.Sleep(time.Hour) // the command runs, and fails
 		if err := r.giveBack(t.Context(), locks, leases); err == nil {
 			t.Error("given back by nobody")
@@ -77,15 +84,8 @@ func TestGiveBackKeepsNothing(t *testing.T) {
 				r := &run{child: newChild(&app{stderr: t.Output()}), period: period{oncePer: span(24 * time.Hour), atMost: span(10 * time.Minute), retry: true}}
 				r.name, r.argv = "daily", []string{"report"}
 				_, r.child.ttl = r.period.ttl(0)
-				locks, err := leasehold.New(store, r.child.options())
-				if err != nil {
-					t.Fatal(err)
-				}
+				locks, leases := acquired(t, r, store, r.name)
 				defer locks.Close()
-				leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
-				if err != nil {
-					t.Fatal(err)
-				}
 				time.Sleep(time.Minute) // the command runs, and fails
 				fault(store)
 				until := leases.Deadline()
@@ -211,14 +211,7 @@ func TestReleaseAfterAtLeast(t *testing.T) {
 			r := &run{child: newChild(&app{stderr: &said}), period: period{atLeast: span(20 * time.Second)}}
 			r.name, r.argv, r.child.ttl = "job", []string{"job"}, time.Hour
 			store := locktest.NewFaulty(memory.NewServer().Connect())
-			locks, err := leasehold.New(store, r.child.options())
-			if err != nil {
-				t.Fatal(err)
-			}
-			leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			locks, leases := acquired(t, r, store, r.name)
 			began := time.Now()
 			time.Sleep(ran)
 			store.Always(locktest.OpLinger, locktest.LoseRequest)
@@ -265,15 +258,8 @@ func TestReleaseBeforeAtLeastEnds(t *testing.T) {
 				r := &run{child: newChild(&app{stderr: &said}), period: period{atLeast: span(20 * time.Second)}}
 				r.name, r.argv, r.child.ttl = "job", []string{"job"}, time.Hour
 				store := locktest.NewFaulty(memory.NewServer().Connect())
-				locks, err := leasehold.New(store, r.child.options())
-				if err != nil {
-					t.Fatal(err)
-				}
+				locks, leases := acquired(t, r, store, r.name)
 				defer locks.Close()
-				leases, err := locks.AcquireAll(t.Context(), []string{r.name}, r.period.options()...)
-				if err != nil {
-					t.Fatal(err)
-				}
 				keeps, until := time.Now().Add(r.length()), leases.Deadline()
 				time.Sleep(20*time.Second - c.left)
 				for _, op := range c.ops {
@@ -319,15 +305,8 @@ func TestOneLeaseIsLostAndAnotherUnanswered(t *testing.T) {
 		r := &run{child: newChild(&app{stderr: t.Output()}), period: period{atLeast: span(time.Hour)}}
 		r.name, r.argv, r.child.ttl = "a", []string{"job"}, time.Minute
 		store := locktest.NewFaulty(memory.NewServer().Connect())
-		locks, err := leasehold.New(store, r.child.options())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locks, leases := acquired(t, r, store, "a", "b")
 		defer locks.Close()
-		leases, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, r.period.options()...)
-		if err != nil {
-			t.Fatal(err)
-		}
 		a, b, until := leases.Lease("a"), leases.Lease("b"), leases.Deadline()
 		if err := locks.Evict(t.Context(), "b", b.Owner(), "test"); err != nil {
 			t.Fatal(err)

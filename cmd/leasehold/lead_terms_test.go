@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// The failed renewals of a term explain its end, and not that of a later term.
+// A failed renewal explains the end of its own term, but not the end of a later one.
 func TestTermIsNotExplainedByAnEarlierOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := locktest.NewFaulty(memory.New())

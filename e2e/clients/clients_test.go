@@ -359,7 +359,8 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 	}
 }
 
-// A fake grants its TTL to each acquire, late by so much, and answers no renewal, or what a proxy does. If it is cut off, it answers no release.
+// A fake is a service that grants every acquire for ttl, after the delay late. It does not answer renewals, unless proxy is
+// set: then it answers as a proxy would. If cut is set, it does not answer releases either.
 type fake struct {
 	ttl, late time.Duration
 	cut       bool

@@ -146,8 +146,8 @@ func TestMySQLGrantedTogetherForTheTTL(t *testing.T) {
 	})
 }
 
-// Releases that share a statement are told that they have ended their leases, although another has locked the row since,
-// or holds the resource. One for whose resource another waits ends its lease alone.
+// Releases that share a statement succeed even if another session has since locked a row or acquired a resource. A release
+// of a resource that has waiters uses a statement of its own.
 func TestMySQLReleasedTogetherBesideOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) {
 		m := start(t)

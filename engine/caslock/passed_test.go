@@ -186,7 +186,7 @@ func TestCrowdThatDiesIsPassedBesideAWatchThatEnds(t *testing.T) {
 	})
 }
 
-// A heartbeat that the store forgets is no sign of life: who came since need not count anew.
+// The expiry of a dead process's heartbeat does not look like a new heartbeat to a waiter that came since.
 func TestForgottenHeartbeatIsNoSignOfLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &queueing{}
@@ -231,20 +231,11 @@ func (s *deafened) Watch(ctx context.Context, begun func(), heard func(caslock.I
 	if s.deaf.Load() {
 		return errCut
 	}
-	ctx, over := context.WithCancel(ctx)
-	defer over()
-	go func() {
-		select {
-		case <-s.cut:
-			over()
-		case <-ctx.Done():
-		}
-	}()
-	return s.queueing.Watch(ctx, begun, heard)
+	return watchUntil(ctx, s.cut, s.queueing, begun, heard)
 }
 
-// Who is first, and cannot ask because its process hears nothing, is passed though it goes on. It queues again when it
-// hears.
+// A waiter at the head of the queue is passed over if its process hears nothing, because it cannot ask then. It queues
+// again once its process hears.
 func TestProcessThatHearsNothingIsPassed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &deafened{queueing: &queueing{}, cut: make(chan struct{})}

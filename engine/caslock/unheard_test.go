@@ -30,16 +30,21 @@ func (s *parting) Write(ctx context.Context, name string, value []byte, was casl
 }
 
 func (s *parting) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	return watchUntil(ctx, s.cut, s.queueing, begun, heard)
+}
+
+// watchUntil watches s until cut receives.
+func watchUntil(ctx context.Context, cut <-chan struct{}, s *queueing, begun func(), heard func(caslock.Item)) error {
 	ctx, over := context.WithCancel(ctx)
 	defer over()
 	go func() {
 		select {
-		case <-s.cut:
+		case <-cut:
 			over()
 		case <-ctx.Done():
 		}
 	}()
-	return s.queueing.Watch(ctx, begun, heard)
+	return s.Watch(ctx, begun, heard)
 }
 
 // A newcomer whose place is made while the watch is off, and answered later, does not wait for the

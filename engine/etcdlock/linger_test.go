@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/etcdlock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
@@ -129,73 +130,87 @@ func TestLingerBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
-// A lease lingers, but its claim does not learn of it. Another claim of its owner is released before the first asks again.
-// The lease must still linger, and the first is told so.
+// A lingering is a server, and a driver whose link to it is tapped.
+type lingering struct {
+	server *servers.Etcd
+	taps   tap
+	driver *etcdlock.Driver
+}
+
+func newLingering(t *testing.T) *lingering {
+	l := &lingering{server: servers.StartEtcd(t, servers.EtcdCurrent)}
+	l.driver = driverOn(t, l.taps.client(t, l.server), nil)
+	return l
+}
+
+// claim returns a claim of the owner o.
+func (l *lingering) claim(t *testing.T) driver.Claim {
+	return claimOf(t, l.driver, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+}
+
+// lingersWithoutAnswer releases c, whose lease lingers then, and loses the answer.
+func (l *lingering) lingersWithoutAnswer(t *testing.T, c driver.Claim) {
+	t.Helper()
+	l.taps.loseAnswers("a", func(context.Context) error { return status.Error(codes.Internal, "the answer is lost") })
+	if err := lingers(t, c); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("Linger without an answer: %v; want an unknown outcome", err)
+	}
+	l.taps.txn.Store(nil)
+}
+
+// isBusy fails t unless the resource is busy for another process.
+func (l *lingering) isBusy(t *testing.T) {
+	t.Helper()
+	next := claimOf(t, driverOn(t, clientOf(t, l.server), nil), driver.Request{Resource: "a", Owner: "next", TTL: lingerTTL})
+	if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
+		t.Errorf("Try while the lease lingers: %v; want busy", err)
+	}
+}
+
+// The answer to a linger is lost, and another claim of the owner is released before the linger is repeated. The lease
+// still lingers, and the repetition succeeds.
 func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
 	t.Parallel()
-	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	var taps tap
-	d := driverOn(t, taps.client(t, e), nil)
-	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
-	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	l := newLingering(t)
+	first := l.claim(t)
+	again := l.claim(t)
 	renew := func(ctx context.Context) error { _, err := again.Renew(ctx, lingerTTL); return err }
 	if err := errors.Join(within(t, lingerWithin, tryOf(first)), within(t, lingerWithin, renew)); err != nil {
 		t.Fatal(err)
 	}
-	taps.loseAnswers("a", func(context.Context) error { return status.Error(codes.Internal, "the answer is lost") })
-	if err := lingers(t, first); err == nil || errors.Is(err, driver.ErrLost) {
-		t.Fatalf("Linger without an answer: %v; want an unknown outcome", err)
-	}
-	taps.txn.Store(nil)
+	l.lingersWithoutAnswer(t, first)
 	if err := within(t, lingerWithin, claimtest.Release(again)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release of the other claim: %v; want ErrLost", err)
 	}
-	next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: "next", TTL: lingerTTL})
-	if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
-		t.Errorf("Try while the lease lingers: %v; want busy", err)
-	}
+	l.isBusy(t)
 	if err := lingers(t, first); err != nil {
 		t.Errorf("Linger again: %v", err)
 	}
 }
 
-// A claim whose linger had no answer is forgotten. The next one of its owner repeats it.
+// The answer to a linger is lost, and its claim is forgotten. The owner's next claim can repeat the linger.
 func TestLingerWithoutAnswerIsRepeatedByTheNextClaim(t *testing.T) {
 	t.Parallel()
-	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	var taps tap
-	d := driverOn(t, taps.client(t, e), nil)
-	claim := func() driver.Claim {
-		return claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
-	}
-	first := claim()
+	l := newLingering(t)
+	first := l.claim(t)
 	if err := within(t, lingerWithin, tryOf(first)); err != nil {
 		t.Fatal(err)
 	}
-	taps.loseAnswers("a", func(context.Context) error { return status.Error(codes.Internal, "the answer is lost") })
-	if err := lingers(t, first); err == nil || errors.Is(err, driver.ErrLost) {
-		t.Fatalf("Linger without an answer: %v; want an unknown outcome", err)
-	}
+	l.lingersWithoutAnswer(t, first)
 	first.(driver.Forgetter).Forget()
-	taps.txn.Store(nil)
-	if err := lingers(t, claim()); err != nil {
+	if err := lingers(t, l.claim(t)); err != nil {
 		t.Errorf("Linger by the next claim: %v", err)
 	}
-	next := claimOf(t, driverOn(t, clientOf(t, e), nil), driver.Request{Resource: "a", Owner: "next", TTL: lingerTTL})
-	if err := within(t, lingerWithin, tryOf(next)); !errors.Is(err, driver.ErrBusy) {
-		t.Errorf("Try while the lease lingers: %v; want busy", err)
-	}
+	l.isBusy(t)
 }
 
-// A lease lingers, but its claim does not learn of it. A renewal by another claim of its owner, which was sent before, finds
-// that it lingers. The first, which asks again, is told so too.
+// The answer to a linger is lost, and a renewal by another claim of the owner, which was sent before, finds that the lease
+// lingers. The repeated linger still succeeds.
 func TestLingerWithoutAnswerBesideAnotherClaimsRenewal(t *testing.T) {
 	t.Parallel()
-	e := servers.StartEtcd(t, servers.EtcdCurrent)
-	var taps tap
-	d := driverOn(t, taps.client(t, e), nil)
-	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
-	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: lingerTTL})
+	l := newLingering(t)
+	first := l.claim(t)
+	again := l.claim(t)
 	renew := func(ctx context.Context) error { _, err := again.Renew(ctx, lingerTTL); return err }
 	if err := errors.Join(within(t, lingerWithin, tryOf(first)), within(t, lingerWithin, renew)); err != nil {
 		t.Fatal(err)
@@ -213,7 +228,7 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRenewal(t *testing.T) {
 		}
 		return err
 	}
-	taps.txn.Store(&hold)
+	l.taps.txn.Store(&hold)
 	renewed := make(chan error, 1)
 	go func() { renewed <- within(t, lingerWithin, renew) }()
 	<-asked
@@ -224,7 +239,7 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRenewal(t *testing.T) {
 	if err := <-renewed; !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Renew by the other claim: %v; want ErrLost", err)
 	}
-	taps.txn.Store(nil)
+	l.taps.txn.Store(nil)
 	if err := lingers(t, first); err != nil {
 		t.Errorf("Linger again: %v", err)
 	}

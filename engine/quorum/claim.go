@@ -25,7 +25,7 @@ const (
 	mostRounds = 32
 )
 
-// claim implements driver.Claim and driver.Forgetter. It has a claim at every node.
+// claim implements [driver.Claim] and [driver.Forgetter] by one claim at each node.
 type claim struct {
 	d     *Driver
 	req   driver.Request

@@ -57,14 +57,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		claim := func(owner string) driver.Claim {
-			c, err := d.Claim(driver.Request{Resource: "n", Owner: owner, TTL: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-		c := claim("a")
+		c := claimOf(t, d, driver.Request{Resource: "n", Owner: "a", TTL: time.Minute})
 		if _, err := c.Try(t.Context()); err != nil { // the third node has not answered
 			t.Fatal(err)
 		}
@@ -73,13 +66,13 @@ func TestForget(t *testing.T) {
 		if len(forgotten) != 3 {
 			t.Errorf("%d nodes have forgotten the claim once its calls were over", len(forgotten))
 		}
-		if _, err := claim("b").Try(t.Context()); err == nil {
+		if _, err := claimOf(t, d, driver.Request{Resource: "n", Owner: "b", TTL: time.Minute}).Try(t.Context()); err == nil {
 			t.Error("the lease has not stayed")
 		}
 	})
 }
 
-// A sessional driver has a session that its leases hang on.
+// A sessional driver ends its leases with its session, so that no other process can resume them.
 type sessional struct{ *memory.Driver }
 
 func (d sessional) Features() driver.Features {

@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// What ends an owner's lease later, without barring it or for a shorter time, does not shorten its bar.
+// A later release or eviction that bars the owner for less time, or not at all, does not shorten the bar.
 func TestBarIsNotShortened(t *testing.T) {
 	t.Parallel()
 	r := servers.StartRedis(t)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The command lead calls leave again before the next term. By then another mapping may have the place of the
-// deadline's memory.
+// leasehold lead calls leave again before the next term. By then the kernel may have mapped something else at
+// the address of the deadline.
 func TestLeaveUnmapsTheDeadlineOnce(t *testing.T) {
 	_, leave, err := Run(newLease(time.Minute).plan("exit 0"))
 	if err != nil {
