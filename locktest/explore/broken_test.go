@@ -18,6 +18,7 @@ type breakage struct {
 	scenario string
 	says     string // a part of what the explorer finds
 	above    bool   // the fault is in the process, and not at the engine
+	plain    bool   // it is found without a change
 	breaks   func(d driver.Driver) driver.Driver
 }
 
@@ -61,14 +62,21 @@ func (c *brokenClaim) Release(ctx context.Context, how driver.End) error {
 }
 
 var breakages = []breakage{
-	{"grantsMore", "three", "believes to hold until", true, func(d driver.Driver) driver.Driver {
+	{"grantsMore", "three", "believes to hold until", true, false, func(d driver.Driver) driver.Driver {
 		return &brokenDriver{Driver: d, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
 			g, err := c.Try(ctx)
 			g.TTL += g.TTL
 			return g, err
 		}}
 	}},
-	{"renewsWhatIsOver", "three", "whose lease has", false, func(d driver.Driver) driver.Driver {
+	{"resumesForLonger", "resume", "believes to hold until", true, true, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, renew: func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.Renew(ctx, ttl)
+			g.TTL += g.TTL
+			return g, err
+		}}
+	}},
+	{"renewsWhatIsOver", "three", "whose lease has", false, false, func(d driver.Driver) driver.Driver {
 		last := make(map[driver.Claim]uint64)
 		return &brokenDriver{Driver: d, renew: func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			g, err := c.Renew(ctx, 2*ttl)
@@ -79,13 +87,13 @@ var breakages = []breakage{
 			return g, err
 		}}
 	}},
-	{"releasesNothing", "two", "still wait", false, func(d driver.Driver) driver.Driver {
+	{"releasesNothing", "two", "still wait", false, false, func(d driver.Driver) driver.Driver {
 		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context, _ driver.End) error {
 			_, err := c.Renew(ctx, time.Hour)
 			return err
 		}}
 	}},
-	{"sameFence", "two", "does not grow", false, func(d driver.Driver) driver.Driver {
+	{"sameFence", "two", "does not grow", false, false, func(d driver.Driver) driver.Driver {
 		return &brokenDriver{Driver: d, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
 			g, err := c.Try(ctx)
 			g.Fence = 1 << 20
@@ -96,7 +104,7 @@ var breakages = []breakage{
 			return g, err
 		}}
 	}},
-	{"alwaysReleased", "three", "says", false, func(d driver.Driver) driver.Driver {
+	{"alwaysReleased", "three", "says", false, false, func(d driver.Driver) driver.Driver {
 		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context, how driver.End) error {
 			if err := c.Release(ctx, how); !errors.Is(err, driver.ErrLost) {
 				return err
@@ -106,8 +114,8 @@ var breakages = []breakage{
 	}},
 }
 
-// TestFinds explores drivers that are broken: each is found with one change, and so is a
-// schedule of few events that shows it.
+// TestFinds explores drivers that are broken: each is found with one change, or with none, and so
+// is a schedule of few events that shows it.
 func TestFinds(t *testing.T) {
 	for _, b := range breakages {
 		t.Run(b.name, func(t *testing.T) {
@@ -130,11 +138,48 @@ func TestFinds(t *testing.T) {
 			if found == nil || !strings.Contains(found.violation, b.says) {
 				t.Fatalf("found %v after %d schedules, want one that says %q", found, s.figures.schedules, b.says)
 			}
+			if b.plain && len(found.changes) > 0 {
+				t.Errorf("found with %v, and not without changes", found.changes)
+			}
 			name, changes, err := decode(found.encode(s.scenario.name))
 			if err != nil || name != b.scenario || !slices.Equal(changes, found.changes) {
 				t.Errorf("%s is read as %s %v, %v", found.encode(b.scenario), name, changes, err)
 			}
 			t.Log(found.encode(b.scenario), found.violation)
 		})
+	}
+}
+
+// Random schedules know how many events there are, also where no schedule is tried in order:
+// otherwise all of their changes fall on the first events.
+func TestRandomChangesReachTheEnd(t *testing.T) {
+	h := Harness{Changes: -1, New: func(w *World) func(*Process) driver.Driver {
+		server := memory.NewServer()
+		return func(p *Process) driver.Driver { return p.Link("", server.Connect()) }
+	}}.withDefaults()
+	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == "three" })
+	s := newSearch(t, h, scenarios[i])
+	s.inOrder()
+	if len(s.plain) == 0 {
+		t.Error("the number of events is not known")
+	}
+}
+
+// A schedule whose event does not occur shows nothing.
+func TestReplayTellsOfMissingEvents(t *testing.T) {
+	h := Harness{New: func(w *World) func(*Process) driver.Driver {
+		server := memory.NewServer()
+		return func(p *Process) driver.Driver { return p.Link("", server.Connect()) }
+	}}.withDefaults()
+	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == "two" })
+	s := newSearch(t, h, scenarios[i])
+	for text, want := range map[string]bool{"two; p1 Nonsense 1 = lose": false, "two; p1 Try 1 = lose": true} {
+		_, changes, err := decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, all := s.again(changes); all != want {
+			t.Errorf("%s: all changes made: %v, want %v", text, all, want)
+		}
 	}
 }

@@ -284,7 +284,7 @@ func (w *World) restart(name string) {
 	defer w.mu.Unlock()
 	for _, e := range w.ledger.engines {
 		if e.node == name {
-			e.claims, e.forgot = nil, true
+			e.claims, e.forgot = nil, append(e.forgot, e.claims...)
 		}
 	}
 }

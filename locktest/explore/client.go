@@ -138,10 +138,12 @@ func (w *World) leftAlone(c *client, err error) {
 	w.ledger.untidy = w.ledger.untidy || !errors.Is(err, driver.ErrLost)
 }
 
-// leave lets another process continue the lease.
+// leave lets another process continue the lease. From then on nothing is promised to this one.
 func (c *client) leave(l *lease) *lease {
 	if l != nil {
-		c.world.evicts(l.Owner())
+		c.world.mu.Lock()
+		defer c.world.mu.Unlock()
+		l.evicted = true
 	}
 	return l
 }

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +15,9 @@ type engine struct {
 	name   string
 	fair   bool
 	claims []*record
-	firsts int  // number of attempts that were the first of their claims
-	forgot bool // it restarted without its data
-	limit  int  // an operator's limit; 0: none
+	firsts int       // number of attempts that were the first of their claims
+	forgot []*record // what it knew when it restarted without its data
+	limit  int       // an operator's limit; 0: none
 }
 
 // A record is what is known about one claim.
@@ -46,6 +47,11 @@ func (w *World) engineOf(at place, fair bool) *engine {
 	e := &engine{place: at, name: at.String(), fair: fair}
 	w.ledger.engines = append(w.ledger.engines, e)
 	return e
+}
+
+// hasForgotten reports whether the engine has restarted since it knew owner.
+func (e *engine) hasForgotten(owner string) bool {
+	return slices.ContainsFunc(e.forgot, func(r *record) bool { return r.owner == owner })
 }
 
 func (e *engine) claim(owner string) *record {
@@ -184,7 +190,7 @@ func (w *World) checkBelief(l *lease) {
 			continue
 		}
 		all++
-		if r := e.claim(l.Owner()); e.forgot || r.holds && !r.ends.Before(l.Deadline()) {
+		if r := e.claim(l.Owner()); e.hasForgotten(l.Owner()) || r.holds && !r.ends.Before(l.Deadline()) {
 			keep++
 		} else {
 			ends = r.ends

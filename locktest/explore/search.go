@@ -150,6 +150,12 @@ func (s *search) inOrder() *finding {
 func (s *search) deepen(changes []change, n int) *finding {
 	p := &plan{changes: changes}
 	r, found := s.play(p)
+	if len(changes) == 0 {
+		s.plain = make(map[string]int)
+		for _, at := range p.points {
+			s.plain[kindOf(at.label)]++
+		}
+	}
 	switch {
 	case found != nil || n == 0:
 		return found
@@ -169,12 +175,6 @@ func (s *search) deepen(changes []change, n int) *finding {
 			if found := s.deepen(append(slices.Clone(changes), change{at.label, a}), n-1); found != nil {
 				return found
 			}
-		}
-	}
-	if len(changes) == 0 {
-		s.plain = make(map[string]int)
-		for _, at := range p.points {
-			s.plain[kindOf(at.label)]++
 		}
 	}
 	return nil
@@ -237,7 +237,7 @@ func (s *search) chance(changes int, byKind bool) func(label string) float64 {
 // report prints a schedule that breaks a promise, with only the changes that it needs.
 func (s *search) report(f *finding) {
 	f.changes = s.shrink(f.changes)
-	r := s.again(f.changes)
+	r, _ := s.again(f.changes)
 	if r.violation == "" {
 		s.t.Errorf("%s\nbut not when the same changes are made again: %s", f.violation, f.encode(s.scenario.name))
 		return
@@ -250,7 +250,7 @@ func (s *search) report(f *finding) {
 func (s *search) shrink(changes []change) []change {
 	for i := 0; i < len(changes); {
 		fewer := slices.Delete(slices.Clone(changes), i, i+1)
-		if s.again(fewer).violation == "" {
+		if r, _ := s.again(fewer); r.violation == "" {
 			i++
 		} else {
 			changes = fewer
@@ -260,15 +260,17 @@ func (s *search) shrink(changes []change) []change {
 }
 
 // again runs a schedule up to a few times until it breaks a promise, because the core's waits are
-// random.
-func (s *search) again(changes []change) (r result) {
+// random. all means that one of the runs has made all of the changes.
+func (s *search) again(changes []change) (r result, all bool) {
 	for range 4 {
-		r = play(s.t, s.harness, &s.scenario, &plan{changes: changes}, nil, true)
+		p := &plan{changes: changes}
+		r = play(s.t, s.harness, &s.scenario, p, nil, true)
+		all = all || p.done == len(changes)
 		if r.violation != "" {
 			break
 		}
 	}
-	return r
+	return r, all
 }
 
 // encode writes a schedule in the form that replay reads.
@@ -293,7 +295,8 @@ func decode(text string) (scenario string, changes []change, err error) {
 	return parts[0], changes, nil
 }
 
-// replay runs one schedule and prints its events.
+// replay runs one schedule and prints its events. It fails if an event does not occur, because the
+// schedule then shows nothing.
 func replay(t *testing.T, h Harness, text string) {
 	name, changes, err := decode(text)
 	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == name })
@@ -301,9 +304,12 @@ func replay(t *testing.T, h Harness, text string) {
 		t.Fatalf("no scenario %q: %v", name, err)
 	}
 	s := newSearch(t, h, scenarios[i])
-	r := s.again(changes)
+	r, all := s.again(changes)
 	t.Logf("%s\n%s", text, strings.Join(r.log, "\n"))
-	if r.violation != "" {
+	switch {
+	case r.violation != "":
 		t.Error(r.violation)
+	case !all:
+		t.Errorf("%s: some of its events did not occur, so it shows nothing", text)
 	}
 }
