@@ -155,7 +155,7 @@ func (d *Driver) delete(ctx context.Context, w *write) (was bool, err error) {
 func (p *place) keepOut(ctx context.Context) error {
 	d := p.d
 	d.mu.Lock()
-	puts := slices.Clone(p.unsure.puts)
+	puts := slices.Compact(slices.Clone(p.unsure.puts)) // most are of one session
 	d.mu.Unlock()
 	for _, s := range puts {
 		put := clientv3.OpPut(d.tombstone(p.key, s.id), "", clientv3.WithLease(s.id))

@@ -226,7 +226,7 @@ func (c *claim) holdsBehind(before []entry, l limit, rev int64) bool {
 func (c *claim) tooHeavy(ctx context.Context, p *place) error {
 	d := c.d
 	d.mu.Lock()
-	if p.phase == held { // another claim of its owner was granted meanwhile
+	if p.phase == held || !c.mayEnd(p) { // another claim of its owner was granted meanwhile, or releases it
 		d.mu.Unlock()
 		return errAgain
 	}

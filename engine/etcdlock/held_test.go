@@ -439,3 +439,88 @@ func TestReaperSparesWhatIsResumed(t *testing.T) {
 		t.Errorf("Renew of the resumed lease: %v; want it to be spared", err)
 	}
 }
+
+// Two claims of one owner try at once. The put of one that comes late, after its release, makes no key, although the
+// other's was answered meanwhile.
+func TestLatePutOfTwo(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 30 * time.Second, 20 * time.Second
+	var taps tap
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	d, theirs := driverOn(t, taps.client(t, e), nil), driverOn(t, direct, nil)
+	holder := claimOf(t, theirs, driver.Request{Resource: "a", Owner: "x", TTL: ttl})
+	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	second := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+	other := claimOf(t, d, driver.Request{Resource: "b", Owner: "o", TTL: ttl}) // keeps the session alive
+	if err := errors.Join(within(t, limit, tryOf(holder)), within(t, limit, tryOf(other))); err != nil {
+		t.Fatal(err)
+	}
+	var puts atomic.Int64
+	came, free, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		if len(req.Compare) == 0 || req.Success[0].GetRequestPut() == nil {
+			return send(ctx)
+		}
+		switch puts.Add(1) {
+		case 1:
+			<-came
+			return send(ctx)
+		case 2:
+			close(came)
+			go func() {
+				<-free
+				send(context.WithoutCancel(ctx))
+				close(delivered)
+			}()
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	taps.txn.Store(&hold)
+	refused := make(chan error, 1)
+	go func() { refused <- within(t, limit, tryOf(first)) }()
+	for puts.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := within(t, time.Second, tryOf(second)); err == nil || errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try without an answer: %v", err)
+	}
+	if err := <-refused; !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try of the first: %v; want busy", err)
+	}
+	taps.txn.Store(nil)
+	if err := within(t, limit, claimtest.Release(holder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, limit, claimtest.Release(second)); err != nil {
+		t.Logf("Release of the second: %v", err)
+	}
+	close(free)
+	<-delivered
+	if keys, _ := keysOf(t, direct, "a"); len(keys) > 0 {
+		t.Errorf("a put that came after the release has made %q", keys)
+	}
+}
+
+// A Release that lingers says why the lease has ended, as others do.
+func TestReleaseThatLingersTellsTheReason(t *testing.T) {
+	t.Parallel()
+	const limit = 20 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, operator := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	lost := make(chan error, 1)
+	c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: 30 * time.Second, Lost: func(cause error) { lost <- cause }})
+	if err := within(t, limit, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // only then does the watch begin
+	if err := operator.Evict(t.Context(), "a", "o", "why"); err != nil {
+		t.Fatal(err)
+	}
+	<-lost
+	err := within(t, limit, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: time.Minute}) })
+	if !errors.Is(err, driver.ErrEvicted) || !strings.Contains(err.Error(), "why") {
+		t.Errorf("Release of what was evicted: %v; want ErrEvicted with the reason", err)
+	}
+}

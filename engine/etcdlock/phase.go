@@ -113,21 +113,22 @@ func asLost(cause error) error {
 // key is not among them: it names a revision of the key, so it does nothing once another change
 // was served.
 type uncertain struct {
-	puts    []*session // a put of the key in each; kept out by a tombstone when the place ends
+	puts    []*session // the session of each put of the key; kept out by a tombstone when the place ends
 	floor   int64      // the largest revision seen before the first of puts was sent
-	moves   []*session // a move of the key to each; undone by the next change of the key
+	moves   []*session // the session that each move of the key names; undone by the next change of the key
 	deletes int        // deletions of the key, whatever its revision; the key is not used again
 }
 
 // awaiting records in puts or moves that a call that names s is sent. Call the returned function
-// when the call is answered: it removes the record, unless an earlier call is unknown. Both require
+// when the call is answered: it removes this record, and not those of other calls. Both require
 // Driver.mu.
 func awaiting(of *[]*session, s *session) (answered func()) {
-	if slices.Contains(*of, s) {
-		return func() {}
-	}
 	*of = append(*of, s)
-	return func() { *of = slices.DeleteFunc(*of, func(one *session) bool { return one == s }) }
+	return func() {
+		if i := slices.Index(*of, s); i >= 0 {
+			*of = slices.Delete(*of, i, i+1)
+		}
+	}
 }
 
 // mayCome reports whether a call that leaves a key may still be served. Requires Driver.mu.

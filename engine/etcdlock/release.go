@@ -143,7 +143,10 @@ func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 func (c *claim) lingering(ctx context.Context) (*place, error) {
 	d := c.d
 	d.mu.Lock()
-	p := c.current()
+	p := c.place
+	if p == nil {
+		p = c.current()
+	}
 	again := p != nil && p.phase == leaving && c.mayEnd(p)
 	d.mu.Unlock()
 	if !again {

@@ -17,7 +17,8 @@ import (
 func (c *claim) linger(ctx context.Context, d time.Duration) error {
 	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
-		if !c.behind {
+		again := c.behind
+		if !again {
 			if err := c.holds(now); err != nil {
 				return struct{}{}, err
 			}
@@ -25,8 +26,11 @@ func (c *claim) linger(ctx context.Context, d time.Duration) error {
 				return struct{}{}, err
 			}
 		}
-		err := unlessLost(c.leave(ctx)) // an earlier attempt, or the timer, may have removed the node
-		c.behind = err != nil
+		err := c.leave(ctx)
+		if again { // an earlier attempt, or the timer, may have removed the node
+			err = unlessLost(err)
+		}
+		c.behind = err != nil && !errors.Is(err, driver.ErrLost)
 		return struct{}{}, err
 	})
 	return err

@@ -1,9 +1,11 @@
 package zklock_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,5 +57,39 @@ func lingersAtTheSecondAttempt(t *testing.T, z *servers.ZooKeeper) {
 	}
 	if err := release(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release of what was released: %v; want ErrLost", err)
+	}
+}
+
+// evictedMeanwhile is a connection on which something happens before the first node with a TTL is asked for.
+type evictedMeanwhile struct {
+	net.Conn
+	first func()
+}
+
+func (c *evictedMeanwhile) Write(b []byte) (int, error) {
+	const kind = 21
+	if len(b) > 12 && binary.BigEndian.Uint32(b[8:]) == kind {
+		c.first()
+	}
+	return c.Conn.Write(b)
+}
+
+// lingersAfterItsEviction: a lease is evicted while its Release is about to leave a node behind. Release tells so.
+func lingersAfterItsEviction(t *testing.T, z *servers.ZooKeeper) {
+	const name = "evicted-meanwhile"
+	operator := driverOn(t, &zklock.Options{TTLNodes: true}, z.Addr())
+	evict := sync.OnceFunc(func() {
+		if err := operator.Evict(context.Background(), name, "me", "why"); err != nil {
+			t.Errorf("Evict: %v", err)
+		}
+	})
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, TTLNodes: true, Dial: func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, timeout)
+		return &evictedMeanwhile{conn, evict}, err
+	}}, z.Addr())
+	c := claimtest.New(t, d, driver.Request{Resource: name, Owner: "me", TTL: d.Features().SessionTTL})
+	granted(t, c)
+	if err := c.Release(t.Context(), driver.End{Linger: time.Minute}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release of what was evicted: %v; want ErrLost", err)
 	}
 }

@@ -56,6 +56,7 @@ func TestLinks(t *testing.T) {
 		"ListOvertakesTheCreation":    listOvertakesTheCreation,
 		"LeaseAfterASleep":            leaseAfterASleep,
 		"LingersAtTheSecondAttempt":   lingersAtTheSecondAttempt,
+		"LingersAfterItsEviction":     lingersAfterItsEviction,
 	}))
 }
 

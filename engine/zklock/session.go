@@ -311,14 +311,14 @@ func (s *session) failedTo(err error) {
 }
 
 // greetBound is how long a server may take for the greeting. A third of the session's timeout
-// leaves time for another server. Until each server was tried they share that time, so that a
-// server that hangs costs a call with a deadline little.
+// leaves time for another server. Until each server was tried they share that time, and none has
+// more than silent, so that a server that hangs costs a call with a deadline little.
 func (s *session) greetBound() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bound := s.timeout / 3
 	if s.conn.failed < len(s.d.servers) {
-		bound /= time.Duration(len(s.d.servers))
+		bound = min(bound/time.Duration(len(s.d.servers)), silent)
 	}
 	return max(bound, greetWithin)
 }

@@ -285,3 +285,18 @@ func birthAt(s *session, path string) (b birth, ok bool) {
 	}
 	return b, ok
 }
+
+// A server that accepts connections and is silent does not cost a share of a long session.
+func TestGreetingIsShortUntilEachServerWasTried(t *testing.T) {
+	t.Parallel()
+	s := testSession(t, time.Hour)
+	for range s.d.servers {
+		if bound := s.greetBound(); bound > silent {
+			t.Errorf("server %d has %v for its greeting, want at most %v", s.conn.failed+1, bound, silent)
+		}
+		s.failedTo(io.EOF)
+	}
+	if bound := s.greetBound(); bound != s.timeout/3 {
+		t.Errorf("a server has %v for its greeting after all have failed, want %v", bound, s.timeout/3)
+	}
+}
