@@ -394,3 +394,30 @@ func TestCallsBesideEachOtherLeaveTheFormerPrimary(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A caller's pool may have a single connection. If that leads to a standby, Migrate says so at once,
+// and does not wait for the connection that it has itself.
+func TestMigrateOnASingleConnectionSaysThatItLeadsAstray(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(script{func(_ context.Context, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if strings.HasPrefix(text, "SELECT max(version)") {
+				return nil, stateError("42P01") // no such table
+			}
+			return nil, stateError("25006")
+		}})
+		defer db.Close()
+		db.SetMaxOpenConns(1)
+		d, err := NewPostgres(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		start := time.Now()
+		if err := d.Migrate(ctx); !errors.Is(err, ErrReadOnly) || time.Since(start) > time.Second {
+			t.Errorf("Migrate: %v after %v; want ErrReadOnly", err, time.Since(start))
+		}
+	})
+}
