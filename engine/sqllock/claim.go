@@ -306,8 +306,8 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 	joined := c.d.watch.placed(turn)
 	placed := joined || c.phase == held || c.phase == leaving
 	var number int64
-	// A place that is gone may have come late, with a number that is over: the row says which count.
-	if gone := c.phase == queued && c.d.texts.join == ""; !placed && (gone || c.fitsMaybe()) {
+	// A place that is gone, or had no answer, may come late, with a number that is over: the row says which count.
+	if late := c.d.texts.join == "" && (c.phase == queued || c.lateGrant); !placed && (late || c.fitsMaybe()) {
 		if g, placed, number, err = c.long(ctx, turn, false); placed {
 			return g, err
 		}
