@@ -73,6 +73,9 @@ type Claim interface {
 	// A refusal is a *Busy, or ErrBarred. A waiter may be refused by a server that has not yet
 	// seen another's release; it is woken once the server has. After any other error the outcome
 	// is unknown: call Try again, or Release.
+	//
+	// No Release follows a refusal without Queue. With Features.Bars, earlier calls of the claim
+	// that had no answer are then never granted.
 	Try(ctx context.Context) (Grant, error)
 	// Renew restarts the lease with ttl, counted by the engine from the moment it serves the
 	// call. It never revives a lease that has ended. ErrLost is final. After any other error the

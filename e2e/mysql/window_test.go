@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // A watched connector calls before with each prepared statement and its arguments, before it is executed.
@@ -274,6 +275,57 @@ func TestMySQLJoinsBesideARenewal(t *testing.T) {
 		claimtest.Released(t, first)
 		if _, err := claim(stranger, "newcomer", false).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
 			t.Errorf("while another waits, a newcomer gets %v; want ErrBusy", err)
+		}
+	})
+}
+
+// A Try that waits for a row is made again over a new connection, and the server goes on with the first statement. If the
+// second attempt is refused, the first is not granted either.
+func TestMySQLRefusedTryIsNotGrantedLater(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		m := start(t)
+		holds := opened(t, m.DSN())
+		tries, err := stores.Open(t.Context(), "mysql://root@"+m.Addr()+"/locks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tries.Close() })
+		waiting := func() string {
+			return m.Must(t, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+		}
+		holder := claimtest.New(t, holds, driver.Request{Resource: "x", Owner: "holder", TTL: time.Minute})
+		claimtest.Granted(t, holder)
+		tx, err := opened(t, m.DSN()).DB.BeginTx(context.Background(), nil)
+		if err == nil {
+			defer tx.Rollback()
+			_, err = tx.ExecContext(t.Context(), "SELECT name FROM leasehold_locks WHERE name = 'x' FOR UPDATE")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := func(call func() error) <-chan error {
+			done := make(chan error, 1)
+			go func() { done <- call() }()
+			return done
+		}
+		released := ended(func() error { return holder.Release(context.Background(), driver.End{}) })
+		claimtest.Eventually(t, "the release waits for the row", func() bool { return waiting() == "1" })
+		late := claimtest.New(t, tries, driver.Request{Resource: "x", Owner: "late", TTL: time.Minute})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		tried := ended(func() error { _, err := late.Try(ctx); return err })
+		claimtest.Eventually(t, "the second attempt has an answer, or waits for the row too", func() bool { return len(tried) == 1 || waiting() == "3" })
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		refused := errors.Is(<-tried, driver.ErrBusy)
+		claimtest.Eventually(t, "nothing waits", func() bool { return waiting() == "0" })
+		s, err := holds.Inspect(t.Context(), "x")
+		if err != nil || refused && len(s.Holders) > 0 {
+			t.Errorf("refused: %v, and later %d hold, %v", refused, len(s.Holders), err)
 		}
 	})
 }

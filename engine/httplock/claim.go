@@ -76,6 +76,11 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 		wanted = g.Wanted
 		return grantOf(g)
 	case answered && errors.Is(err, driver.ErrBusy):
+		if !c.req.Queue && c.unanswered > 0 { // nobody releases what was refused without a place
+			if err := c.giveUp(ctx, 0); err != nil && !errors.Is(err, driver.ErrLost) {
+				return driver.Grant{}, err
+			}
+		}
 		return driver.Grant{}, c.refused(ctx, r, began)
 	}
 	c.d.watch.remove(c)
@@ -197,7 +202,12 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	defer c.begin()()
 	c.resumes()
 	c.d.watch.remove(c)
-	err := c.release(ctx, how.Linger)
+	return c.giveUp(ctx, how.Linger)
+}
+
+// giveUp releases, and keeps out acquires that had no answer.
+func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
+	err := c.release(ctx, linger)
 	if c.d.bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}

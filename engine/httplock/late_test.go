@@ -1,15 +1,21 @@
 package httplock_test
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -72,4 +78,47 @@ func TestCallsOutlastTheTimeAfterAStandstill(t *testing.T) {
 	if err != nil || posts.Load() != 12 {
 		t.Errorf("%v after %d calls", err, posts.Load())
 	}
+}
+
+// A refused Try without a place is not released. If an earlier call of it had no answer, the instance that
+// serves that one late grants nothing.
+func TestRefusalsKeepEarlierCallsOut(t *testing.T) {
+	t.Parallel()
+	engine := memory.NewServer()
+	target, err := url.Parse(instances(t, engine, 1, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan []byte, 1) // the first acquire, which nobody has served yet
+	forward := httputil.NewSingleHostReverseProxy(target)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == wire.Acquire && len(late) == 0 {
+			body, _ := io.ReadAll(r.Body)
+			late <- body
+			<-r.Context().Done()
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	direct := engine.Connect()
+	defer direct.Close()
+	holder := claimtest.New(t, direct, driver.Request{Resource: "n", Owner: "holder", TTL: time.Minute})
+	claimtest.Granted(t, holder)
+	client := open(t, web.URL)
+	defer client.Close()
+	c := claimtest.New(t, client, driver.Request{Resource: "n", Owner: "refused", TTL: time.Minute})
+	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try: %v; want ErrBusy", err)
+	}
+	claimtest.Released(t, holder)
+	resp, err := http.Post(instances(t, engine, 1, nil)+wire.Acquire, "application/json", bytes.NewReader(<-late))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusGone {
+		t.Errorf("the first call, served after the refusal: %s", resp.Status)
+	}
+	claimtest.Granted(t, holder)
 }

@@ -50,7 +50,7 @@ func (d *doubt) judge(ctx context.Context, start time.Time, on runner, err error
 		d.ours.Condemn(time.Now())
 		return fn(on)
 	default:
-		return d.drop(ctx, err, explain, fn)
+		return d.drop(ctx, on, err, explain, fn)
 	}
 	return err
 }
@@ -86,12 +86,16 @@ func (d *doubt) may(now time.Time) bool {
 	return (last == nil || now.Sub(*last) >= doubtEvery) && d.last.CompareAndSwap(last, &now)
 }
 
-// drop runs fn on one connection after another, and removes from the pool those that lead astray.
-func (d *doubt) drop(ctx context.Context, err error, explain func(error) error, fn func(on runner) error) error {
+// drop runs fn on one connection after another, and removes from the pool those that lead astray. If
+// on is nil, fn takes connections from the pool itself.
+func (d *doubt) drop(ctx context.Context, on runner, err error, explain func(error) error, fn func(on runner) error) error {
 	for range d.db.Stats().Idle + 1 {
 		conn, none := d.db.Conn(ctx)
 		if none != nil {
 			return err
+		}
+		if on == nil { // fn would wait for it if the pool has only one
+			discard(conn)
 		}
 		if err = fn(conn); !astray(explain(err)) {
 			conn.Close() // its error would say that it is gone

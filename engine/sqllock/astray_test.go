@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 // patience is how long a call waits before it tries another connection.
@@ -28,6 +30,9 @@ type site struct {
 	asked int           // guarded by mu; statements that were run at the former primary
 	slow  time.Duration // of the former primary's answers, which succeed then; 0: it reports that it is read-only
 	late  time.Duration // before it reports that it is read-only
+
+	holds  []record.Claim // what the primary's row has
+	record string         // guarded by mu; the last that the primary's row was written with
 }
 
 func (p *site) Connect(context.Context) (sqldriver.Conn, error) {
@@ -54,7 +59,7 @@ type lead struct {
 	astray bool
 }
 
-func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+func (l *lead) answers(ctx context.Context, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 	l.site.mu.Lock()
 	astray := l.astray
 	if astray {
@@ -74,7 +79,11 @@ func (l *lead) answers(ctx context.Context, text string, _ []sqldriver.NamedValu
 	}
 	switch {
 	case strings.HasPrefix(text, "SELECT"):
-		return rowOf("x"), nil
+		return rowOf("x", l.site.holds...), nil
+	case len(args) == 10: // it writes the row
+		l.site.mu.Lock()
+		defer l.site.mu.Unlock()
+		l.site.record = args[7].Value.(string)
 	case strings.HasPrefix(text, "WITH gone AS (DELETE"):
 		return nil, nil // there is no place
 	}
@@ -220,6 +229,34 @@ func TestReleasesOverDeadConnectionsAreMadeAgain(t *testing.T) {
 	}
 }
 
+// A refused Try without a place is not released. If it was made again, its first attempt may still be
+// served, so the refusal writes the row: a late grant then finds a mark, and a late write another row.
+func TestRefusalsKeepFirstAttemptsOut(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []driver.Mode{exclusive, shared} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &site{slow: time.Hour, holds: []record.Claim{one("other", exclusive, record.Holding, 1_001_000)}}
+			d := at(t, p, dialled.Open(p), 4)
+			p.move()
+			c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", Mode: mode, TTL: time.Minute})
+			if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+				t.Fatalf("Try: %v; want ErrBusy", err)
+			}
+			if p.record == "" {
+				t.Fatalf("mode %v: refused without a write of the row", mode)
+			}
+			rec, err := record.Decode([]byte(p.record))
+			if err != nil {
+				t.Fatal(err)
+			}
+			marked := slices.ContainsFunc(rec.Claims, func(c record.Claim) bool { return c.Owner == "me" && c.Status == record.Gone })
+			if marked != (mode == exclusive) || c.uncertain() {
+				t.Errorf("mode %v: marked %v, still uncertain %v", mode, marked, c.uncertain())
+			}
+		})
+	}
+}
+
 // answersOthers answers other calls repeatedly during a test.
 func answersOthers(t *testing.T, d *Driver, every, lasts time.Duration) {
 	var all sync.WaitGroup
@@ -355,5 +392,32 @@ func TestCallsBesideEachOtherLeaveTheFormerPrimary(t *testing.T) {
 			})
 		}
 		all.Wait()
+	})
+}
+
+// A caller's pool may have a single connection. If that leads to a standby, Migrate says so at once,
+// and does not wait for the connection that it has itself.
+func TestMigrateOnASingleConnectionSaysThatItLeadsAstray(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(script{func(_ context.Context, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if strings.HasPrefix(text, "SELECT max(version)") {
+				return nil, stateError("42P01") // no such table
+			}
+			return nil, stateError("25006")
+		}})
+		defer db.Close()
+		db.SetMaxOpenConns(1)
+		d, err := NewPostgres(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		start := time.Now()
+		if err := d.Migrate(ctx); !errors.Is(err, ErrReadOnly) || time.Since(start) > time.Second {
+			t.Errorf("Migrate: %v after %v; want ErrReadOnly", err, time.Since(start))
+		}
 	})
 }

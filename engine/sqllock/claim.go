@@ -306,8 +306,8 @@ func (c *claim) enter(ctx context.Context, turn *waiter) (g driver.Grant, err er
 	joined := c.d.watch.placed(turn)
 	placed := joined || c.phase == held || c.phase == leaving
 	var number int64
-	// A place that is gone may have come late, with a number that is over: the row says which count.
-	if gone := c.phase == queued && c.d.texts.join == ""; !placed && (gone || c.fitsMaybe()) {
+	// A place that is gone, or had no answer, may come late, with a number that is over: the row says which count.
+	if late := c.d.texts.join == "" && (c.phase == queued || c.lateGrant); !placed && (late || c.fitsMaybe()) {
 		if g, placed, number, err = c.long(ctx, turn, false); placed {
 			return g, err
 		}
@@ -363,6 +363,10 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 		placed = turn == nil || place != nil || joined && r.hides(c.req.Owner)
 		if barred, heavy = a.Barred, a.Heavy; !a.Granted && !barred && !heavy {
 			busy = c.refusal(r, &a, turn)
+			if turn == nil { // no release follows that would refuse what may still come
+				c.bar(r)
+				changed = c.uncertain()
+			}
 		}
 		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
 			r.listens(&c.req)
@@ -390,6 +394,9 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 		}
 		return g, true, 0, driver.ErrTooHeavy
 	case busy != nil:
+		if turn == nil {
+			c.lateGrant, c.lateWrite = false, false
+		}
 		if lapses {
 			c.d.keepNewcomersOut(ctx, c.req.Resource)
 		}
@@ -556,11 +563,16 @@ func (c *claim) leave(r *row, how driver.End) (lost error) {
 	} else {
 		lost = r.Release(c.req.Owner)
 	}
-	if c.lateGrant {
-		r.Bar(r.now, c.req.Owner, goneTTL)
-	}
+	c.bar(r)
 	if how.Bar > 0 {
 		r.KeepOut(r.now, c.req.Owner, how.Bar)
 	}
 	return lost
+}
+
+// bar leaves a mark that refuses a grant or a place by one statement that may still come.
+func (c *claim) bar(r *row) {
+	if c.lateGrant {
+		r.Bar(r.now, c.req.Owner, goneTTL)
+	}
 }

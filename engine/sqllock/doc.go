@@ -45,6 +45,9 @@
 //   - a write of the row: it fails once the row has changed, and the release changes it even if
 //     there is nothing to give up.
 //
+// No release follows a refusal without a place. So that refusal leaves the mark, or changes the
+// row.
+//
 // No other calls need care. A renewal by one statement only lengthens. A grant to the next in
 // the queue needs its place, which the release removes first. A release by one statement names
 // the fence that it ends.

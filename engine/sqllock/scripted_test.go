@@ -24,7 +24,9 @@ type script struct {
 func (s script) Connect(context.Context) (sqldriver.Conn, error) { return s, nil }
 func (script) Driver() sqldriver.Driver                          { return nil }
 func (script) Prepare(string) (sqldriver.Stmt, error)            { return nil, errors.ErrUnsupported }
-func (script) Begin() (sqldriver.Tx, error)                      { return nil, errors.ErrUnsupported }
+func (s script) Begin() (sqldriver.Tx, error)                    { return s, nil }
+func (script) Commit() error                                     { return nil }
+func (script) Rollback() error                                   { return nil }
 func (script) Close() error                                      { return nil }
 
 func (s script) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
