@@ -190,15 +190,6 @@ func outlive() {
 	Catch(make(chan os.Signal), caught...)
 }
 
-// Catch relays signals that are not ignored to c, as signal.Notify does.
-func Catch(c chan<- os.Signal, signals ...os.Signal) {
-	for _, sig := range signals {
-		if !signal.Ignored(sig) {
-			signal.Notify(c, sig)
-		}
-	}
-}
-
 // toArgs returns the arguments of a guardian with socket as its end and memory for the deadline.
 func toArgs(socket, memory int) []string {
 	return []string{Name, "guard", strconv.Itoa(socket), strconv.Itoa(memory)}
