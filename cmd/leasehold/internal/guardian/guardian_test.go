@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -386,6 +387,29 @@ func TestOtherChildrenAreLeftAlone(t *testing.T) {
 	TestGuardiansDeathEndsTheCommand(t)
 	if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got != 0 {
 		t.Error("an older child was killed")
+	}
+}
+
+// What another goroutine starts meanwhile, such as a hook, gets no file of the guardian's. Otherwise nobody would notice
+// the guardian's death while it runs.
+func TestOnlyTheGuardianInheritsItsFiles(t *testing.T) {
+	h := new(holder)
+	theirs, err := h.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.conn.file.Close()
+	defer syscall.Close(theirs)
+	d, memory, err := newDeadline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.unmap()
+	defer memory.Close()
+	for name, fd := range map[string]int{"socket": theirs, "memory": int(memory.Fd())} {
+		if exec.Command("test", "-e", fmt.Sprintf("/proc/self/fd/%d", fd)).Run() == nil {
+			t.Errorf("another process has the guardian's %s", name)
+		}
 	}
 }
 
