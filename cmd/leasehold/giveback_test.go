@@ -120,7 +120,7 @@ func TestSignalThatComesWithTheGrantKeepsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(time.Hour)}}
+				r := &run{child: newChild(&app{stderr: &said, json: true}), period: period{oncePer: span(time.Hour)}}
 				r.name = "daily"
 				r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
 				store := locktest.NewFaulty(memory.NewServer().Connect())

@@ -189,7 +189,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 		if leases != nil { // they were granted at the same moment
 			err := r.giveBack(context.WithoutCancel(ctx), locks, leases)
 			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
-				r.app.tell(onWarning, r.name, 0, "%s", unconfirmed(err, time.Until(leases.Deadline())))
+				r.app.announce(onWarning, r.name, "%s", unconfirmed(err, time.Until(leases.Deadline())))
 			}
 		}
 		return nil, stopped
