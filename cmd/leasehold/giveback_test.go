@@ -310,6 +310,23 @@ func TestReleaseBeforeAtLeastEnds(t *testing.T) {
 	}
 }
 
+// A record for which the labels leave no room is never written. Nothing waits for it.
+func TestReleaseDoesNotWaitForARecordWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(24 * time.Hour), atMost: span(2 * time.Hour)}}
+		r.name, r.argv, r.who.Labels = "daily", []string{"report"}, map[string]string{"k": strings.Repeat("x", 4070)}
+		_, r.child.ttl = r.period.ttl(0)
+		locks, leases := acquired(t, r, memory.NewServer().Connect(), r.name)
+		defer locks.Close()
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: leases.Deadline(), ended: time.Now(), keeps: time.Now().Add(r.length())}
+		released, stopped := f.say(t.Context())
+		if took := time.Since(f.ended); released != nil || stopped != nil || said.Len() > 0 || took > time.Second {
+			t.Errorf("%v, %v after %v: it says %q", released, stopped, took, said.String())
+		}
+	})
+}
+
 // The end of several leases is known when it is known of each.
 func TestEachReleaseIsAnswered(t *testing.T) {
 	lost := fmt.Errorf("release: %w", driver.Evicted("test"))
