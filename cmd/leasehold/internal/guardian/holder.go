@@ -260,7 +260,9 @@ func (h *holder) wait() (Result, error) {
 		select {
 		case <-h.plan.Renewed:
 			h.setDeadline()
-			backup.Reset(h.backupIn())
+			if lost != nil {
+				backup.Reset(h.backupIn())
+			}
 		case <-pulse.C:
 			h.feel()
 		case <-lost:
