@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/pflag"
@@ -210,12 +211,13 @@ func internalErrorf(format string, args ...any) error {
 	return &exitError{exitInternal, fmt.Errorf(format, args...)}
 }
 
-// interruptible returns a context that ends with the signals that end a program. Its cause then has
-// the exit code that shells use for the signal.
+// interruptible returns a context that ends with the signals that end a program, unless they are
+// ignored from the start, as by nohup. Its cause then has the exit code that shells use for the
+// signal.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	guardian.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	go func() {
 		select {
 		case s := <-signals:

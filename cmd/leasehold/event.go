@@ -44,7 +44,7 @@ func (a *app) tell(kind, name string, token uint64, format string, args ...any) 
 	text := fmt.Sprintf(format, args...)
 	if !a.json {
 		a.write(text)
-	} else if a.verbose {
+	} else if a.verbose || kind == onError {
 		a.encode(event{Time: stamp(), Kind: kind, Name: name, Token: token, Text: text})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
@@ -78,7 +79,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	ctx, over := context.WithDeadline(ctx, f.matters())
 	defer over()
 	again := func(text string) {
-		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
+		f.run.app.announce(onWarning, f.run.name, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
 			text, f.code, f.matters().Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {
@@ -146,13 +147,21 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		kept = kept && nobodys
 	}
-	if !kept && time.Since(f.run.asked) >= f.run.length() { // what it kept may be over
+	if !kept && boottime.Now().Sub(f.run.asked) >= f.run.length() { // what it kept may be over
 		return err
 	}
 	if !kept {
 		return fmt.Errorf("%w: the store has no record of it any more", leasehold.ErrLost)
 	}
 	return nil // an attempt without an answer was applied
+}
+
+// foundLost reports whether a release that returned err found a lease that had ended early. A lease
+// that was lost later expired without an answer, after the command had ended. until does not count
+// the time that the machine sleeps, Deadline does.
+func (f *farewell) foundLost(err error) bool {
+	now := time.Now()
+	return errors.Is(err, leasehold.ErrLost) && now.Before(f.until) && now.Before(f.leases.Deadline())
 }
 
 // answered reports whether the outcome of a call is known, for each lease if err joins their errors.

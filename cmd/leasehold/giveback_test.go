@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/spf13/pflag"
@@ -119,7 +120,7 @@ func TestSignalThatComesWithTheGrantKeepsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(time.Hour)}}
+				r := &run{child: newChild(&app{stderr: &said, json: true}), period: period{oncePer: span(time.Hour)}}
 				r.name = "daily"
 				r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
 				store := locktest.NewFaulty(memory.NewServer().Connect())
@@ -174,6 +175,11 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 			"lost": {func(locks *leasehold.Locker, lease *leasehold.Lease) error {
 				return locks.Evict(t.Context(), lease.Name(), lease.Owner(), "test")
 			}, leasehold.ErrLost},
+			"slept": {func(locks *leasehold.Locker, lease *leasehold.Lease) error {
+				err := locks.Evict(t.Context(), lease.Name(), lease.Owner(), "test")
+				boottime.Machine().Sleep(time.Hour) // what it kept is over
+				return err
+			}, unanswered},
 			"over": {func(_ *leasehold.Locker, lease *leasehold.Lease) error {
 				err := lease.Release(t.Context())
 				time.Sleep(time.Hour) // nothing is left of what it kept
@@ -184,7 +190,7 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.asked = time.Now()
+			r.asked = boottime.Now()
 			leases, err := locks.AcquireAll(t.Context(), []string{name}, r.period.options()...)
 			if err != nil {
 				t.Fatal(err)
@@ -198,6 +204,27 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
 			locks.Close()
+		}
+	})
+}
+
+// The command has ended, and the store is away. The lease is over when the machine wakes up: it was not lost.
+func TestLeaseThatEndsWhileTheMachineSleepsIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{child: newChild(&app{stderr: t.Output()}), period: period{oncePer: span(24 * time.Hour), atMost: span(8 * time.Hour)}}
+		r.name, r.argv = "daily", []string{"report"}
+		_, r.child.ttl = r.period.ttl(0)
+		store := locktest.NewFaulty(memory.NewServer().Connect())
+		locks, leases := acquired(t, r, store, r.name)
+		defer locks.Close()
+		store.Always(locktest.OpNote, func(context.Context, func() error) error {
+			boottime.Machine().Sleep(9 * time.Hour)
+			leases.Context().Err() // finds out, as on a resume
+			return locktest.ErrInjected
+		})
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: leases.Deadline(), ended: time.Now(), keeps: time.Now().Add(r.length())}
+		if released, stopped := f.say(t.Context()); !errors.Is(released, leasehold.ErrLost) || f.foundLost(released) || stopped != nil {
+			t.Errorf("%v, %v, lost: %v", released, stopped, f.foundLost(released))
 		}
 	})
 }
@@ -281,6 +308,23 @@ func TestReleaseBeforeAtLeastEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A record for which the labels leave no room is never written. Nothing waits for it.
+func TestReleaseDoesNotWaitForARecordWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(24 * time.Hour), atMost: span(2 * time.Hour)}}
+		r.name, r.argv, r.who.Labels = "daily", []string{"report"}, map[string]string{"k": strings.Repeat("x", 4070)}
+		_, r.child.ttl = r.period.ttl(0)
+		locks, leases := acquired(t, r, memory.NewServer().Connect(), r.name)
+		defer locks.Close()
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: leases.Deadline(), ended: time.Now(), keeps: time.Now().Add(r.length())}
+		released, stopped := f.say(t.Context())
+		if took := time.Since(f.ended); released != nil || stopped != nil || said.Len() > 0 || took > time.Second {
+			t.Errorf("%v, %v after %v: it says %q", released, stopped, took, said.String())
+		}
+	})
 }
 
 // The end of several leases is known when it is known of each.

@@ -79,6 +79,6 @@ func (l *legacy) release(keep time.Time) (done bool) {
 
 // hopeless reports whether another attempt cannot succeed.
 func hopeless(err error) bool {
-	final := []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, driver.ErrCorrupt}
+	final := []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, leasehold.ErrInvalidOption, driver.ErrCorrupt}
 	return slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }

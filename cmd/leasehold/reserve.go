@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -89,16 +90,21 @@ func (r *reservation) hold(ctx context.Context, a *app, locks *leasehold.Locker)
 	if err != nil {
 		return err
 	}
+	warn := sync.OnceFunc(func() {
+		a.announce(onWarning, r.name, "warning: %s may stay reserved for %s\n%s",
+			shown(r.name), spanText(length), toEnd(a, r.name, lease.Owner()))
+	})
 	if err = lease.Extend(ctx, length); err == nil {
 		err = r.print(a, lease)
+	} else if !errors.Is(err, leasehold.ErrLost) {
+		warn() // now, because a second signal ends this process at once
 	}
 	if err == nil {
 		return nil
 	}
 	released := lease.Release(ctx) // nobody has seen the owner
 	if released != nil && !errors.Is(released, leasehold.ErrLost) {
-		a.announce(onWarning, r.name, "warning: %s may stay reserved for %s\n%s",
-			shown(r.name), spanText(length), toEnd(a, r.name, lease.Owner()))
+		warn()
 	}
 	return errors.Join(err, released)
 }

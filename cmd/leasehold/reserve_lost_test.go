@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,29 @@ import (
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
+
+// A second signal ends the program at once, so it first says how to end what may be reserved.
+func TestReservationThatFailsIsToldBeforeItsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := locktest.NewFaulty(memory.NewServer().Connect())
+		r := reservation{name: "deploy", length: span(reservedFor)}
+		locks, err := leasehold.New(store, r.options(&app{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		var told bytes.Buffer
+		before := ""
+		store.Always(locktest.OpRenew, locktest.LoseReply)
+		store.Always(locktest.OpRelease, func(context.Context, func() error) error {
+			before = told.String()
+			return locktest.ErrInjected
+		})
+		if err := r.hold(t.Context(), &app{stderr: &told}, locks); err == nil || told.String() != before || !strings.Contains(before, "To end it: ") {
+			t.Errorf("%v: it says %q, before the release %q", err, &told, before)
+		}
+	})
+}
 
 // A reservation that fails keeps NAME for no longer than a script's lease, even if the store granted
 // it, because nobody knows its owner. If it may keep NAME for longer, it says how to end it.
@@ -56,7 +81,7 @@ func TestReservationThatFailsKeepsNothing(t *testing.T) {
 				if err == nil {
 					err = lease.Release(t.Context())
 				}
-				if err != nil {
+				if err != nil && !errors.Is(err, leasehold.ErrLost) { // it was told before it was released
 					t.Errorf("%s: %v: %s", name, err, &told)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
@@ -23,7 +24,7 @@ type run struct {
 	also     []string
 	busyCode int
 	okIfBusy bool
-	asked    time.Time // before the leases were granted
+	asked    boottime.Instant // before the leases were granted
 
 	metricsFile string
 	yieldName   string
@@ -188,7 +189,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 		if leases != nil { // they were granted at the same moment
 			err := r.giveBack(context.WithoutCancel(ctx), locks, leases)
 			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
-				r.app.tell(onWarning, r.name, 0, "%s", unconfirmed(err, time.Until(leases.Deadline())))
+				r.app.announce(onWarning, r.name, "%s", unconfirmed(err, time.Until(leases.Deadline())))
 			}
 		}
 		return nil, stopped
@@ -213,7 +214,7 @@ func (r *run) tryAcquire(ctx context.Context, locks *leasehold.Locker, opts []le
 	if r.oncePer == 0 { // after such a wait, the job would run once more in its period
 		opts = append(opts, r.claim.waiting()...)
 	}
-	r.asked = time.Now()
+	r.asked = boottime.Now()
 	return locks.AcquireAll(ctx, names, opts...)
 }
 
@@ -237,10 +238,9 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	var stopped error
 	e.released, stopped = f.say(ctx)
 	if e.left = r.terms.ttl; r.fixed {
-		e.left = time.Until(f.until)
+		e.left = time.Until(leases.Deadline())
 	}
-	// A lease that was lost later expired without an answer, after the command had ended.
-	if e.lost == nil && errors.Is(e.released, leasehold.ErrLost) && time.Now().Before(f.until) {
+	if e.lost == nil && f.foundLost(e.released) {
 		e.lost = leasehold.ErrLost
 	}
 	if !told {

@@ -41,7 +41,7 @@ func TestPeriodIsKeptOverAnOutageAtItsEnd(t *testing.T) {
 	for name, args := range map[string][]string{
 		"once":  {"--once-per", "1h", "--at-most", "2m", "x"},
 		"least": {"--at-least", "1h", "--ttl", "2m", "x"},
-		"also":  {"--at-least", "1h", "--ttl", "2m", "--also", "y", "x"},
+		"also":  {"--json", "--at-least", "1h", "--ttl", "2m", "--also", "y", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,10 +211,11 @@ func TestSignalEndsTheRelease(t *testing.T) {
 func TestGuardianReleasesAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	j, back := c.endsAway("--ttl", "30m", "x")
+	j, back := c.endsAway("--json", "--ttl", "30m", "x")
 	if code := j.code(); code != 0 {
 		t.Errorf("exit code %d: %s", code, j.errors())
 	}
+	contains(t, j.errors(), `"event":"error","name":"x","text":"`, "It ends by itself within")
 	back()
 	c.wantRun(0, "-w", "60", "x", "--", "true")
 }

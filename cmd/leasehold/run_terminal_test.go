@@ -164,16 +164,28 @@ func TestCommandIsInTheForeground(t *testing.T) {
 	}
 }
 
-// TestTerminalComesBack: the script around the run can use it again.
+// TestTerminalComesBack: the script around the run can use it again, also after a command that could not be started.
 func TestTerminalComesBack(t *testing.T) {
 	t.Parallel()
-	s := newCLI(t).screen("sh", "-c", "leasehold run x -- sh -c 'echo ready; kill -KILL $$'; read line; echo script got $line")
-	s.waitFor("ready")
-	s.typed("hello\n")
-	if code := s.end(); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
+	for name, command := range map[string]string{
+		"killed":      "sh -c 'echo ready; kill -KILL $$'",
+		"not started": "./job",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte("#!/nonexistent\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s := c.screen("sh", "-c", "leasehold run x -- "+command+"; read line; echo script got $line")
+			s.waitForMatch("ready|cannot run")
+			s.typed("hello\n")
+			if code := s.end(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			contains(t, s.shows(), "script got hello")
+		})
 	}
-	contains(t, s.shows(), "script got hello")
 }
 
 func TestTerminalComesBackFromADeadGuardian(t *testing.T) {

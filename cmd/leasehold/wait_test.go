@@ -95,6 +95,21 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
+// Under nohup, or in the background of a script, a signal that is ignored from the start ends nothing.
+func TestIgnoredSignalsEndNoWait(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	l := c.acquire("job")
+	j := c.startProgram("sh", "-c", `trap "" HUP INT; exec leasehold -v wait job`)
+	j.says("store ")
+	j.signal(syscall.SIGHUP)
+	j.signal(syscall.SIGINT)
+	c.want(0, "release", "job", l.Owner)
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+}
+
 func TestListWatches(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -83,7 +83,8 @@ func (c *Clock) Time(t Instant) time.Time {
 	return as.Add(t.Sub(now))
 }
 
-// Sleep lets d pass without the monotonic clock. It is for tests, on a Clock of their own.
+// Sleep lets d pass without the monotonic clock. It is for tests: on a Clock of their own, or on the
+// machine's in a test that is not parallel.
 func (c *Clock) Sleep(d time.Duration) { c.sleptFor(c.Slept() + d) }
 
 // Watch calls woke, in a goroutine of its own, after each sleep that the Clock notices, until

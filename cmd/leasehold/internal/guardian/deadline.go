@@ -30,8 +30,7 @@ func newDeadline() (deadline, *os.File, error) {
 	}
 	err = errors.Join(err, file.Truncate(int64(os.Getpagesize())))
 	d, err2 := mapDeadline(int(file.Fd()))
-	_, err3 := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0) // so that the guardian inherits it
-	if err = errors.Join(err, err2, err3); err != nil {
+	if err = errors.Join(err, err2); err != nil {
 		file.Close()
 		return deadline{}, nil, err
 	}

@@ -139,6 +139,7 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	g.conn.send(message{Verb: gotStarting})
 	child, code, err := startChild(string(s.Path), s.Argv.strings(), s.Env.strings(), &g.term)
 	if err != nil {
+		g.term.giveBack(0) // the child had it before the exec failed
 		return message{Verb: gotFailed, N: int64(code), Text: err.Error()}
 	}
 	g.child = child
@@ -187,15 +188,6 @@ func outlive() {
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 	}, Forwarded...)
 	Catch(make(chan os.Signal), caught...)
-}
-
-// Catch relays signals that are not ignored to c, as signal.Notify does.
-func Catch(c chan<- os.Signal, signals ...os.Signal) {
-	for _, sig := range signals {
-		if !signal.Ignored(sig) {
-			signal.Notify(c, sig)
-		}
-	}
 }
 
 // toArgs returns the arguments of a guardian with socket as its end and memory for the deadline.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -351,7 +352,7 @@ func TestGuardianStoppedAtTheStart(t *testing.T) {
 	}
 }
 
-// TestHolderStandsInAfterALoss: an evicted lease may have a far deadline.
+// TestHolderStandsInAfterALoss: an evicted lease may have a far deadline, and other leases are still renewed.
 func TestHolderStandsInAfterALoss(t *testing.T) {
 	dir := t.TempDir()
 	lease := newLease(time.Minute)
@@ -363,13 +364,20 @@ func TestHolderStandsInAfterALoss(t *testing.T) {
 	waitForFile(t, dir+"/session")
 	trace(t, guardianOf(t, dir+"/child"))
 	lease.lose()
-	select {
-	case result := <-done:
-		if !result.Cut {
-			t.Errorf("%+v, want cut", result)
+	renewals, end := time.NewTicker(100*time.Millisecond), time.After(20*time.Second)
+	defer renewals.Stop()
+	for {
+		select {
+		case result := <-done:
+			if !result.Cut {
+				t.Errorf("%+v, want cut", result)
+			}
+			return
+		case <-renewals.C:
+			lease.renew(time.Minute)
+		case <-end: // grace and margin are 1s
+			t.Fatal("the command lives on")
 		}
-	case <-time.After(20 * time.Second): // grace and margin are 1s
-		t.Fatal("the command lives on")
 	}
 }
 
@@ -386,6 +394,29 @@ func TestOtherChildrenAreLeftAlone(t *testing.T) {
 	TestGuardiansDeathEndsTheCommand(t)
 	if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got != 0 {
 		t.Error("an older child was killed")
+	}
+}
+
+// What another goroutine starts meanwhile, such as a hook, gets no file of the guardian's. Otherwise nobody would notice
+// the guardian's death while it runs.
+func TestOnlyTheGuardianInheritsItsFiles(t *testing.T) {
+	h := new(holder)
+	theirs, err := h.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.conn.file.Close()
+	defer syscall.Close(theirs)
+	d, memory, err := newDeadline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.unmap()
+	defer memory.Close()
+	for name, fd := range map[string]int{"socket": theirs, "memory": int(memory.Fd())} {
+		if exec.Command("test", "-e", fmt.Sprintf("/proc/self/fd/%d", fd)).Run() == nil {
+			t.Errorf("another process has the guardian's %s", name)
+		}
 	}
 }
 

@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrLate means that the deadline was too near, or the lease already lost, so the command was not
@@ -163,7 +166,7 @@ func (h *holder) start() error {
 	// os/exec would turn a non-blocking terminal into a blocking one.
 	h.guardian, err = syscall.ForkExec(exe, toArgs(theirs, int(memory.Fd())), &syscall.ProcAttr{
 		Env:   h.plan.Own,
-		Files: []uintptr{0, 1, 2},
+		Files: inherited(theirs, int(memory.Fd())),
 		Sys:   guardianAttr(),
 	})
 	if err != nil {
@@ -190,16 +193,33 @@ func (h *holder) startMessage() message {
 	return message{Verb: toStart, Start: s}
 }
 
-// connect creates the socket and returns the guardian's end. The guardian inherits it under a
-// number that is free here. So files that users pass to the command as 3, 4, … keep their numbers.
-// The guardian marks it close-on-exec at once.
+// connect creates the socket and returns the guardian's end. Both ends are close-on-exec, because
+// hooks may be started at any time: a hook with the guardian's end would hide the guardian's death.
 func (h *holder) connect() (theirs int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return 0, os.NewSyscallError("socketpair", err)
 	}
+	syscall.CloseOnExec(pair[1])
 	h.conn, err = newConn(pair[0])
 	return pair[1], err
+}
+
+// inherited returns the files of the guardian under their numbers: those that any program would
+// inherit, and ours, whose numbers are free. So files that users pass to the command as 3, 4, …
+// keep their numbers. The guardian closes ours or marks them close-on-exec at once.
+func inherited(ours ...int) []uintptr {
+	files := make([]uintptr, slices.Max(ours)+1)
+	for fd := range files {
+		files[fd] = uintptr(fd)
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if !slices.Contains(ours, fd) && (err != nil || flags&unix.FD_CLOEXEC != 0) {
+			files[fd] = ^uintptr(0)
+		}
+	}
+	return files
 }
 
 // Check returns an error if no guardian can be started here.
@@ -240,7 +260,9 @@ func (h *holder) wait() (Result, error) {
 		select {
 		case <-h.plan.Renewed:
 			h.setDeadline()
-			backup.Reset(h.backupIn())
+			if lost != nil {
+				backup.Reset(h.backupIn())
+			}
 		case <-pulse.C:
 			h.feel()
 		case <-lost:
