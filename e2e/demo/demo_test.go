@@ -358,20 +358,38 @@ func TestFailoverOfGivenSentinels(t *testing.T) {
 	}
 }
 
-func TestFailoverServersEndWithAKilledParent(t *testing.T) {
+// A terminal sends its signals to the whole group of the demo.
+func TestFailoverServersEndWithTheDemo(t *testing.T) {
 	t.Parallel()
 	servers.Need(t, "redis", "redis-server")
-	dir := t.TempDir()
-	cmd := exec.Command(binary, "demo", "failover", "--ttl", "1m")
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd := exec.Command(binary, "demo", "failover", "--ttl", "1m")
+			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				for _, pid := range processes(dir) {
+					_ = syscall.Kill(pid, syscall.SIGKILL) // or it has ended
+				}
+			})
+			// Itself, a server and the shell that keeps it, and more: it starts one after the other.
+			claimtest.Eventually(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
+			to := -cmd.Process.Pid
+			if sig == syscall.SIGKILL { // no terminal sends it
+				to = cmd.Process.Pid
+			}
+			if err := syscall.Kill(to, sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			claimtest.Eventually(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
+		})
 	}
-	// Itself, a server and the shell that keeps it, and more: it starts one after the other.
-	claimtest.Eventually(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
-	cmd.Process.Kill()
-	cmd.Wait()
-	claimtest.Eventually(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
 }
 
 // processes are those that have dir in their environment, or as Redis, which writes over
