@@ -199,6 +199,16 @@ func TestBooksOnServers(t *testing.T) {
 	}
 }
 
+// The processes do not get the variable, but must log in as well.
+func TestBooksBehindAPasswordOfTheEnvironment(t *testing.T) {
+	m := servers.StartMariaDB(t)
+	m.Must(t, "CREATE USER shop IDENTIFIED BY 'pw'", "GRANT ALL ON *.* TO shop")
+	t.Setenv("LEASEHOLD_PASSWORD", "pw")
+	if r, code := play(t, "seckill", "--buyers", "4", "--stock", "2", "--shop", "mysql://shop@"+m.Addr()+"/locks"); code != 0 {
+		t.Errorf("exit code %d: %+v", code, r)
+	}
+}
+
 // While the second day's report is written, the lock's store stalls for longer than the lease lasts:
 // it is sent once more at most, by whoever cannot know of it.
 func TestDailyReportWhileTheStoreStalls(t *testing.T) {
