@@ -152,7 +152,7 @@ func (a *app) onStage(ctx context.Context, play func(ctx context.Context, st *de
 	if err != nil {
 		return internalErrorf("create a folder for the demo: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(orSignal(ctx, err), os.RemoveAll(dir)) }()
 	st := &demo.Stage{Dir: dir}
 	if err := a.demoStore(ctx, st); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (a *app) polyglot(ctx context.Context, st *demo.Stage, stock int) (*polyglo
 			sale.Close = func(ctx context.Context) (func(int) error, error) { return polyglot.Closed(ctx, locks) }
 		}
 		if report.Runs[name], err = sale.Run(ctx); err != nil {
-			return nil, orSignal(ctx, internalErrorf("%w", err))
+			return nil, internalErrorf("%w", err)
 		}
 	}
 	return report, nil

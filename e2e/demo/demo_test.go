@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -206,6 +209,54 @@ func TestBooksBehindAPasswordOfTheEnvironment(t *testing.T) {
 	t.Setenv("LEASEHOLD_PASSWORD", "pw")
 	if r, code := play(t, "seckill", "--buyers", "4", "--stock", "2", "--shop", "mysql://shop@"+m.Addr()+"/locks"); code != 0 {
 		t.Errorf("exit code %d: %+v", code, r)
+	}
+}
+
+// asked sees what clients send to a server.
+type asked func(text []byte)
+
+func (a asked) Write(text []byte) (int, error) { a(text); return len(text), nil }
+func (asked) Close() error                     { return nil }
+
+// The schema is there, but the demo never learns that.
+func TestNoBooksAreLeftByADemoInterruptedAtTheirCreation(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wire *proxy.Proxy
+	started := make(chan struct{})
+	wire = proxy.ListenAt(l, func() (_, _ io.WriteCloser) {
+		<-started
+		return asked(func(text []byte) {
+			if bytes.Contains(text, []byte("CREATE SCHEMA")) {
+				wire.DropReplies()
+			}
+		}), asked(func([]byte) {})
+	}, p.Addr())
+	close(started)
+	t.Cleanup(wire.Close)
+	cmd := exec.Command(binary, "demo", "seckill", "--shop", "postgres://postgres@"+wire.Addr()+"/postgres?sslmode=disable")
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	const count = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'leasehold_demo_%'"
+	claimtest.Eventually(t, "a schema", func() bool { return p.Must(t, count) == "1" })
+	wire.Forget()
+	wire.Pass()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, want the signal", cmd.ProcessState)
+	}
+	if left := p.Must(t, count); left != "0" {
+		t.Errorf("%s schemas are left", left)
 	}
 }
 
