@@ -48,7 +48,7 @@ the store remembers the last tokens, for as long as it keeps them.`
 type demoCall struct {
 	scenario demo.Scenario
 	strategy string
-	shop     string
+	shop     string // URL; once the call has begun, resolved
 }
 
 func newScenarioCommand(a *app, s demo.Scenario) *cobra.Command {
@@ -115,6 +115,9 @@ func (c *demoCall) play(ctx context.Context, a *app) error {
 	if err == nil {
 		err = c.scenario.Check()
 	}
+	if err == nil && c.shop != "" {
+		c.shop, err = stores.Resolve(c.shop) // the processes do not get the password of the environment
+	}
 	if err != nil {
 		return c.wrong(err)
 	}
@@ -149,7 +152,7 @@ func (a *app) onStage(ctx context.Context, play func(ctx context.Context, st *de
 	if err != nil {
 		return internalErrorf("create a folder for the demo: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(orSignal(ctx, err), os.RemoveAll(dir)) }()
 	st := &demo.Stage{Dir: dir}
 	if err := a.demoStore(ctx, st); err != nil {
 		return err
@@ -194,7 +197,7 @@ func demoProcesses() (func(ctx context.Context) *exec.Cmd, error) {
 	}
 	return func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, "demo", "process")
-		cmd.Env = secret.Environ() // its order names the store, with the password
+		cmd.Env = secret.Environ() // its order names the store and the books, with their passwords
 		cmd.SysProcAttr = demoProcess()
 		return cmd
 	}, nil

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -137,22 +138,29 @@ func (c *cli) untilProcesses(n int) {
 	c.t.Helper()
 	got := 0
 	for end := time.Now().Add(callBound); time.Now().Before(end); {
-		environs, err := filepath.Glob("/proc/[0-9]*/environ")
-		if err != nil || len(environs) == 0 {
-			c.t.Skip("no /proc to find processes in")
-		}
-		got = 0
-		for _, path := range environs {
-			env, _ := os.ReadFile(path) // it may have ended meanwhile
-			if bytes.Contains(env, []byte("TMPDIR="+c.dir+"\x00")) {
-				got++
-			}
-		}
-		if got == n {
+		if got = len(c.processes()); got == n {
 			return
 		}
 	}
 	c.t.Fatalf("%d processes, want %d", got, n)
+}
+
+// processes returns the environments of the processes that have the test's folder in it, by pid.
+func (c *cli) processes() map[int]string {
+	c.t.Helper()
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil || len(environs) == 0 {
+		c.t.Skip("no /proc to find processes in")
+	}
+	all := make(map[int]string)
+	for _, path := range environs {
+		env, _ := os.ReadFile(path) // it may have ended meanwhile
+		if bytes.Contains(env, []byte("TMPDIR="+c.dir+"\x00")) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			all[pid] = string(env)
+		}
+	}
+	return all
 }
 
 // Ctrl-C reaches the whole group of the terminal.

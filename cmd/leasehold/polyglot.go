@@ -83,12 +83,12 @@ func (a *app) polyglot(ctx context.Context, st *demo.Stage, stock int) (*polyglo
 	defer end()
 	report := &polyglot.Report{Scenario: "polyglot", Runs: make(map[string]*polyglot.Result)}
 	for name, at := range map[string]string{polyglot.Without: "", polyglot.Under: url} {
-		sale := &polyglot.Sale{URL: at, Stock: stock, Go: sellerInGo}
+		sale := &polyglot.Sale{URL: at, Stock: stock, Go: sellerInGo, Process: demoProcess()}
 		if name == polyglot.Under && st.Features.Fair {
 			sale.Close = func(ctx context.Context) (func(int) error, error) { return polyglot.Closed(ctx, locks) }
 		}
 		if report.Runs[name], err = sale.Run(ctx); err != nil {
-			return nil, orSignal(ctx, internalErrorf("%w", err))
+			return nil, internalErrorf("%w", err)
 		}
 	}
 	return report, nil

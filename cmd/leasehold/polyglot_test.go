@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 )
 
 // Each of the three languages sells, and together no more than there is; without a lock they do.
@@ -70,4 +74,38 @@ func TestPolyglotTellsWhatIsMissing(t *testing.T) {
 			t.Errorf("it says more than one line: %q", o.stderr)
 		}
 	}
+}
+
+// The other sellers wait for the one in Python, which never gets ready.
+func TestSellersGetNoPasswordAndEndWithAKilledDemo(t *testing.T) {
+	t.Parallel()
+	c, tools := newCLI(t), t.TempDir()
+	python := filepath.Join(tools, "python3")
+	write(t, python, []byte("#!/bin/sh\nexec sleep 600\n"))
+	if err := os.Chmod(python, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "demo", "polyglot")
+	cmd.Env = append(os.Environ(), "TMPDIR="+c.dir, "PATH="+tools+":"+os.Getenv("PATH"), "LEASEHOLD_STORE="+c.store, "LEASEHOLD_PASSWORD="+canary)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for pid := range c.processes() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // or it has ended
+		}
+	})
+	claimtest.Eventually(t, "the other sellers to be ready", func() bool {
+		ready, _ := filepath.Glob(filepath.Join(c.dir, "*", "ready.*")) // the pattern is right
+		return len(ready) == 2
+	})
+	for pid, env := range c.processes() {
+		if pid != cmd.Process.Pid && (strings.Contains(env, canary) || strings.Contains(env, c.store)) {
+			exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+			t.Errorf("%s has the store or its password in its environment", exe)
+		}
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	c.untilProcesses(0)
 }

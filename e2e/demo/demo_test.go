@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/e2e/program"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/internal/proxy"
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
@@ -199,6 +202,64 @@ func TestBooksOnServers(t *testing.T) {
 	}
 }
 
+// The processes do not get the variable, but must log in as well.
+func TestBooksBehindAPasswordOfTheEnvironment(t *testing.T) {
+	m := servers.StartMariaDB(t)
+	m.Must(t, "CREATE USER shop IDENTIFIED BY 'pw'", "GRANT ALL ON *.* TO shop")
+	t.Setenv("LEASEHOLD_PASSWORD", "pw")
+	if r, code := play(t, "seckill", "--buyers", "4", "--stock", "2", "--shop", "mysql://shop@"+m.Addr()+"/locks"); code != 0 {
+		t.Errorf("exit code %d: %+v", code, r)
+	}
+}
+
+// asked sees what clients send to a server.
+type asked func(text []byte)
+
+func (a asked) Write(text []byte) (int, error) { a(text); return len(text), nil }
+func (asked) Close() error                     { return nil }
+
+// The schema is there, but the demo never learns that.
+func TestNoBooksAreLeftByADemoInterruptedAtTheirCreation(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wire *proxy.Proxy
+	started := make(chan struct{})
+	wire = proxy.ListenAt(l, func() (_, _ io.WriteCloser) {
+		<-started
+		return asked(func(text []byte) {
+			if bytes.Contains(text, []byte("CREATE SCHEMA")) {
+				wire.DropReplies()
+			}
+		}), asked(func([]byte) {})
+	}, p.Addr())
+	close(started)
+	t.Cleanup(wire.Close)
+	cmd := exec.Command(binary, "demo", "seckill", "--shop", "postgres://postgres@"+wire.Addr()+"/postgres?sslmode=disable")
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	const count = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'leasehold_demo_%'"
+	claimtest.Eventually(t, "a schema", func() bool { return p.Must(t, count) == "1" })
+	wire.Forget()
+	wire.Pass()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, want the signal", cmd.ProcessState)
+	}
+	if left := p.Must(t, count); left != "0" {
+		t.Errorf("%s schemas are left", left)
+	}
+}
+
 // While the second day's report is written, the lock's store stalls for longer than the lease lasts:
 // it is sent once more at most, by whoever cannot know of it.
 func TestDailyReportWhileTheStoreStalls(t *testing.T) {
@@ -358,20 +419,38 @@ func TestFailoverOfGivenSentinels(t *testing.T) {
 	}
 }
 
-func TestFailoverServersEndWithAKilledParent(t *testing.T) {
+// A terminal sends its signals to the whole group of the demo.
+func TestFailoverServersEndWithTheDemo(t *testing.T) {
 	t.Parallel()
 	servers.Need(t, "redis", "redis-server")
-	dir := t.TempDir()
-	cmd := exec.Command(binary, "demo", "failover", "--ttl", "1m")
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd := exec.Command(binary, "demo", "failover", "--ttl", "1m")
+			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				for _, pid := range processes(dir) {
+					_ = syscall.Kill(pid, syscall.SIGKILL) // or it has ended
+				}
+			})
+			// Itself, a server and the shell that keeps it, and more: it starts one after the other.
+			claimtest.Eventually(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
+			to := -cmd.Process.Pid
+			if sig == syscall.SIGKILL { // no terminal sends it
+				to = cmd.Process.Pid
+			}
+			if err := syscall.Kill(to, sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			claimtest.Eventually(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
+		})
 	}
-	// Itself, a server and the shell that keeps it, and more: it starts one after the other.
-	claimtest.Eventually(t, "the demo to run", func() bool { return len(processes(dir)) >= 4 })
-	cmd.Process.Kill()
-	cmd.Wait()
-	claimtest.Eventually(t, "its processes to end", func() bool { return len(processes(dir)) == 0 })
 }
 
 // processes are those that have dir in their environment, or as Redis, which writes over

@@ -60,7 +60,8 @@ func ticketOf(lease *leasehold.Lease) *ticket {
 // too. If only writes were, a former holder's write could come between the current holder's read
 // and write.
 func (b *books) step(ctx context.Context, t *ticket, do func(tx *tx) error) error {
-	begun, err := b.db.BeginTx(ctx, &sql.TxOptions{Isolation: databases[b.dialect].isolation})
+	// The end of ctx must not cut Commit: then nobody would know whether the step was written.
+	begun, err := b.db.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: databases[b.dialect].isolation})
 	if err != nil {
 		return err
 	}
@@ -72,6 +73,9 @@ func (b *books) step(ctx context.Context, t *ticket, do func(tx *tx) error) erro
 	}
 	if err := do(&tx{ctx, begun, b}); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return begun.Commit()
 }

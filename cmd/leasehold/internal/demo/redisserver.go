@@ -23,8 +23,9 @@ type redisServer struct {
 }
 
 // keeper is a shell script that runs a server, and kills it when the keeper's input ends. That also
-// happens if this program is killed.
-const keeper = `"$@" >/dev/null 2>&1 & read -r _; kill -9 $!; wait`
+// happens if this program is killed. The signals of a terminal reach the keeper as well, and must
+// not end it before.
+const keeper = `trap '' HUP INT QUIT TERM; "$@" >/dev/null 2>&1 & read -r _; kill -9 $!; wait`
 
 // serverWithin limits how long a server may take to answer, even on a slow machine.
 const serverWithin = 20 * time.Second

@@ -27,9 +27,9 @@ type database struct {
 
 var databases = map[fence.Dialect]database{
 	fence.SQLite:   {serial: "INTEGER PRIMARY KEY"},
-	fence.Postgres: {"BIGSERIAL PRIMARY KEY", sql.LevelReadCommitted, "CREATE SCHEMA %s", "DROP SCHEMA %s CASCADE"},
+	fence.Postgres: {"BIGSERIAL PRIMARY KEY", sql.LevelReadCommitted, "CREATE SCHEMA %s", "DROP SCHEMA IF EXISTS %s CASCADE"},
 	// MySQL's default level locks gaps between rows. That causes deadlocks without a conflict.
-	fence.MySQL: {"BIGINT AUTO_INCREMENT PRIMARY KEY", sql.LevelReadCommitted, "CREATE DATABASE %s", "DROP DATABASE %s"},
+	fence.MySQL: {"BIGINT AUTO_INCREMENT PRIMARY KEY", sql.LevelReadCommitted, "CREATE DATABASE %s", "DROP DATABASE IF EXISTS %s"},
 }
 
 // spacePrefix shows operators what the schema or database is for.
@@ -46,14 +46,21 @@ func createBooks(ctx context.Context, url, dir string) (*books, error) {
 	if url == "" {
 		p = place{URL: inFile + filepath.Join(dir, "books-"+rand.Text()+".db")}
 	} else {
-		if err := p.inSpace(ctx, func(d database) string { return d.create }); err != nil {
-			return nil, fmt.Errorf("create the books: %w", err)
-		}
 		drop = func(ctx context.Context) error {
-			if err := p.inSpace(ctx, func(d database) string { return d.drop }); err != nil {
+			if _, err := p.inSpace(ctx, func(d database) string { return d.drop }); err != nil {
 				return fmt.Errorf("remove the books, which are in %s: %w", p.Space, err)
 			}
 			return nil
+		}
+		asked, err := p.inSpace(ctx, func(d database) string { return d.create })
+		if asked && err != nil { // perhaps only the answer was lost
+			err = fmt.Errorf("in %s: %w", p.Space, err)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			_ = drop(ctx) // after a refusal there is nothing, and this may be refused as well
+		}
+		if err != nil {
+			return nil, fmt.Errorf("create the books: %w", err)
 		}
 	}
 	b, err := p.open()
@@ -73,15 +80,21 @@ type place struct {
 	Space string `json:"space"` // schema or database; "" for a file
 }
 
-// inSpace runs a statement that creates or drops the space.
-func (p place) inSpace(ctx context.Context, statement func(d database) string) error {
+// inSpace runs a statement that creates or drops the space. It reports whether the server was
+// asked.
+func (p place) inSpace(ctx context.Context, statement func(d database) string) (asked bool, err error) {
 	db, dialect, err := stores.OpenDatabase(p.URL, "")
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer db.Close()
-	_, err = db.ExecContext(ctx, fmt.Sprintf(statement(databases[dialect]), p.Space))
-	return err
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	_, err = conn.ExecContext(ctx, fmt.Sprintf(statement(databases[dialect]), p.Space))
+	return true, err
 }
 
 // open opens existing books.

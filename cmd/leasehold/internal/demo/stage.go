@@ -16,7 +16,7 @@ import (
 // A Stage is the environment in which scenarios are played.
 type Stage struct {
 	Dir      string          // folder for temporary files, which the caller creates and removes
-	Shop     string          // URL of the database for the books; "": a file in Dir
+	Shop     string          // resolved URL of the database for the books; "": a file in Dir
 	Store    string          // resolved URL of the lock store
 	Features driver.Features // of the lock store
 	// Worker returns the command of a process that calls Work on its standard streams.

@@ -14,9 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
@@ -56,6 +58,8 @@ type Sale struct {
 	Stock int
 	// Go returns the command of the seller in Go. It calls Sell with these arguments.
 	Go func(ctx context.Context, url, folder string) *exec.Cmd
+	// Process is how each seller is started.
+	Process *syscall.SysProcAttr
 	// Close takes the lock of the stock. The function that it returns releases the lock once the
 	// given number of sellers wait for it. So each seller sells something, even one that starts
 	// late. nil: the lock is free from the start.
@@ -114,6 +118,7 @@ func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err er
 	}
 	var sellers sync.WaitGroup
 	for i, cmd := range commands {
+		cmd.Env, cmd.SysProcAttr = secret.Environ(), s.Process
 		sellers.Go(func() {
 			if err := run(cmd, Languages[i]); err != nil {
 				cancel(err) // ends the other sellers, whose errors follow from that
