@@ -34,9 +34,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
 		}
-		locks := wire.Locks{Locks: []wire.State{}, Next: next}
-		if client.May(View, "") { // the error names the damaged resource
-			locks.Damaged = textOf(err)
+		locks := wire.Locks{Locks: []wire.State{}, Next: next, Damaged: textOf(err)}
+		if err != nil && !client.May(View, "") { // the error names the damaged resource
+			locks.Damaged = driver.ErrCorrupt.Error()
 		}
 		for _, state := range states {
 			locks.Locks = append(locks.Locks, s.hub.times(state, asked))

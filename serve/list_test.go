@@ -131,6 +131,31 @@ func TestPagesAreFilteredByRights(t *testing.T) {
 	}
 }
 
+// spoilt lists what is not damaged.
+type spoilt struct{ *memory.Driver }
+
+func (spoilt) List(context.Context, string, string, int) ([]driver.State, string, error) {
+	return nil, "", fmt.Errorf("record of %q: %w", "ci/public/secret", driver.ErrCorrupt)
+}
+
+// Clients learn that a lock may be missing because it is damaged. Those with all rights learn which.
+func TestPagesTellOfDamage(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "access")
+	accessFile(t, path, "first")
+	access, err := serve.ReadAccess(path, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startOn(t, spoilt{memory.New()}, &serve.Options{Client: access.Client})
+	for token, names := range map[string]bool{"first": false, "op": true} {
+		a := s.as(token, http.MethodGet, wire.List, "")
+		if a.status != 200 || !strings.Contains(a.text, `"damaged":`) || strings.Contains(a.text, "secret") != names {
+			t.Errorf("%s: %d %s", token, a.status, a.text)
+		}
+	}
+}
+
 // crowded lists more names than exist, once the test says so.
 type crowded struct {
 	*memory.Driver

@@ -53,15 +53,19 @@ func openDatabase(ctx context.Context, u *storeurl.URL, db *sql.DB, open func(*s
 		return nil, u.Wrong("%v", err)
 	}
 	s := databaseStore{d, db}
-	err = s.prepare(ctx, create)
-	if errors.Is(err, ErrNoTables) {
-		return nil, &noTables{s}
+	return s.opened(s.prepare(ctx, create))
+}
+
+// opened returns s, or the error of its preparation. Then it also closes s, unless the error is
+// ErrNoTables.
+func (s databaseStore) opened(err error) (driver.Driver, error) {
+	switch {
+	case err == nil:
+		return s, nil
+	case !errors.Is(err, ErrNoTables):
+		go s.Close() // in the background, because it may wait for a server that does not answer, or for another process
 	}
-	if err != nil {
-		go s.Close() // in the background, because it may wait for a server that does not answer
-		return nil, err
-	}
-	return s, nil
+	return nil, err
 }
 
 // prepare creates the tables, or checks that they exist. It limits how long it waits for a server
@@ -79,7 +83,7 @@ func (s databaseStore) prepare(ctx context.Context, create bool) error {
 	if create {
 		return s.Migrate(ctx)
 	}
-	return existing(ctx, s.Driver)
+	return s.existing(ctx)
 }
 
 // ErrNoTables: the database has no lock tables, and [OpenExisting] creates none.
@@ -101,10 +105,10 @@ func NoTables(err error) bool {
 var ErrNoBucket = natslock.ErrNoBucket
 
 // existing returns ErrNoTables if the database has no tables. It inspects any resource to find out.
-func existing(ctx context.Context, d *sqllock.Driver) error {
-	_, err := d.Inspect(ctx, "any")
+func (s databaseStore) existing(ctx context.Context) error {
+	_, err := s.Inspect(ctx, "any")
 	if errors.Is(err, sqllock.ErrNoSchema) {
-		return ErrNoTables
+		return &noTables{s}
 	}
 	return err
 }

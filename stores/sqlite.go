@@ -35,7 +35,7 @@ func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 	if create || s.own {
 		err = s.Migrate(ctx)
 	} else {
-		err = existing(ctx, s.Driver)
+		err = s.existing(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", s.path, err)
@@ -111,11 +111,7 @@ func openSQLite(ctx context.Context, url string, create bool) (driver.Driver, er
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	s := sqliteStore{databaseStore{d, db}, path, rest == ""}
-	if err := s.prepare(ctx, create); err != nil {
-		go s.Close() // in the background, because it may wait for another process
-		return nil, err
-	}
-	return s.databaseStore, nil
+	return s.opened(s.prepare(ctx, create))
 }
 
 func resolveSQLite(url string) (string, error) {

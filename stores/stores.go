@@ -119,10 +119,14 @@ func OpenExisting(ctx context.Context, url string) (driver.Driver, error) {
 	return d, err
 }
 
-// OpenToLook is [OpenExisting] for programs that examine the store itself. With [ErrNoTables] it
-// returns the driver too, because Check and Rehearse need no tables. The driver's other calls fail
-// with an error that [NoTables] recognizes.
+// OpenToLook is [OpenExisting] for programs that examine the store itself. It creates nothing, not
+// even the user's own file. With [ErrNoTables] it returns the driver too, because Check and Rehearse
+// need no tables. The driver's other calls fail with an error that [NoTables] recognizes.
 func OpenToLook(ctx context.Context, url string) (driver.Driver, error) {
+	url, err := Resolve(url) // which names the user's own file like any other
+	if err != nil {
+		return nil, err
+	}
 	d, err := open(ctx, url, false)
 	if none, ok := errors.AsType[*noTables](err); ok {
 		return none.store, err

@@ -45,6 +45,14 @@ func TestDoctorTellsWhichStore(t *testing.T) {
 	if _, err := os.Stat(own); err == nil {
 		t.Error("the doctor has made the file")
 	}
+	if err := os.MkdirAll(filepath.Dir(own), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, own, nil)
+	check(1, "default", "sqlite:"+own)
+	if size := len(read(t, own)); size > 0 {
+		t.Errorf("the doctor has written %d bytes into the file", size)
+	}
 }
 
 func TestDoctorInText(t *testing.T) {

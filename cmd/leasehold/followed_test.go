@@ -129,3 +129,21 @@ func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
 		}
 	})
 }
+
+// An instance's next look may find a grant that came before an end it has just recorded.
+func TestFollowedHistoryIsInNoOrderOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &instances{answers: "a", entries: map[string][]happened{}}
+		printed := followed(t, s)
+		printed()
+		s.happens("a", 1)
+		printed()
+		s.mu.Lock()
+		s.entries["b"] = []happened{{time.Now(), "ended."}, {time.Now().Add(-4 * time.Second), "granted."}}
+		s.mu.Unlock()
+		s.set(false, "b")
+		if out, says := printed(); !strings.Contains(out, " ended.") || strings.Contains(out, " granted.") || strings.Contains(says, "missing") {
+			t.Errorf("printed:\n%s\nsaid:\n%s", out, says)
+		}
+	})
+}

@@ -216,8 +216,8 @@ type newEntries struct {
 	all  bool  // the store had no more of them
 }
 
-// page asks for the newest entries: at most limit, and only those that are newer than any for which
-// has returns true.
+// page asks for the newest entries for which has returns false, at most limit. Behind a page with
+// one for which it returns true there are none.
 func (h *history) page(ctx context.Context, store historian, limit int, has func(wire.Entries, wire.Entry) bool) (found newEntries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -234,11 +234,14 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 		}
 		same := page.Instance == found.Instance // numbers of another instance mean nothing here
 		if same {
-			i := slices.IndexFunc(page.Entries, func(e wire.Entry) bool { return has(page, e) })
-			if found.all = i >= 0 || page.Next == ""; i < 0 {
-				i = len(page.Entries)
+			found.all = page.Next == ""
+			for _, e := range page.Entries { // they are in the order of numbers, which is not always that of ages
+				if has(page, e) {
+					found.all = true
+				} else {
+					entries = append(entries, e)
+				}
 			}
-			entries = append(entries, page.Entries[:i]...)
 		}
 		if next = page.Next; !same || found.all || len(entries) >= limit {
 			slices.Reverse(entries)

@@ -54,7 +54,7 @@ without an end was cut off.
 With --watch, "leasehold ls" looks every second until a signal ends it, at 50,000 names
 at most. It prints a line with the time for each name whose holders or waiters have
 changed, or with --json an object. Changes that are undone within the second are not
-seen. If the store does not answer, standard error says so once.`,
+seen. If the store does not answer or is damaged, standard error says so once.`,
 		Example: "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --sort held --held-longer-than 1h --label team=payments\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
 		Args:    argNames("[PREFIX]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -117,14 +117,14 @@ func show(ctx context.Context, a *app, name string, quiet bool) error {
 	state, err := ask(ctx, a, func(ctx context.Context, locks *leasehold.Locker) (leasehold.State, error) {
 		return locks.Inspect(ctx, name)
 	})
-	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+	if err != nil && (len(state.Holders) == 0 || !errors.Is(err, driver.ErrCorrupt)) { // it may be held
 		return err
 	}
 	if quiet {
 		if len(state.Holders) > 0 {
 			return &exitError{code: exitBusy}
 		}
-		return err
+		return nil
 	}
 	v := viewOf(state)
 	return errors.Join(err, a.print(v, func(w io.Writer) { writeState(w, v) }))

@@ -169,6 +169,25 @@ func TestListShowsWhatIsNotDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, c.want(exitUnavailable, "show", "-q", "broken").stderr, "damaged")
+	for _, text := range []string{
+		"UPDATE leasehold_locks SET crowd = NOW + 10000000 WHERE name = 'broken'",
+		"INSERT INTO leasehold_places VALUES ('broken', NOW, 'waiter', 'process', 0, 0, 0, '')",
+		"INSERT INTO leasehold_beats VALUES ('process', NOW + 10000000, 1)",
+	} {
+		if _, err := db.Exec(strings.ReplaceAll(text, "NOW", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o = c.want(exitUnavailable, "ls")
+	contains(t, o.stderr, `"broken"`, "damaged")
+	if strings.Contains(o.stdout, "broken") {
+		t.Errorf("who waits for it is told, and so that it is free:\n%s", o.stdout)
+	}
+	for _, flag := range []string{"-v", "--json"} { // whether it is free is not known
+		if o := c.call("show", flag, "broken"); o.code != exitUnavailable || o.stdout != "" || !strings.Contains(o.stderr, "damaged") {
+			t.Errorf("show %s: exit code %d, %q, %q", flag, o.code, o.stdout, o.stderr)
+		}
+	}
 }
 
 func TestShowTellsByItsExitCode(t *testing.T) {

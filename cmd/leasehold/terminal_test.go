@@ -12,8 +12,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
+	"github.com/leasehold-go/leasehold/stores"
 )
 
 // On a terminal nobody evaluates: there acquire speaks to a person.
@@ -144,6 +147,29 @@ func TestTopIsUsedByKeys(t *testing.T) {
 	if strings.Contains(s.shows(), lease.Owner) {
 		t.Error("top shows an owner whole")
 	}
+}
+
+// While the user thinks, the holder may release and acquire again: that lease is spared.
+func TestEvictSparesALaterLease(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	d, err := stores.Open(t.Context(), c.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	claim := claimtest.New(t, d, driver.Request{Resource: "job", Owner: "of its own choice", TTL: time.Hour})
+	claimtest.Granted(t, claim)
+	s := c.screen(binary, "evict", "job", "--owner", "of its o", "--reason", "hangs")
+	s.waitFor("[y/N]")
+	claimtest.Released(t, claim)
+	claimtest.Granted(t, claim)
+	s.typed("y\r")
+	if code := s.end(); code != exitLost {
+		t.Errorf("exit code %d", code)
+	}
+	contains(t, s.shows(), "another lease", "leasehold show job")
+	claimtest.Released(t, claim)
 }
 
 // A store that hangs holds up neither the keys of top nor its end, and what it shows says so.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -182,18 +181,11 @@ type topEviction struct {
 	reason string
 }
 
-// evictNow evicts and returns the outcome as text. It names the holder's whole owner and compares
-// its token, so a successor is safe, with two exceptions. The engine does not know of a hand-over
-// inside a process. And an owner that was used before may be granted between the two calls.
+// evictNow evicts and returns the outcome as text.
 func evictNow(ctx context.Context, locks *leasehold.Locker, e *topEviction) string {
-	ctx, cancel := context.WithTimeout(ctx, answerBound)
-	defer cancel()
-	if state, err := locks.Inspect(ctx, e.name); err == nil && slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool {
-		return h.Owner == e.holder.Owner && e.holder.Token != 0 && h.Token != e.holder.Token
-	}) {
+	switch err := evictHolder(ctx, locks, e.name, e.holder, e.reason); {
+	case errors.Is(err, errLaterLease):
 		return fmt.Sprintf("not evicted: %s has another lease of %s by now", e.holder.Owner, shown(e.name))
-	}
-	switch err := locks.Evict(ctx, e.name, e.holder.Owner.Reveal(), e.reason); {
 	case err == nil:
 		return fmt.Sprintf("evicted %s from %s; it learns of it at its next renewal or release at the latest", e.holder.Owner, shown(e.name))
 	case errors.Is(err, leasehold.ErrLost):

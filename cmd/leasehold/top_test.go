@@ -173,6 +173,32 @@ func TestTopShowsALock(t *testing.T) {
 	}
 }
 
+// A lock that the answer may have left out is not called free.
+func TestTopTellsFreeFromUnseen(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, answer := range map[string]struct {
+		next string
+		err  error
+	}{
+		"more names": {next: "x"}, "damaged": {err: driver.ErrCorrupt},
+	} {
+		v := fleetView(now)
+		v.press(keyEnter)
+		v.take(leasehold.Page{States: v.states[1:], Next: answer.next}, answer.err, now)
+		for _, key := range []string{"", "e"} {
+			v.press(key)
+			if text, _ := v.text(t, now, 80, 24); strings.Contains(text, "a is free") || !strings.Contains(text, "leasehold show a") {
+				t.Errorf("%s, key %q:\n%s", name, key, text)
+			}
+		}
+		v.take(leasehold.Page{}, nil, now)
+		if text, _ := v.text(t, now, 80, 24); !strings.Contains(text, "a is free") {
+			t.Errorf("%s, and all of them:\n%s", name, text)
+		}
+	}
+}
+
 // A terminal may have hardly any room, and may lose it while something is shown.
 func TestTopOnTinyTerminals(t *testing.T) {
 	t.Parallel()

@@ -205,7 +205,7 @@ func (v *topView) beginEviction() {
 	}
 	i := slices.IndexFunc(v.states, func(s leasehold.State) bool { return s.Resource == row.name })
 	if i < 0 {
-		v.says = shown(row.name) + " is free"
+		v.says = v.unlisted(row.name)
 		return
 	}
 	holders := v.states[i].Holders
@@ -403,7 +403,7 @@ func (v *topView) show(room int) (lines []screenLine) {
 	var b strings.Builder
 	i := slices.IndexFunc(v.states, func(s leasehold.State) bool { return s.Resource == v.chosen.name })
 	if i < 0 {
-		fmt.Fprintf(&b, "%s is free\n", shown(v.chosen.name))
+		b.WriteString(v.unlisted(v.chosen.name))
 	} else {
 		writeState(&b, viewOf(v.states[i]))
 	}
@@ -413,6 +413,14 @@ func (v *topView) show(room int) (lines []screenLine) {
 		lines = append(lines, screenLine{"", line})
 	}
 	return lines
+}
+
+// unlisted returns what is known of a lock that is not in the last answer.
+func (v *topView) unlisted(name string) string {
+	if v.more || v.err != nil {
+		return shown(name) + " is not in the list now; to see it: " + (&app{}).line("show", name)
+	}
+	return shown(name) + " is free"
 }
 
 // table returns the visible part of the list, with the selected line marked.

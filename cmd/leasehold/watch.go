@@ -23,15 +23,26 @@ type changeView struct {
 }
 
 // watchList prints the locks, and then each change, until a signal ends it. If the store does not
-// answer, it reports that once and continues, so that the user sees when the store is back.
+// answer, or has damaged locks, it reports that once and continues, so that the user sees when the
+// store is back.
 func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) error {
-	seen := map[string]stateView{}
+	seen, damaged := map[string]stateView{}, false
 	return a.every(ctx, func() error {
 		views, err := lookAll(ctx, locks, prefix)
-		if err != nil && !errors.Is(err, driver.ErrCorrupt) { // damaged locks do not change
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
 		}
-		return a.printChanges(seen, views)
+		if err != nil && !damaged {
+			a.report(err)
+		}
+		damaged = err != nil
+		return a.printChanges(seen, views, func(name string) bool {
+			if !damaged {
+				return true
+			}
+			_, err := inspectOnce(ctx, locks, name) // it may be what is damaged
+			return err == nil
+		})
 	})
 }
 
@@ -70,7 +81,7 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (views
 	for state, err := range locks.List(ctx, prefix) {
 		switch {
 		case errors.Is(err, driver.ErrCorrupt):
-			damaged = err
+			damaged = errors.Join(damaged, err)
 		case err != nil:
 			return nil, err
 		case len(views) == watchMost:
@@ -82,8 +93,9 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (views
 	return views, damaged
 }
 
-// printChanges prints views that differ from seen, and updates seen.
-func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
+// printChanges prints views that differ from seen, and updates seen. A name that is missing in
+// views is free if gone says so; otherwise it may be as it was.
+func (a *app) printChanges(seen map[string]stateView, views []stateView, gone func(name string) bool) error {
 	var changed []stateView
 	here := make(map[string]bool, len(views))
 	for _, v := range views {
@@ -94,7 +106,7 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView) error {
 		seen[v.Name] = v
 	}
 	for name, was := range seen {
-		if !here[name] {
+		if !here[name] && gone(name) {
 			delete(seen, name)
 			changed = append(changed, stateView{Name: name, State: "free", Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
 		}

@@ -127,6 +127,20 @@ func TestSQLite(t *testing.T) {
 		t.Error("the doctor has made the file")
 	}
 	examine(t, "sqlite:"+filepath.Join(t.TempDir(), "missing", "locks.db")).has("reach", "error", "missing")
+	if err := os.WriteFile(path, nil, 0o660); err != nil {
+		t.Fatal(err)
+	}
+	fresh := examine(t, store)
+	fresh.has("reach", "warning", "no lock tables")
+	fresh.has("file", "ok", path)
+	fresh.has("rights", "ok", "may create")
+	fresh.timed()
+	if fresh.says("persistence", "warning") {
+		t.Errorf("the first lock makes it durable:\n%s", fresh.text)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 0 {
+		t.Errorf("the doctor has written the file: %v, %v", info, err)
+	}
 	still := held(t, store)
 	examine(t, store).fine("ok", "persistence", "file")
 	still()

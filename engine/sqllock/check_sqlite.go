@@ -39,11 +39,15 @@ func (s *sqlite) look(ctx context.Context, db *sql.DB) ([]driver.Finding, error)
 	if err := s.locate(ctx, conn); err != nil {
 		file.Level, file.Text, file.Advice = driver.Unfit, err.Error(), "keep the file in a folder of a local disk, under one name"
 	}
+	found := []driver.Finding{{About: driver.AboutVersion, Text: "SQLite " + version}, file}
+	if tables, err := s.recognize(ctx, conn); err != nil || tables == 0 { // the first lock switches the file to WAL mode
+		return found, err
+	}
 	durable := driver.Finding{About: driver.AboutPersistence, Text: fmt.Sprintf("journal_mode is %s, synchronous %d", journal, synchronous)}
 	const full = 2
 	if !strings.EqualFold(journal, "wal") || synchronous < full {
 		durable.Level, durable.Advice = driver.Weak, "open it with journal_mode WAL and synchronous FULL"
 		durable.Text += ": a power cut may forget the last leases"
 	}
-	return []driver.Finding{{About: driver.AboutVersion, Text: "SQLite " + version}, file, durable}, nil
+	return append(found, durable), nil
 }

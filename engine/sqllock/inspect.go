@@ -49,7 +49,8 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		if r.damage != nil {
 			damaged = append(damaged, r.damage)
 		}
-		if s := r.State(r.now, r.name); len(s.Holders)+len(s.Waiters) > 0 {
+		// Damage may hide holders: without any, the lock would be called free.
+		if s := r.State(r.now, r.name); len(s.Holders) > 0 || len(s.Waiters) > 0 && r.damage == nil {
 			states = append(states, s)
 		}
 	}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// blurred is a store in which the record of "job" can be damaged.
+type blurred struct {
+	*memory.Driver
+	damaged atomic.Bool
+}
+
+var errBlurred = fmt.Errorf("record of \"job\": %w", driver.ErrCorrupt)
+
+func (d *blurred) Inspect(ctx context.Context, name string) (driver.State, error) {
+	if d.damaged.Load() && name == "job" {
+		return driver.State{Resource: name}, errBlurred
+	}
+	return d.Driver.Inspect(ctx, name)
+}
+
+func (d *blurred) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	if err == nil && d.damaged.Load() {
+		states, err = slices.DeleteFunc(states, func(s driver.State) bool { return s.Resource == "job" }), errBlurred
+	}
+	return states, next, err
+}
+
+// A lock whose record was damaged is not free. The damage is reported, and hides no other change.
+func TestWatchedListDoesNotCallDamagedFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &blurred{Driver: memory.New()}
+		locks, err := leasehold.New(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := map[string]driver.Claim{}
+		for _, name := range []string{"job", "other"} {
+			claims[name] = claimtest.New(t, d, driver.Request{Resource: name, Owner: "o", TTL: time.Hour})
+			claimtest.Granted(t, claims[name])
+		}
+		var out, says bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
+		defer func() { cancel(); watching.Wait(); locks.Close() }()
+		sees := func(damages int, last string) {
+			t.Helper()
+			time.Sleep(3 * topEvery)
+			synctest.Wait()
+			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if !strings.Contains(lines[len(lines)-1], last) || strings.Count(says.String(), `"job"`) != damages {
+				t.Errorf("want %q, and %d times the damage:\n%s\n%s", last, damages, &out, &says)
+			}
+		}
+		sees(0, "other is held")
+		d.damaged.Store(true)
+		sees(1, "other is held")
+		claimtest.Released(t, claims["other"])
+		sees(1, "other is free")
+		d.damaged.Store(false)
+		sees(1, "other is free")
+		d.damaged.Store(true)
+		claimtest.Released(t, claims["job"])
+		sees(2, "other is free")
+		d.damaged.Store(false)
+		sees(2, "job is free")
+	})
+}
