@@ -32,3 +32,26 @@ func TestASearchThatIsCutShort(t *testing.T) {
 	p.reads("#live", "up to")
 	p.reads("#reach", "Since")
 }
+
+// Entries that tell of earlier times than their neighbours, as what a look finds late does, let no page leave others out.
+func TestOlderEventsLeaveNoneOut(t *testing.T) {
+	t.Parallel()
+	old := &past{}
+	for i := range int64(400) {
+		old.entries = append(old.entries, web.HistoryEntry{Seq: i + 1, Time: time.Now().Add(time.Duration(i-400) * time.Second), Kind: "granted", Name: fmt.Sprint("n/", i+1)})
+	}
+	old.entries[300-1].Time = old.entries[50-1].Time
+	s := embeddedWith(t, &web.Options{History: web.HistoryOptions{File: old}}, passed)
+	p := open(t, s.url+"/#/events")
+	p.reads("#events li", "n/400 granted")
+	p.reads("#reach", "200 events, the oldest from ")
+	p.click("#older")
+	p.until("the next page", func() bool { return !strings.Contains(p.text("#events li"), "n/400") }, "#events")
+	p.reads("#events li", "n/200 granted")
+	p.reads("#events li:last-child", "n/1 granted")
+	// Another instance, or one that has begun anew, does not know the page.
+	eval[string](p, `location.hash = location.hash.replace('-past', '-other')`)
+	p.until("the page begins at its time", func() bool {
+		return strings.Contains(p.text("#events"), "n/201 granted") && !strings.Contains(p.text("#events"), "n/350 ")
+	}, "#events")
+}

@@ -246,7 +246,7 @@ func TestEventsUpToATime(t *testing.T) {
 		s.hold(name, fmt.Sprint("owner-of-busy-", i), "busy", minute)
 	}
 	p := open(t, s.url+"/#/events")
-	p.reads("#reach", "200 events, back to")
+	p.reads("#reach", "200 events, the oldest from")
 	p.click("#older")
 	p.reads("#events", "deploy/production evicted gitlab 88105")
 	p.reads("#live", "up to")

@@ -313,7 +313,7 @@ export default {
   upTo: (at) => `up to ${at}`,
   older: 'Older →',
   newest: '← Newest',
-  reachesTo: (n, at) => `${n} events, back to ${at}.`,
+  reachesTo: (n, at) => `${n} events, the oldest from ${at}.`,
 
   signIn: 'Sign in',
   signOut: 'Sign out',
