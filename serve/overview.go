@@ -174,7 +174,7 @@ func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 		return slices.ContainsFunc(views, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	if seen := m.watch.sight; seen != nil {
-		f.Age = new(wire.Millis(now.Sub(seen.at)))
+		f.Age, f.Pause = new(wire.Millis(now.Sub(seen.at))), new(wire.Millis(max(s.history.every, m.watch.pause)))
 		rows = len(seen.rows)
 		f.AtRisk = countRows(&f, seen.rows, now, in)
 	} else {

@@ -85,7 +85,8 @@ type Figures struct {
 	Series      Series      `json:"series"`
 	BeginsMS    int64       `json:"begins_ms"`
 	Partial     bool        `json:"partial"`
-	Age         *int64      `json:"age_ms,omitempty"` // absent: the store was not looked at yet
+	Age         *int64      `json:"age_ms,omitempty"`   // absent: the store was not looked at yet
+	Pause       *int64      `json:"pause_ms,omitempty"` // until the next look; absent as above
 	Store       string      `json:"store"`
 }
 
