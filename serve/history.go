@@ -239,7 +239,11 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 	}
 	now := time.Now()
 	for i := range p.entries {
-		answer.Entries = append(answer.Entries, p.entries[i].told(now))
+		e := p.entries[i].told(now)
+		answer.Entries = append(answer.Entries, e)
+		if gap := (wire.Span{From: e.From, To: e.To}); e.Kind == wire.Gap && !slices.Contains(answer.Gaps, gap) && len(answer.Gaps) < mostGaps {
+			answer.Gaps = append(answer.Gaps, gap)
+		}
 	}
 	return p.next > 0, p.next
 }
