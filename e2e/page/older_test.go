@@ -1,11 +1,14 @@
 package page
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	web "github.com/leasehold-go/leasehold/serve"
 )
 
@@ -54,4 +57,51 @@ func TestOlderEventsLeaveNoneOut(t *testing.T) {
 	p.until("the page begins at its time", func() bool {
 		return strings.Contains(p.text("#events"), "n/201 granted") && !strings.Contains(p.text("#events"), "n/350 ")
 	}, "#events")
+}
+
+// Without a history, a lock's page says what the stream of events has left out: the time while it was cut, and what the
+// tab has no room for.
+func TestWhatTheStreamLeavesOut(t *testing.T) {
+	t.Parallel()
+	cuts := make(chan struct{})
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		switch r.URL.Path {
+		case "/v1/history":
+			http.NotFound(w, r)
+			return
+		case "/v1/events":
+			ctx, cut := context.WithCancel(r.Context())
+			defer cut()
+			r = r.WithContext(ctx)
+			go func() {
+				select {
+				case <-cuts:
+					cut()
+				case <-ctx.Done():
+				}
+			}()
+		}
+		service.ServeHTTP(w, r)
+	})
+	p := open(t, s.url+"/#/lock/deploy")
+	p.reads("#history-title ~ div", "as received by this tab")
+	heard := func(what, is string) {
+		t.Helper()
+		p.until(what, func() bool {
+			return run(p, chromedp.Evaluate[bool](`import('./hear.js').then(({ heard }) => `+is+`)`, chromedp.EvalAwaitPromise))
+		}, "#history")
+	}
+	unseen := `document.querySelectorAll('.timeline .unseen').length`
+	heard("the stream is open", `heard.open`)
+	cuts <- struct{}{}
+	p.reads("#history", "gap: events may be missing")
+	heard("it is open again", `heard.open`)
+	p.until("the gap is drawn, and what was before", func() bool { return eval[int](p, unseen) == 2 }, ".timeline")
+	s.hold("deploy", "one", "ci run 17", 10*minute)
+	p.reads("#history", "granted to ci run 17")
+	for i := range 500 {
+		s.hold(fmt.Sprint("busy/", i), fmt.Sprint("owner-of-busy-", i), "", 10*minute)
+	}
+	heard("there is no room for what was first", `heard.events[0].name === 'busy/499' && heard.events.length === 500 && heard.from === heard.events[499].at`)
+	p.until("it is left out, and said to be", func() bool { return p.text("#history") == "" && eval[int](p, unseen) == 1 }, "#history")
 }

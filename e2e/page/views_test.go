@@ -360,7 +360,7 @@ func TestAnOlderService(t *testing.T) {
 	p.reads("main", "does not provide")
 	eval[string](p, `location.hash = '#/lock/deploy'`)
 	p.reads("#lock-state", "held")
-	p.reads("main", "Since this console was opened")
+	p.reads("main", "as received by this tab")
 	if eval[bool](p, `Boolean(document.querySelector('#reserve'))`) {
 		t.Error("it offers what the service cannot do")
 	}

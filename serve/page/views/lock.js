@@ -156,7 +156,7 @@ function gapsOf ({ data, age }) {
 function pastOf (name, past) {
   const own = past.problem === 'missing'
   const entries = own
-    ? heard.events.filter((event) => event.name === name).map((event) => ({ ...event, seq: event.key, ago_ms: since(event.at) }))
+    ? heard.events.filter((event) => event.name === name || event.kind === 'gap').map((event) => ({ ...event, seq: event.key, ago_ms: since(event.at) }))
     : named(past.data?.entries ?? []).map((entry) => ({ ...entry, ago_ms: entry.ago_ms + past.age }))
   return {
     own,
@@ -166,7 +166,7 @@ function pastOf (name, past) {
     known: own || past.data !== null,
     fresh: own || past.fresh,
     begins: own ? heard.from ? since(heard.from) : 0 : past.data ? (past.data.begins_ms ?? 0) + past.age : 0,
-    gaps: own ? [] : gapsOf(past),
+    gaps: own ? entries.filter((entry) => entry.kind === 'gap').map(({ from, to }) => ({ from: since(from), to: to ? since(to) : 0 })) : gapsOf(past),
     // If older entries are left out: the age of the oldest one that is there.
     cut: !own && past.data?.next && entries.length > 0 ? entries.at(-1).ago_ms : undefined,
     warning: own ? '' : past.data?.warning ?? ''
@@ -199,6 +199,6 @@ function History ({ name, past, all }) {
         ? html`<${Empty}>${all.unsearched ? html`${say('notSearched')} <a href=${link('events', { prefix: name, older: all.unsearched })}>${say('olderEvents')}</a>` : say('noHistory')}<//>`
         : html`<ol id="history" class="told">${inOrder(all.entries).slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
       ${more > 0 && html`<p class="fine">${say(all.cut === undefined ? 'andMore' : 'andMoreAtLeast', number(more))}</p>`}
-      <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>
+      <p class="fine">${all.own ? say('sinceHeard', clock(new Date(Date.now() - all.begins))) : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>
   </section>`
 }

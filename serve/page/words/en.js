@@ -236,7 +236,7 @@ export default {
   history: 'History',
   noHistory: 'Nothing was seen in this period.',
   notSearched: 'Nothing found so far: older entries have not been searched yet.',
-  sinceOpened: 'Since this console was opened. The service records no history.',
+  sinceHeard: (at) => `Since ${at}, as received by this tab. The service records no history.`,
   asSeenSince: (at, instance) => `Since ${at}, as seen by this instance${instance ? ` (${instance})` : ''}.`,
   incomplete: 'It looks at the store at intervals, so it misses short leases of other instances and programs, and shows their releases and evictions as ended.',
 
