@@ -137,6 +137,7 @@ func (q *HistoryQuery) matches(e *HistoryEntry) bool {
 type kept struct {
 	often, rare []*HistoryEntry // in order
 	since       time.Time
+	seldom      time.Time // it has all rare entries since then
 	from        time.Time // when figures begin to count
 	first       int64
 	watch       watch
@@ -147,7 +148,7 @@ type kept struct {
 func (r *recorder) now() kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := kept{slices.Clone(r.often.all()), slices.Clone(r.rare.all()), r.since, r.minutes.from, r.first, r.watch, r.writing}
+	m := kept{slices.Clone(r.often.all()), slices.Clone(r.rare.all()), r.since, r.seldom, r.minutes.from, r.first, r.watch, r.writing}
 	if lost := m.writing.lost; lost != nil {
 		m.writing.lost = new(*lost)
 	}
@@ -238,7 +239,11 @@ func (r *recorder) answerFromFile(ctx context.Context, q HistoryQuery, m *kept, 
 	}
 	now := time.Now()
 	for i := range p.entries {
-		answer.Entries = append(answer.Entries, p.entries[i].told(now))
+		e := p.entries[i].told(now)
+		answer.Entries = append(answer.Entries, e)
+		if gap := (wire.Span{From: e.From, To: e.To}); e.Kind == wire.Gap && !slices.Contains(answer.Gaps, gap) && len(answer.Gaps) < mostGaps {
+			answer.Gaps = append(answer.Gaps, gap)
+		}
 	}
 	return p.next > 0, p.next
 }

@@ -212,8 +212,8 @@ func TestExpiredIsToldFromEnded(t *testing.T) {
 		}{{`"host":"h","kind":"manual"`, 0}, {`"host":"h"`, 1}} { // the first is meant to end by itself
 			slow.want(200, wire.Acquire, `{"name":"lost","owner":"o%d","ttl_ms":300,"details":{%s}}`, one.lost, one.details)
 			slow.want(410, wire.Renew, `{"name":"lost","owner":"o%d","ttl_ms":60000}`, one.lost)
-			if f := slow.figures(); f.LostHour != one.lost || f.Series.Points[0].Lost != one.lost {
-				t.Errorf("%s: %d are lost", one.details, f.LostHour)
+			if f := slow.figures(); *f.LostHour != one.lost || f.Series.Points[0].Lost != one.lost {
+				t.Errorf("%s: %d are lost", one.details, *f.LostHour)
 			}
 		}
 		slow.want(200, wire.Acquire, `{"name":"called","owner":"e","ttl_ms":60000}`)
@@ -503,13 +503,13 @@ func TestHistoryOfWhatOneMayView(t *testing.T) {
 		}
 	}
 	f := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "ci") // none of whose leases has ended
-	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || *f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
+	if f.Held != 1 || f.Waiting != 0 || f.Names != 1 || *f.EvictedHour != 0 || len(f.Ends) != 0 || f.LongestName != "" || *f.GrantsMin != 1 || f.Series.Points[0].Held != nil || f.Series.Points[0].Grants != 1 {
 		t.Errorf("ci sees %+v", f)
 	}
 	f = ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
 	s.post(wire.Evict, `{"name":"secret","owner":"b","reason":"r"}`).want(t, 200, "")
 	after := ask[wire.Figures](t, s.url+wire.Overview, "Authorization", "all")
-	if f.Held != 2 || f.Waiting != 1 || f.Names != 2 || after.EvictedHour != 1 || len(after.Ends) != 1 || f.LongestName != "secret" || *f.GrantsMin != 2 || f.Store != wire.StoreUp ||
+	if f.Held != 2 || f.Waiting != 1 || f.Names != 2 || *after.EvictedHour != 1 || len(after.Ends) != 1 || f.LongestName != "secret" || *f.GrantsMin != 2 || f.Store != wire.StoreUp ||
 		len(f.Contended) != 1 || f.Contended[0].Waiting != 1 || f.P50 == nil || f.Age == nil || *f.Series.Points[0].Held != 2 {
 		t.Errorf("all see %+v", f)
 	}

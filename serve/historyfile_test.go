@@ -239,6 +239,27 @@ func TestGapOfTheHistoryFileIsTold(t *testing.T) {
 	})
 }
 
+// A gap that is only in the file, because the instance has begun anew since, is listed with the entries around it.
+func TestGapOfAnEarlierInstanceIsListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		p := &paper{}
+		for i := range 20 {
+			e := serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-20) * time.Minute), Kind: wire.EventGranted, Name: "n"}
+			if i == 1 {
+				e.Name, e.Kind, e.From, e.To = "", wire.Gap, e.Time.Add(-time.Minute), e.Time
+			}
+			p.entries = append(p.entries, e)
+		}
+		b := newBubble(t, memory.New(), keptIn(p, 20))
+		time.Sleep(time.Second)
+		all := b.history("name=n&limit=1000")
+		if len(all.Gaps) != 1 || all.Gaps[0].From != all.Entries[18].From || all.Gaps[0].To != all.Entries[18].To || all.Complete {
+			t.Errorf("of %d entries, the gaps are %v", len(all.Entries), all.Gaps)
+		}
+	})
+}
+
 // Closing a Server waits only some seconds for a file that hangs.
 func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,8 @@ const (
 // A minute is one step of a series.
 type minute struct {
 	number        int64 // -1: none
-	grants, lost  int
+	grants        int
+	lost, evicted int
 	held, waiting int // when last looked at
 	seen          bool
 	blind         bool           // the instance did not see it all, and may not have been running
@@ -117,6 +118,14 @@ func waitsOf(all []minute) (waits [scales]uint32) {
 	return waits
 }
 
+// troublesOf adds up how many leases were lost and evicted in those minutes.
+func troublesOf(all []minute) (lost, evicted int) {
+	for i := range all {
+		lost, evicted = lost+all[i].lost, evicted+all[i].evicted
+	}
+	return lost, evicted
+}
+
 func (one *minute) count(e *HistoryEntry) {
 	switch e.Kind {
 	case wire.EventGranted:
@@ -126,6 +135,8 @@ func (one *minute) count(e *HistoryEntry) {
 		}
 	case wire.Expired:
 		one.lost += number(e.isLoss())
+	case wire.EventEvicted:
+		one.evicted++
 	}
 }
 

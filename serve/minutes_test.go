@@ -43,6 +43,42 @@ func TestFiguresOfMoreThanMemoryHas(t *testing.T) {
 	})
 }
 
+// Losses and evictions are counted although memory has dropped them for what ended after them. Of some names, their numbers
+// are absent until memory has all of an hour.
+func TestLossesThatMemoryHasDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Entries: 50}})
+		other := newBubble(t, engine.Connect(), nil)
+		check := func(when string, lost, evicted int, ofSome bool) {
+			t.Helper()
+			if f := s.figures(); f.LostHour == nil || *f.LostHour != lost || f.EvictedHour == nil || *f.EvictedHour != evicted {
+				t.Errorf("%s: want %d lost and %d evicted, got %s", when, lost, evicted, s.get(wire.Overview))
+			}
+			f := told[wire.Figures](s, wire.Overview+"?prefix=n")
+			if known := f.LostHour != nil && f.EvictedHour != nil; known != ofSome || known && (*f.LostHour != lost || *f.EvictedHour != evicted) {
+				t.Errorf("%s: want %d lost and %d evicted of some names, got %s", when, lost, evicted, s.get(wire.Overview+"?prefix=n"))
+			}
+		}
+		time.Sleep(lookedBy)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"lost","ttl_ms":8000,"details":{"host":"h"}}`)
+		s.want(200, wire.Acquire, `{"name":"n2","owner":"evicted","ttl_ms":60000}`)
+		s.want(200, wire.Evict, `{"name":"n2","owner":"evicted","reason":"r"}`)
+		time.Sleep(12 * time.Second) // a look after half the TTL has found that nobody else renews it
+		check("at first", 1, 1, true)
+		for i := range 20 {
+			other.want(200, wire.Acquire, `{"name":"n","owner":"o%d","ttl_ms":60000}`, i)
+			time.Sleep(10 * time.Second)
+			other.want(200, wire.Release, `{"name":"n","owner":"o%d"}`, i)
+			time.Sleep(10 * time.Second)
+		}
+		check("after twenty other ends", 1, 1, false)
+		time.Sleep(2 * time.Hour)
+		check("hours later", 0, 0, true)
+	})
+}
+
 // A series has no points for the time between two instances. Entries from a clock that was ahead
 // are not counted.
 func TestSeriesWithoutTheTimeBetweenInstances(t *testing.T) {

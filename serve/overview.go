@@ -174,7 +174,7 @@ func (s *Server) figures(views []string) (f wire.Figures, rows int) {
 		return slices.ContainsFunc(views, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	if seen := m.watch.sight; seen != nil {
-		f.Age = new(wire.Millis(now.Sub(seen.at)))
+		f.Age, f.Pause = new(wire.Millis(now.Sub(seen.at))), new(wire.Millis(max(s.history.every, m.watch.pause)))
 		rows = len(seen.rows)
 		f.AtRisk = countRows(&f, seen.rows, now, in)
 	} else {
@@ -249,7 +249,7 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 	all := len(views) == 1 && views[0] == ""
 	var waits [scales]uint32
 	var routine, troubles []*HistoryEntry // entries of ends of leases
-	grants := 0
+	grants, lost, evicted := 0, 0, 0
 	seen := make(map[int64]*minute)
 	for e := range m.newestFirst {
 		if e.Name == "" || !in(e.Name) {
@@ -268,9 +268,9 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 		case ago < 0: // from a wrong clock
 			continue
 		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
-			f.LostHour++
+			lost++
 		case e.Kind == wire.EventEvicted && ago < time.Hour:
-			f.EvictedHour++
+			evicted++
 		case e.Kind == wire.EventGranted && ago < time.Minute:
 			grants++
 		}
@@ -294,9 +294,13 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 		grants = r.minutes.lately(now)
 		r.mu.Unlock()
 		waits = waitsOf(minutes[:min(len(minutes), int(waitsFor/step))])
+		lost, evicted = troublesOf(minutes[:min(len(minutes), int(time.Hour/step)+1)])
 		f.Series.Points = pointsOf(minutes)
 	} else {
 		f.Series.Points = m.points(now, seen)
+	}
+	if all || !m.seldom.After(now.Add(-time.Hour)) {
+		f.LostHour, f.EvictedHour = &lost, &evicted
 	}
 	if all || reaches(time.Minute) {
 		f.GrantsMin = &grants

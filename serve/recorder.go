@@ -159,6 +159,7 @@ type recorder struct {
 	rare    shelf     // rare entries
 	since   time.Time // memory has everything since then
 	first   int64     // memory has everything from this Seq on
+	seldom  time.Time // memory has all rare entries since then
 	minutes minutes
 	watch   watch
 	writing writing
@@ -262,6 +263,9 @@ func (r *recorder) dropped(all []*HistoryEntry) {
 	for _, e := range all {
 		if e.Seq >= r.first {
 			r.since, r.first = e.Time, e.Seq+1
+		}
+		if rare[e.Kind] && e.Time.After(r.seldom) { // times do not always rise with Seqs
+			r.seldom = e.Time
 		}
 		if r.file == nil || e.Seq <= r.writing.written {
 			continue

@@ -65,3 +65,32 @@ func TestStoreThatIsTooSlowToList(t *testing.T) {
 		}
 	})
 }
+
+// slowly lists in a second.
+type slowly struct{ *memory.Driver }
+
+func (d slowly) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	time.Sleep(time.Second)
+	return d.Driver.List(ctx, prefix, after, limit)
+}
+
+// Figures tell the pause between looks, which is longer if a look takes long.
+func TestFiguresTellThePauseBetweenLooks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, quick := newBubble(t, slowly{memory.New()}, nil), newBubble(t, memory.New(), nil)
+		if f := s.figures(); f.Age != nil || f.Pause != nil {
+			t.Errorf("before a look: age %v, pause %v", f.Age, f.Pause)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for range 60 {
+			if f := s.figures(); f.Pause == nil || *f.Pause != 20_000 || *f.Age > *f.Pause+1500 {
+				t.Fatalf("age %v, pause %v", f.Age, f.Pause)
+			}
+			time.Sleep(time.Second)
+		}
+		if f := quick.figures(); f.Pause == nil || *f.Pause != 5000 {
+			t.Errorf("of a store that answers at once: %v", f.Pause)
+		}
+	})
+}

@@ -176,17 +176,23 @@ func TestAnEvictionAtAnotherInstance(t *testing.T) {
 }
 
 // past is a history that was kept before.
-type past struct{ entries []web.HistoryEntry }
+type past struct {
+	entries []web.HistoryEntry
+	stops   int64 // a search stops here, as if its time were over; 0: none does
+}
 
 func (p *past) State() web.HistoryState {
-	return web.HistoryState{ID: "past", Last: int64(len(p.entries)), Began: p.entries[0].Time, Alive: time.Now()}
+	return web.HistoryState{ID: "past", Last: int64(len(p.entries)), Began: p.entries[0].Time}
 }
 
 func (p *past) Append(context.Context, []web.HistoryEntry) error { return nil }
 
 func (p *past) Read(_ context.Context, q web.HistoryQuery) (found []web.HistoryEntry, next int64, err error) {
+	if q.Before > p.stops && p.stops > 0 {
+		return nil, p.stops, nil
+	}
 	for _, e := range slices.Backward(p.entries) {
-		if (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
+		if (q.Name == "" || q.Name == e.Name) && (q.Before == 0 || e.Seq < q.Before) && !e.Time.Before(q.Since) && (q.Until.IsZero() || !e.Time.After(q.Until)) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) {
 			if len(found) == q.Limit {
 				return found, found[len(found)-1].Seq, nil
 			}
@@ -240,7 +246,7 @@ func TestEventsUpToATime(t *testing.T) {
 		s.hold(name, fmt.Sprint("owner-of-busy-", i), "busy", minute)
 	}
 	p := open(t, s.url+"/#/events")
-	p.reads("#reach", "200 events, back to")
+	p.reads("#reach", "200 events, the oldest from")
 	p.click("#older")
 	p.reads("#events", "deploy/production evicted gitlab 88105")
 	p.reads("#live", "up to")

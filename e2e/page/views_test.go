@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -265,6 +266,42 @@ func TestFiguresAreOfThePrefixThatIsShown(t *testing.T) {
 	p.reads(".view", "Loading")
 }
 
+// Figures of a store that is looked at less often, because a look takes long, are not called an answer that does not come.
+func TestFiguresOfAStoreThatIsLookedAtLessOften(t *testing.T) {
+	t.Parallel()
+	var age atomic.Int64
+	var hangs atomic.Bool
+	age.Store(15_000)
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path != "/v1/overview" {
+			service.ServeHTTP(w, r)
+			return
+		}
+		if hangs.Load() {
+			<-r.Context().Done()
+			return
+		}
+		answer(t, w, service, r, func(figures map[string]any) {
+			figures["age_ms"], figures["pause_ms"], figures["store"] = age.Load(), 20_000, "up"
+		})
+	})
+	p := open(t, "about:blank")
+	p.before(silence)
+	p.do(chromedp.Navigate(s.url))
+	p.reads(".figures", "Leases held")
+	p.reads("#status", "live")
+	if text := p.text(".stale"); text != "" {
+		t.Errorf("it reads %q", text)
+	}
+	age.Store(27_000)
+	p.reads(".stale", "As of")
+	age.Store(6000)
+	p.reads("#status", "live")
+	eval[bool](p, `delete window.givenUp && delete window.unknown`)
+	hangs.Store(true)
+	p.saysSoBeforeItGivesUp()
+}
+
 // Events come by themselves, and are held back while somebody reads.
 func TestEventsArePausedAndFiltered(t *testing.T) {
 	t.Parallel()
@@ -323,7 +360,7 @@ func TestAnOlderService(t *testing.T) {
 	p.reads("main", "does not provide")
 	eval[string](p, `location.hash = '#/lock/deploy'`)
 	p.reads("#lock-state", "held")
-	p.reads("main", "Since this console was opened")
+	p.reads("main", "as received by this tab")
 	if eval[bool](p, `Boolean(document.querySelector('#reserve'))`) {
 		t.Error("it offers what the service cannot do")
 	}

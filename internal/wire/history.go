@@ -73,9 +73,9 @@ type Figures struct {
 	Names       int         `json:"names"`
 	Longest     int64       `json:"longest_wait_ms"`
 	LongestName string      `json:"longest_wait_name,omitempty"`
-	AtRisk      *int        `json:"at_risk,omitempty"` // nil: the length of leases is unknown
-	LostHour    int         `json:"lost_hour"`
-	EvictedHour int         `json:"evicted_hour"`
+	AtRisk      *int        `json:"at_risk,omitempty"`       // nil: the length of leases is unknown
+	LostHour    *int        `json:"lost_hour,omitempty"`     // nil: there were more ends than are kept
+	EvictedHour *int        `json:"evicted_hour,omitempty"`  // nil: as above
 	GrantsMin   *int        `json:"grants_minute,omitempty"` // nil: there were more than are kept
 	P50         *int64      `json:"wait_p50_ms,omitempty"`
 	P99         *int64      `json:"wait_p99_ms,omitempty"`
@@ -85,7 +85,8 @@ type Figures struct {
 	Series      Series      `json:"series"`
 	BeginsMS    int64       `json:"begins_ms"`
 	Partial     bool        `json:"partial"`
-	Age         *int64      `json:"age_ms,omitempty"` // absent: the store was not looked at yet
+	Age         *int64      `json:"age_ms,omitempty"`   // absent: the store was not looked at yet
+	Pause       *int64      `json:"pause_ms,omitempty"` // until the next look; absent as above
 	Store       string      `json:"store"`
 }
 

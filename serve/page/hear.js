@@ -48,7 +48,9 @@ document.addEventListener('visibilitychange', () => {
 
 function keep (event) {
   heard.events.unshift({ ...event, key: ++heard.count, at: mark() })
-  heard.events.length = Math.min(heard.events.length, KEPT)
+  if (heard.events.length <= KEPT) return
+  heard.events.length = KEPT
+  heard.from = heard.events.at(-1).at
 }
 
 /** Starts again, for example when somebody signs in. */
@@ -68,7 +70,7 @@ export async function hear () {
       pause = FIRST_PAUSE
       await read(body)
     } catch { /* looks tell whether the service answers */ }
-    if (heard.open) keep({ kind: 'gap' })
+    if (heard.open) keep({ kind: 'gap', from: last })
     heard.open = false
     tell()
     await new Promise((resolve) => setTimeout(resolve, pause))
@@ -94,6 +96,8 @@ function take (part) {
   if (!kind || !data) return
   const event = JSON.parse(data)
   if (kind === 'open') {
+    const gap = heard.events.find((event) => event.kind === 'gap')
+    if (gap) gap.to ??= mark()
     Object.assign(heard, { open: true, partial: event.partial === true, from: heard.from ?? mark() })
   }
   if (kinds.has(kind)) keep({ ...event, kind })

@@ -1,5 +1,6 @@
 // What is known about a lease's time. The console does not count on from an answer: the last answer stands
-// until the next one, and a lease is called late only if two looks in a row found it so.
+// until the next one. A lease is called late only if the look before was answered in time too: the first look
+// after a silence may come before the renewals that the silence held up.
 
 import { STALE } from './look.js'
 import { clockIn, say, time } from './words.js'

@@ -35,13 +35,13 @@ export class Look {
 
   constructor (ask) { this.#ask = ask }
 
-  // Options: told returns how old the data was when the service sent it; limit is the age up to which it is fresh.
+  // Options: told returns how old the data was when the service sent it; limit returns the age up to which it is fresh.
   told = () => 0
-  limit = STALE
+  limit = () => STALE
 
   get age () { return this.at ? since(this.at) + this.told(this.data) : Infinity }
 
-  get fresh () { return this.problem === '' && this.age < this.limit }
+  get fresh () { return this.problem === '' && this.age < this.limit(this.data) }
 
   start () {
     all.add(this)

@@ -55,7 +55,7 @@ export function Lock ({ name, query }) {
     </div>`}
     ${(all.known || look.fresh) && html`<${Times} name=${name} past=${past} all=${all} range=${range} look=${look} />`}
     ${state && !state.damaged && html`<div class=${look.fresh ? 'known' : 'known old'}><${Queue} state=${state} look=${look} /></div>`}
-    ${all.known && html`<${History} past=${past} all=${all} />`}
+    ${all.known && html`<${History} name=${name} past=${past} all=${all} />`}
   </section>`
 }
 
@@ -156,15 +156,17 @@ function gapsOf ({ data, age }) {
 function pastOf (name, past) {
   const own = past.problem === 'missing'
   const entries = own
-    ? heard.events.filter((event) => event.name === name).map((event) => ({ ...event, seq: event.key, ago_ms: since(event.at) }))
+    ? heard.events.filter((event) => event.name === name || event.kind === 'gap').map((event) => ({ ...event, seq: event.key, ago_ms: since(event.at) }))
     : named(past.data?.entries ?? []).map((entry) => ({ ...entry, ago_ms: entry.ago_ms + past.age }))
   return {
     own,
     entries,
+    // If the search was cut short before it found anything: where it goes on.
+    unsearched: entries.length === 0 ? past.data?.next : undefined,
     known: own || past.data !== null,
     fresh: own || past.fresh,
     begins: own ? heard.from ? since(heard.from) : 0 : past.data ? (past.data.begins_ms ?? 0) + past.age : 0,
-    gaps: own ? [] : gapsOf(past),
+    gaps: own ? entries.filter((entry) => entry.kind === 'gap').map(({ from, to }) => ({ from: since(from), to: to ? since(to) : 0 })) : gapsOf(past),
     // If older entries are left out: the age of the oldest one that is there.
     cut: !own && past.data?.next && entries.length > 0 ? entries.at(-1).ago_ms : undefined,
     warning: own ? '' : past.data?.warning ?? ''
@@ -177,7 +179,7 @@ function Times ({ name, past, all, range, look }) {
     <div class="head"><h2 id="timeline-title">${say('timeline')}</h2>
       <div class="ranges" role="group" aria-label=${say('range')}>${Object.keys(RANGES).map((word) => html`<button type="button" aria-pressed=${word === range} onClick=${() => refine({ range: word })}>${say(`range_${word}`)}</button>`)}</div></div>
     ${!all.own && look.fresh && html`<${Stale} look=${past} />`}
-    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${look.fresh ? look.data : null} range=${RANGES[range]} begins=${all.begins} gaps=${all.gaps} cut=${all.cut} />
+    ${all.known && html`<div class=${all.fresh ? 'known' : 'known old'}><${Timeline} entries=${all.entries} state=${look.fresh ? look.data : null} range=${RANGES[range]} begins=${all.unsearched ? 0 : all.begins} gaps=${all.gaps} cut=${all.cut} />
       <${Missing} name=${name} all=${all} /></div>`}
   </section>`
 }
@@ -188,15 +190,15 @@ function Missing ({ name, all }) {
     ${all.warning && html`<p class="note warn">${say('historyWarns', seen(all.warning))}</p>`}`
 }
 
-function History ({ past, all }) {
+function History ({ name, past, all }) {
   const more = all.entries.length - SHOWN
   return html`<section class="card" aria-labelledby="history-title">
     <h2 id="history-title">${say('history')}</h2>
     <div class=${all.fresh ? 'known' : 'known old'}>
       ${all.entries.length === 0
-        ? html`<${Empty}>${say('noHistory')}<//>`
+        ? html`<${Empty}>${all.unsearched ? html`${say('notSearched')} <a href=${link('events', { prefix: name, older: all.unsearched })}>${say('olderEvents')}</a>` : say('noHistory')}<//>`
         : html`<ol id="history" class="told">${inOrder(all.entries).slice(0, SHOWN).map((entry) => html`<li key=${entry.seq}><${When} time=${entry.time} age=${entry.ago_ms} /> <span class="said"><${Sentence} entry=${entry} /></span> <small class="dim">${ago(entry.ago_ms)}</small></li>`)}</ol>`}
       ${more > 0 && html`<p class="fine">${say(all.cut === undefined ? 'andMore' : 'andMoreAtLeast', number(more))}</p>`}
-      <p class="fine">${all.own ? say('sinceOpened') : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>
+      <p class="fine">${all.own ? say('sinceHeard', clock(new Date(Date.now() - all.begins))) : say('asSeenSince', clock(new Date(Date.now() - all.begins)), seen(past.data.instance ?? ''))}${past.data?.complete === false ? ` ${say('incomplete')}` : ''}</p></div>
   </section>`
 }

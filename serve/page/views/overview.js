@@ -12,9 +12,11 @@ import { Text } from '../text.js'
 import { ago, number, precise, say, time } from '../words.js'
 
 const HOUR = 3_600_000
-// The service's figures come from its own last look, which it repeats every five seconds.
+// The service's figures come from its own last look, which it repeats every five seconds, or less often if a look takes long.
 const COUNTED = 5000
 const counted = (data) => data.store === 'down' ? Infinity : data.age_ms ?? 0
+// A service that falls silent is noticed as soon, however long its pause.
+const limit = (data) => STALE + Math.max(COUNTED, Math.min(counted(data), data.pause_ms ?? 0))
 
 function Figure ({ label, value, tone, href, note, children }) {
   const figure = html`<b class=${tone ? `value is-${tone}` : 'value'}>${value}</b>`
@@ -27,7 +29,7 @@ function Figure ({ label, value, tone, href, note, children }) {
 
 export function Overview ({ query }) {
   const prefix = query.prefix ?? ''
-  const look = useLook((signal) => ask('overview', { prefix }, signal), ['overview', prefix], { vital: true, minds: () => false, told: counted, limit: STALE + COUNTED, before: null }) // figures of another prefix would be taken for its own
+  const look = useLook((signal) => ask('overview', { prefix }, signal), ['overview', prefix], { vital: true, minds: () => false, told: counted, limit, before: null }) // figures of another prefix would be taken for its own
   const { data } = look
   return html`<section class="view">
     <div class="head">

@@ -235,7 +235,8 @@ export default {
   endNotSeen: 'end not seen',
   history: 'History',
   noHistory: 'Nothing was seen in this period.',
-  sinceOpened: 'Since this console was opened. The service records no history.',
+  notSearched: 'Nothing found so far: older entries have not been searched yet.',
+  sinceHeard: (at) => `Since ${at}, as received by this tab. The service records no history.`,
   asSeenSince: (at, instance) => `Since ${at}, as seen by this instance${instance ? ` (${instance})` : ''}.`,
   incomplete: 'It looks at the store at intervals, so it misses short leases of other instances and programs, and shows their releases and evictions as ended.',
 
@@ -312,7 +313,7 @@ export default {
   upTo: (at) => `up to ${at}`,
   older: 'Older →',
   newest: '← Newest',
-  reachesTo: (n, at) => `${n} events, back to ${at}.`,
+  reachesTo: (n, at) => `${n} events, the oldest from ${at}.`,
 
   signIn: 'Sign in',
   signOut: 'Sign out',

@@ -235,7 +235,8 @@ export default {
   endNotSeen: '未见其结束',
   history: '历史',
   noHistory: '这段时间内没有记录。',
-  sinceOpened: '仅自本控制台打开以来：此服务不保留历史。',
+  notSearched: '目前没有找到：更早的记录尚未搜索。',
+  sinceHeard: (at) => `自 ${at} 起，由本页面所收到：此服务不保留历史。`,
   asSeenSince: (at, instance) => `自 ${at} 起，由本实例${instance ? `（${instance}）` : ''}所见。`,
   incomplete: '本实例定期查看存储，可能漏掉其他实例和程序的短租约；它们的释放和驱逐只显示为结束。',
 
