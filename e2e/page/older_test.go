@@ -59,6 +59,17 @@ func TestOlderEventsLeaveNoneOut(t *testing.T) {
 	}, "#events")
 }
 
+// A search shows all that it found, because Older goes on after what was searched.
+func TestSearchShowsAllThatItFound(t *testing.T) {
+	t.Parallel()
+	old := &past{}
+	for i := range int64(400) {
+		old.entries = append(old.entries, web.HistoryEntry{Seq: i + 1, Time: time.Now().Add(time.Duration(i-400) * time.Second), Kind: "granted", Name: fmt.Sprint("n/", i+1)})
+	}
+	p := open(t, embeddedWith(t, &web.Options{History: web.HistoryOptions{File: old}}, passed).url+"/#/events?q=N%2F")
+	p.until("all are shown", func() bool { return eval[int](p, `document.querySelectorAll('#events li').length`) == 400 }, "#events")
+}
+
 // Without a history, a lock's page says what the stream of events has left out: the time while it was cut, and what the
 // tab has no room for.
 func TestWhatTheStreamLeavesOut(t *testing.T) {

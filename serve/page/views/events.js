@@ -80,7 +80,7 @@ export function Events ({ query }) {
   const shown = inOrder(all.filter((event) =>
     (!kind || kind.split(',').includes(event.kind) || event.kind === 'gap') && (!event.name || event.name.startsWith(prefix)) &&
     (until === null || !(Date.parse(event.time) > until)) && // answers take time
-    (!wanted || [event.name, who(event), event.details?.host, event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted))))).slice(0, SHOWN)
+    (!wanted || [event.name, who(event), event.details?.host, event.reason, event.by].some((text) => (text ?? '').toLowerCase().includes(wanted))))).slice(0, wanted ? SEARCHED : SHOWN)
   const live = past.problem === 'missing' ? heard.open : past.fresh
   const sorted = inOrder(now)
   const upTo = query.older ? instantOf(sorted[0]?.time) ?? at : until
