@@ -126,3 +126,32 @@ func TestMarksAreAboveBars(t *testing.T) {
 		t.Errorf("%d lines", lanes)
 	}
 }
+
+// ends releases a lease whose name is kept on.
+func (s *service) ends(name, owner, kept string) {
+	s.t.Helper()
+	if status := s.post("release", map[string]any{"name": name, "owner": owner, kept: 3_600_000}); status != http.StatusOK {
+		s.t.Fatalf("release %q: %d", name, status)
+	}
+}
+
+// Somebody holds what another one's share is kept of, however old the kept share is.
+func TestAKeptShareBesideAHolder(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.shares("gpu", "worker-a", 3, 1)
+	s.shares("gpu", "worker-b", 3, 1)
+	s.ends("gpu", "worker-a", "at_least_ms")
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row .c-state", "held")
+	p.reads(".row .c-holder", "worker-b")
+	p.reads(".row .c-mode", "2 of 3")
+	p.click(".row a")
+	p.reads("#lock-state", "held")
+	p.reads(".sum", "Shared: 2 of 3.")
+	if text := p.text(".sum"); strings.Contains(text, "Nobody holds") {
+		t.Errorf("it reads %q", text)
+	}
+	p.click("#reserve")
+	p.reads("dialog .facts", "worker-b holds it, so this is refused until its lease ends.")
+}

@@ -1,7 +1,7 @@
 // The actions on a lock. A dialog first says what will happen, and asks.
 
 import { html } from './html.js'
-import { isRenewed } from './lease.js'
+import { firstOf, isRenewed } from './lease.js'
 import { STALE } from './look.js'
 import { can, may, me } from './me.js'
 import { openDialog } from './parts/dialog.js'
@@ -50,7 +50,7 @@ const nextIn = (state) => state.waiters[0] ? [html`${say('factNext')} <${Text} o
 
 /** Why a reservation would be refused now. */
 function inTheWay (state, look) {
-  const [holder] = state?.holders ?? []
+  const holder = state && firstOf(state)
   if (!holder || !look.fresh) return []
   return [asOf(look), holder.owner ? html`<${Text} of=${who(holder)} class="who" /> ${say('factHolds')}` : say('factDone')]
 }

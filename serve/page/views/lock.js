@@ -6,7 +6,7 @@ import { mark, since } from '../clock.js'
 import { inOrder, named, Sentence, When } from '../ends.js'
 import { html } from '../html.js'
 import { heard, useHeard } from '../hear.js'
-import { leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
+import { firstOf, leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
 import { useLook } from '../look.js'
 import { can, may, useMe } from '../me.js'
 import { Copy, Empty, LeaseBar, Stale, State } from '../parts/small.js'
@@ -61,7 +61,7 @@ export function Lock ({ name, query }) {
 
 /** Answers an operator's first questions, in a sentence or two. */
 function Summary ({ state, look }) {
-  const [holder] = state.holders
+  const holder = firstOf(state)
   const waits = state.waiters.length
   const gap = say('gapOfSentences')
   const queue = waits > 0 ? html`${gap}${say('sumWaits', number(waits), time(longestWait(state)))}${gap}${whyWaits(state)}` : html`${gap}${say('sumNobody')}`

@@ -2,7 +2,7 @@
 
 import { reserve } from '../actions.js'
 import { html, useMemo, useState } from '../html.js'
-import { modeOf } from '../lease.js'
+import { firstOf, modeOf } from '../lease.js'
 import { askLocks, columns, isRefined, MOST, placeOf, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
@@ -99,7 +99,7 @@ function Table ({ rows, look, query }) {
 }
 
 function Row ({ state, look, query }) {
-  const [holder] = state.holders
+  const holder = firstOf(state)
   const others = state.holders.length - 1
   const waits = state.waiters.length
   const place = placeOf(state, query)
