@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memory"
 	web "github.com/leasehold-go/leasehold/serve"
 )
 
@@ -154,4 +157,40 @@ func TestAKeptShareBesideAHolder(t *testing.T) {
 	}
 	p.click("#reserve")
 	p.reads("dialog .facts", "worker-b holds it, so this is refused until its lease ends.")
+}
+
+// A waitless engine does not know how long waiters have waited.
+type waitless struct{ *memory.Driver }
+
+func (d waitless) Inspect(ctx context.Context, name string) (driver.State, error) {
+	state, err := d.Driver.Inspect(ctx, name)
+	for i := range state.Waiters {
+		state.Waiters[i].Waited = 0
+	}
+	return state, err
+}
+
+func (d waitless) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	for _, state := range states {
+		for i := range state.Waiters {
+			state.Waiters[i].Waited = 0
+		}
+	}
+	return states, next, err
+}
+
+// Where nobody knows how long those who wait have waited, they are not said to be none, or to have just come.
+func TestAWaitOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	s := embeddedOn(t, waitless{memory.New()}, nil, passed)
+	s.grant("deploy", 10*minute, map[string]any{"text": "holder"})
+	s.waits("deploy", "a-waiter", map[string]any{"text": "gitlab 88124"})
+	p := open(t, s.url+"/#/lock/deploy")
+	p.reads("#waiters", "gitlab 88124")
+	p.reads(".sum", "1 waiting.")
+	eval[string](p, `location.hash = '#/'`)
+	p.reads(".figure:nth-child(2) .value", "1")
+	p.reads(".figure:nth-child(3) .of", "unknown")
+	p.reads("[aria-labelledby=contended] tbody", "deploy\t1\t–")
 }

@@ -94,5 +94,5 @@ export function modeOf (state, brief) {
   return limit ? say('shares', count, limit) : say('sharesOpen', count)
 }
 
-/** Returns how long the first in the queue has waited, in milliseconds. */
+/** Returns how long the first in the queue has waited, in milliseconds; 0: unknown. */
 export const longestWait = (state) => Math.max(0, ...state.waiters.map((waiter) => waiter.waited_ms ?? 0))

@@ -64,7 +64,7 @@ function Summary ({ state, look }) {
   const holder = firstOf(state)
   const waits = state.waiters.length
   const gap = say('gapOfSentences')
-  const queue = waits > 0 ? html`${gap}${say('sumWaits', number(waits), time(longestWait(state)))}${gap}${whyWaits(state)}` : html`${gap}${say('sumNobody')}`
+  const queue = waits > 0 ? html`${gap}${say('sumWaits', number(waits), longestWait(state) && time(longestWait(state)))}${gap}${whyWaits(state)}` : html`${gap}${say('sumNobody')}`
   const { text } = holder ? leaseOf(state.name, holder, look) : {}
   if (!holder) return html`${say('sumFree')}${queue}`
   if (!holder.owner) return html`${say('sumDone', text)}${queue}`

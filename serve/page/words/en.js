@@ -186,7 +186,7 @@ export default {
   sumFree: 'Nobody holds it.',
   sumDone: (lease) => `Nobody holds it: ${lease}.`,
   sumShared: (n) => `Shared: ${n}.`,
-  sumWaits: (n, s) => `${n} waiting, the longest for ${s}.`,
+  sumWaits: (n, s) => `${n} waiting${s ? `, the longest for ${s}` : ''}.`,
   sumNobody: 'Nobody waits.',
   whyHeldAlone: 'The first waits for the exclusive holder, not for a limit.',
   whyWantsAlone: 'The first wants the lock alone, so it waits until all who share it are done.',

@@ -186,7 +186,7 @@ export default {
   sumFree: '无人持有。',
   sumDone: (lease) => `无人持有：${lease}。`,
   sumShared: (n) => `共享：${n}。`,
-  sumWaits: (n, s) => `${n} 个在等待，最长 ${s}。`,
+  sumWaits: (n, s) => `${n} 个在等待${s ? `，最长 ${s}` : ''}。`,
   whyHeldAlone: '第一个在等独占持有者，而不是等上限。',
   whyWantsAlone: '第一个要独占，因此要等所有共享者结束。',
   whyLimit: (used, limit, needs) => `第一个在等上限内的余量：已用 ${used} / ${limit}${needs ? `，它需要 ${needs}` : ''}。`,
