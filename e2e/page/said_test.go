@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -193,4 +194,27 @@ func TestAWaitOfUnknownLength(t *testing.T) {
 	p.reads(".figure:nth-child(2) .value", "1")
 	p.reads(".figure:nth-child(3) .of", "unknown")
 	p.reads("[aria-labelledby=contended] tbody", "deploy\t1\t–")
+}
+
+// A later page of the list does not tell that nothing is held when its own locks are free.
+func TestALaterPageThatIsEmptyByNow(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	for i := range 51 {
+		s.hold(fmt.Sprintf("n/%02d", i), fmt.Sprint("owner-", i), "", 10*minute)
+	}
+	p := open(t, s.url+"/#/locks")
+	p.reads("#count", "50 on this page")
+	p.click("#on")
+	p.reads("#count", "1 on the last page")
+	if status := s.post("release", map[string]any{"name": "n/50", "owner": "owner-50"}); status != http.StatusOK {
+		t.Fatalf("release: %d", status)
+	}
+	p.until("it is empty", func() bool { return p.text(".empty") != "" }, "#count")
+	if text := strings.TrimSpace(p.text(".empty")); text != "Nothing on this page." {
+		t.Errorf("it reads %q", text)
+	}
+	eval[string](p, `location.hash = '#/locks?state=held&p=3'`)
+	p.reads("#count", "50 of 50")
+	p.reads(".row", "n/00")
 }
