@@ -32,8 +32,7 @@ func TestDialogsSayWhatWouldHappen(t *testing.T) {
 	p.reads("#lock-name", "tenant")
 	p.reads("#waiters", "export-3")
 	p.click("#limit")
-	p.do(chromedp.SetValue(chromedp.CSS("dialog [name=limit]"), "1"))
-	eval[bool](p, `document.querySelector('dialog [name=limit]').dispatchEvent(new Event('input', { bubbles: true }))`)
+	p.types("dialog [name=limit]", "1")
 	p.reads("dialog .effects", "None of those waiting would be let in.")
 	p.click("dialog .no")
 	eval[string](p, `location.hash = '#/lock/free'`)
@@ -139,6 +138,13 @@ func (s *service) ends(name, owner, kept string) {
 	}
 }
 
+// types sets a field of a dialog to a text.
+func (p *tab) types(field, text string) {
+	p.t.Helper()
+	p.do(chromedp.SetValue(chromedp.CSS(field), text))
+	eval[bool](p, fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new Event('input', { bubbles: true }))`, field))
+}
+
 // Somebody holds what another one's share is kept of, however old the kept share is.
 func TestAKeptShareBesideAHolder(t *testing.T) {
 	t.Parallel()
@@ -217,4 +223,25 @@ func TestALaterPageThatIsEmptyByNow(t *testing.T) {
 	eval[string](p, `location.hash = '#/locks?state=held&p=3'`)
 	p.reads("#count", "50 of 50")
 	p.reads(".row", "n/00")
+}
+
+// What a limit would change is told of the lock as of the last look, as the dialog says.
+func TestTheEffectOfALimitIsOfTheLastLook(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	if status := s.post("limit", map[string]any{"name": "tenant", "limit": 1}); status != http.StatusOK {
+		t.Fatalf("limit: %d", status)
+	}
+	for _, owner := range []string{"export-1", "export-2"} {
+		s.shares("tenant", owner, 0, 1)
+	}
+	p := open(t, s.url+"/#/lock/tenant")
+	p.reads("#waiters", "export-2")
+	p.click("#limit")
+	p.types("dialog [name=limit]", "5")
+	p.reads("dialog .effects", "1 of the 1 waiting")
+	s.shares("tenant", "export-3", 0, 1)
+	p.reads("#waiters", "export-3")
+	p.types("dialog [name=limit]", "6")
+	p.reads("dialog .effects", "2 of the 2 waiting")
 }

@@ -93,7 +93,7 @@ export const setLimit = (state, look) => openDialog({
   title: say('limitTitle'),
   what: [html`<${Text} of=${state.name} class="who" />`, say('limitWhat')],
   fields: [{ name: 'limit', label: say('limitField'), value: state.limit ? String(state.limit) : '', number: true }],
-  effects: ({ limit }) => [asOf(look), ...effectOf(state, Number(limit))],
+  effects: ({ limit }) => [asOf(look), ...effectOf(look.data, Number(limit))],
   yes: say('limitYes'),
   call: 'limit',
   body: ({ limit }) => ({ name: state.name, limit: Number(limit) }),
