@@ -52,7 +52,7 @@ var counted = map[string][]string{
 	wire.Me:       {shown, wire.Refused},
 	wire.Reserve:  {wire.Granted, wire.Busy, wire.Refused, wire.Unknown},
 	wire.Remove:   {wire.Done, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
-	wire.Reset:    {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
+	wire.Reset:    {wire.Done, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Rehearse: {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 	other:         {shown, wire.Done, wire.Refused},
 }

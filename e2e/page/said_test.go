@@ -245,3 +245,30 @@ func TestTheEffectOfALimitIsOfTheLastLook(t *testing.T) {
 	p.types("dialog [name=limit]", "6")
 	p.reads("dialog .effects", "2 of the 2 waiting")
 }
+
+// A reset ends what was shown when it was asked for, and not the next period, whose job would run twice.
+func TestAResetIsOfThePeriodThatIsShown(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	run := func(owner string) {
+		s.hold("cron/daily", owner, "report of "+owner, minute)
+		s.ends("cron/daily", owner, "linger_ms")
+	}
+	run("friday")
+	p := open(t, s.url+"/#/lock/cron%2Fdaily")
+	p.reads("#lock-state", "done")
+	p.click("#reset")
+	p.reads("dialog .facts", "As of")
+	p.reads("dialog .facts", "report of friday")
+	if status := s.post("reset", map[string]any{"name": "cron/daily"}); status != http.StatusOK {
+		t.Fatalf("reset: %d", status)
+	}
+	run("saturday")
+	p.click("dialog .yes")
+	p.reads("dialog .answer", "It had already ended.")
+	p.click("dialog .no")
+	p.reads("#holders", "report of saturday")
+	p.click("#reset")
+	p.click("dialog .yes")
+	p.reads("#lock-state", "free")
+}

@@ -1,12 +1,12 @@
 // The actions on a lock. A dialog first says what will happen, and asks.
 
 import { html } from './html.js'
-import { firstOf, isRenewed } from './lease.js'
+import { firstOf, isRenewed, leaseOf } from './lease.js'
 import { STALE } from './look.js'
 import { can, may, me } from './me.js'
 import { openDialog } from './parts/dialog.js'
 import { Copy } from './parts/small.js'
-import { seen, Text, who } from './text.js'
+import { seen, Text, Who, who } from './text.js'
 import { effectOf } from './why.js'
 import { ago, clock, clockIn, say, time } from './words.js'
 
@@ -78,14 +78,15 @@ export const remove = (state, waiter) => openDialog({
   done: () => ({ word: say('removeDone') })
 })
 
-export const reset = (state) => openDialog({
+export const reset = (state, look, last = state.holders.at(-1)) => openDialog({
   title: say('resetTitle'),
   what: [html`<${Text} of=${state.name} class="who" />`, say('resetWhat')],
+  facts: [asOf(look), html`<${Who} of=${last} /> · ${leaseOf(state.name, last, look).text}`],
   fields: [],
   yes: say('resetYes'),
   danger: true,
   call: 'reset',
-  body: () => ({ name: state.name }),
+  body: () => ({ name: state.name, token: last.token }), // another run may finish meanwhile
   done: () => ({ word: say('resetDone') })
 })
 

@@ -86,7 +86,7 @@ function Holders ({ state, look }) {
       ? html`<${Empty}>${say(look.fresh ? 'nobodyHolds' : 'unknownState')}<//>`
       : html`<ul id="holders" class="people">${state.holders.map((holder) => html`<${Holder} key=${holder.handle + holder.token} state=${state} holder=${holder} look=${look} />`)}</ul>`}
     ${kept && can.reset() && (may('evict', state.name)
-      ? html`<div class="buttons"><button type="button" id="reset" onClick=${() => reset(state)}>${say('reset')}</button></div>`
+      ? html`<div class="buttons"><button type="button" id="reset" onClick=${() => reset(state, look)}>${say('reset')}</button></div>`
       : html`<p class="fine">${say('mayNotReset')}</p>`)}
     ${!kept && state.holders.length > 0 && can.evict() && !may('evict', state.name) && html`<p class="fine" id="may-not">${say('mayNotEvict')}</p>`}
   </section>`
