@@ -272,3 +272,31 @@ func TestAResetIsOfThePeriodThatIsShown(t *testing.T) {
 	p.click("dialog .yes")
 	p.reads("#lock-state", "free")
 }
+
+// A service that refuses has answered, and says why what is shown is old.
+func TestARefusalIsNotSilence(t *testing.T) {
+	t.Parallel()
+	var refuses atomic.Int64
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if status := int(refuses.Load()); status != 0 && strings.HasPrefix(r.URL.Path, "/v1/") {
+			http.Error(w, `{"outcome":"refused"}`, status)
+			return
+		}
+		service.ServeHTTP(w, r)
+	})
+	s.hold("deploy", "one", "ci", 10*minute)
+	p := open(t, s.url+"/#/lock/deploy")
+	p.reads("#holders", "Evict")
+	refuses.Store(http.StatusTooManyRequests)
+	p.reads("#status", "too many calls")
+	p.reads(".stale", "The service refuses to answer: too many calls.")
+	eval[bool](p, `import('./me.js').then((m) => m.askWho()), true`)
+	p.stays("#may-not", "") // rights that were told stay known
+	p.reads("#holders", "Evict")
+	refuses.Store(http.StatusForbidden)
+	p.reads("#status", "not allowed")
+	p.reads(".stale", "Not allowed.")
+	if text := p.text(".stale"); strings.Contains(text, "does not answer") {
+		t.Errorf("it reads %q", text)
+	}
+}
