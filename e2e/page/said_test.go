@@ -300,3 +300,18 @@ func TestARefusalIsNotSilence(t *testing.T) {
 		t.Errorf("it reads %q", text)
 	}
 }
+
+// A token with a character that no request can carry is a wrong one.
+func TestATokenThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	s := guarded(t, `[{"prefix":"","rights":["view","lock"]}]`)
+	s.hold("deploy", "one", "ci", 10*minute)
+	p := open(t, s.url+"/#/locks")
+	p.reads("#sign-in", "asks for an access token")
+	p.types("#bearer", s.token+"\u200b")
+	p.click("#sign-in .main")
+	p.reads("#sign-in", "not known here")
+	p.types("#bearer", s.token)
+	p.click("#sign-in .main")
+	p.reads(".row", "ci")
+}
