@@ -315,3 +315,13 @@ func TestATokenThatCannotBeSent(t *testing.T) {
 	p.click("#sign-in .main")
 	p.reads(".row", "ci")
 }
+
+// An address with a name as somebody has typed it is that name's.
+func TestAnAddressThatIsNotEncoded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	s.hold("50%", "one", "ci", 10*minute)
+	p := open(t, s.url+"/#/lock/50%")
+	p.reads("#lock-name", "50%")
+	p.reads("#lock-state", "held")
+}
