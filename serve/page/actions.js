@@ -130,8 +130,8 @@ export const isOwn = (name, holder) => idOf(name, holder.token) in kept()
 
 export const release = ({ name, waiters }, holder, look) => openDialog({
   title: say('releaseTitle'),
-  what: [html`<${Text} of=${name} class="who" />`, say(waiters.length > 0 ? 'releaseWhat' : 'releaseFree')],
-  facts: waiters.length > 0 ? [asOf(look), ...nextIn({ waiters })] : [],
+  what: [html`<${Text} of=${name} class="who" />`, ...(waiters.length > 0 ? [say('releaseWhat')] : [])],
+  facts: [asOf(look), ...(waiters.length > 0 ? nextIn({ waiters }) : [say('releaseFree')])],
   fields: [],
   yes: say('release'),
   call: 'release',
