@@ -326,3 +326,22 @@ func TestAnAddressThatIsNotEncoded(t *testing.T) {
 	p.reads("#lock-name", "50%")
 	p.reads("#lock-state", "held")
 }
+
+// Names that differ only in spaces are told apart.
+func TestSpacesAreSeen(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "memory:", "127.0.0.1:0")
+	for i, name := range []string{" ", "a  b", "a b", "a b "} {
+		s.hold(name, fmt.Sprint("owner-", i), "ci", 10*minute)
+	}
+	p := open(t, s.url+"/#/locks")
+	p.reads("#count", "4 in all")
+	for i, want := range []string{`\u{20}`, "a  b", "a b", `a b\u{20}`} {
+		if text := p.text(fmt.Sprintf(".row:nth-child(%d) .lock-link", i+1)); text != want {
+			t.Errorf("row %d reads %q, want %q", i+1, text, want)
+		}
+	}
+	p.click(".row a")
+	p.reads("#lock-name", `\u{20}`)
+	p.reads("#lock-state", "held")
+}
