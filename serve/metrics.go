@@ -52,7 +52,7 @@ var counted = map[string][]string{
 	wire.Me:       {shown, wire.Refused},
 	wire.Reserve:  {wire.Granted, wire.Busy, wire.Refused, wire.Unknown},
 	wire.Remove:   {wire.Done, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
-	wire.Reset:    {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
+	wire.Reset:    {wire.Done, wire.Busy, wire.Lost, wire.Refused, wire.Unknown},
 	wire.Rehearse: {wire.Done, wire.Busy, wire.Refused, wire.Unknown},
 	other:         {shown, wire.Done, wire.Refused},
 }
@@ -181,7 +181,7 @@ func (r *recorder) gauges(now time.Time, named bool) []figure {
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
-			held, longest = float64(seen.held), seen.longest(now).Seconds()
+			held, longest = float64(seen.held), seen.longest(now)
 			full = float64(seen.full())
 			alone = float64(len(seen.rows)-seen.held) - full
 			if n := seen.atRisk(); n != nil {
@@ -257,14 +257,19 @@ func (s *sight) atRisk() *int {
 	return r.told()
 }
 
-// longest returns how long the longest waiter has waited; 0: nobody waits.
-func (s *sight) longest(now time.Time) (waited time.Duration) {
+// longest returns for how many seconds the longest waiter has waited; 0: nobody waits; NaN: the
+// engine does not tell.
+func (s *sight) longest(now time.Time) float64 {
+	waited, known := time.Duration(0), len(s.rows) == s.held
 	for i := range s.rows {
 		if one := &s.rows[i]; one.waits && !one.since.IsZero() {
-			waited = max(waited, now.Sub(one.since))
+			waited, known = max(waited, now.Sub(one.since)), true
 		}
 	}
-	return waited
+	if !known {
+		return math.NaN()
+	}
+	return waited.Seconds()
 }
 
 func number(yes bool) int {

@@ -1,13 +1,17 @@
 package serve_test
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
@@ -135,4 +139,36 @@ func TestGaugesAreOfTheStore(t *testing.T) {
 	s.shows("leasehold_store_up 0", "leasehold_store_held NaN", `leasehold_store_waiting{reason="exclusive"} NaN`, `leasehold_store_waiting{reason="limit"} NaN`, "leasehold_store_longest_wait_seconds NaN")
 	d.Always(locktest.OpInspect, nil)
 	s.shows("leasehold_store_up 1", "leasehold_store_held 2")
+}
+
+// waitless is an engine that does not know how long its waiters have waited.
+type waitless struct{ *memory.Driver }
+
+func (d waitless) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	for _, state := range states {
+		for i := range state.Waiters {
+			state.Waiters[i].Waited = 0
+		}
+	}
+	return states, next, err
+}
+
+// If somebody waits and nobody knows for how long, the longest wait is unknown, and not zero.
+func TestWaitOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, waitless{memory.New()}, often)
+		shows := func(line string) {
+			t.Helper()
+			time.Sleep(time.Second) // for a look
+			if text := s.get("/metrics"); !bytes.Contains(text, []byte("\n"+line+"\n")) {
+				t.Errorf("not %q, but %q", line, regexp.MustCompile(`(?m)^leasehold_store_longest.*`).Find(text))
+			}
+		}
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		shows("leasehold_store_longest_wait_seconds 0")
+		s.want(409, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":600000,"queue":true}`)
+		shows("leasehold_store_longest_wait_seconds NaN")
+	})
 }

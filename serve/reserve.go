@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,13 +71,19 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request, c *wire.ResetCall
 		s.rejected(w, err)
 		return
 	}
+	token, err := strconv.ParseUint(cmp.Or(c.Token, "0"), 10, 64)
+	if err != nil {
+		s.invalid(w, errors.New("token is no number"))
+		return
+	}
 	v := about(w, c.Name, "")
-	s.operate(v, r, 2*callBound, s.heldOrFailed, func(ctx context.Context) error { return s.endKept(ctx, c.Name, v.who()) })
+	s.operate(v, r, 2*callBound, s.heldOrFailed, func(ctx context.Context) error { return s.endKept(ctx, c.Name, token, v.who()) })
 }
 
 // endKept ends all holds of a name that have no owner. The engine itself checks again that they
-// have none. If somebody holds the name, the error is a *driver.Busy.
-func (s *Server) endKept(ctx context.Context, name, by string) error {
+// have none. If somebody holds the name, the error is a *driver.Busy. If there is a hold with a
+// greater token than token, unless that is 0, the error is driver.ErrLost.
+func (s *Server) endKept(ctx context.Context, name string, token uint64, by string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: resets", driver.ErrUnsupported)
 	}
@@ -87,9 +94,13 @@ func (s *Server) endKept(ctx context.Context, name, by string) error {
 		}
 		kept := false
 		for _, h := range state.Holders {
-			if h.Owner.Reveal() == "" {
+			switch {
+			case h.Owner.Reveal() == "" && (token == 0 || h.Fence <= token):
 				kept = true
-			} else if !ended { // otherwise it was granted after the reset
+			case ended: // it was granted after the reset
+			case h.Owner.Reveal() == "":
+				return fmt.Errorf("%w: another run has finished since", driver.ErrLost)
+			default:
 				return &driver.Busy{Holder: h}
 			}
 		}

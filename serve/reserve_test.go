@@ -126,6 +126,26 @@ func TestReset(t *testing.T) {
 	s.post(wire.Reset, `{"name":""}`).want(t, 400, "invalid_name")
 }
 
+// A reset with a token ends the holds up to that one: not those of a run that has finished since.
+func TestResetOfThePeriodThatIsMeant(t *testing.T) {
+	t.Parallel()
+	s := start(t, memory.NewServer(), nil)
+	run := func(owner string) (token string) {
+		s.post(wire.Acquire, `{"name":"n","owner":%q,"ttl_ms":60000}`, owner).want(t, 200, "")
+		s.post(wire.Release, `{"name":"n","owner":%q,"linger_ms":60000}`, owner).want(t, 200, "")
+		return ask[wire.State](t, s.url+wire.Show+"?name=n").Holders[0].Token
+	}
+	first := run("a")
+	s.post(wire.Reset, `{"name":"n"}`).want(t, 200, "")
+	second := run("b")
+	s.post(wire.Reset, `{"name":"n","token":%q}`, first).want(t, 410, "lost")
+	s.post(wire.Acquire, `{"name":"n","owner":"c","ttl_ms":60000}`).want(t, 409, "busy")
+	s.post(wire.Reset, `{"name":"n","token":"b"}`).want(t, 400, "invalid")
+	s.post(wire.Reset, `{"name":"n","token":%q}`, second).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"n","owner":"c","ttl_ms":60000}`).want(t, 200, "")
+	s.post(wire.Reset, `{"name":"n","token":%q}`, second).want(t, 409, "busy")
+}
+
 // reusedAtOnce grants a name again as soon as its hold without an owner has ended.
 type reusedAtOnce struct {
 	*memory.Driver

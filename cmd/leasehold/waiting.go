@@ -168,12 +168,12 @@ func reason(state leasehold.State, err error, silent bool) string {
 	case lingers(viewOf(state)):
 		return "; done, and kept for a while"
 	}
-	h := state.Holders[0]
-	who := lineOf(h)
+	holders := slices.DeleteFunc(slices.Clone(state.Holders), func(h leasehold.Holder) bool { return h.Owner.Reveal() == "" })
+	who := lineOf(holders[0])
 	if who == "" {
-		who = orDash(h.Owner.String())
+		who = holders[0].Owner.String()
 	}
-	if more := len(state.Holders) - 1; more > 0 {
+	if more := len(holders) - 1; more > 0 {
 		who += fmt.Sprintf(" and %d more", more)
 	}
 	return "; held by " + who

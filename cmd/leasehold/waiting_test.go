@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // visible is what is left on a screen of what was written to it, but for lines that scrolled.
@@ -238,4 +241,13 @@ func TestHelpOfWhatThereIsNot(t *testing.T) {
 	contains(t, c.want(64, "help", "demo", "nosuch").stderr, `unknown command "nosuch"`)
 	contains(t, c.want(0, "help", "demo", "seckill").stdout, "seckill")
 	contains(t, c.want(0, "help").stdout, "Hold a lock")
+}
+
+// Who waits is told who holds the name, not whose share is only kept.
+func TestWaitIsForAHolder(t *testing.T) {
+	t.Parallel()
+	state := leasehold.State{Resource: "gpu", Holders: []leasehold.Holder{{Mode: driver.Shared}, {Mode: driver.Shared, Owner: driver.OwnerOf("BBBBBBBB22222222")}}}
+	if why := reason(state, nil, false); why != "; held by BBBBBBBB" {
+		t.Errorf("it reads %q", why)
+	}
 }

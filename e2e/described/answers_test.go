@@ -158,6 +158,9 @@ func (s *situation) ask(t *testing.T, client *http.Client, url string) {
 	call(t, client, http.MethodPost, url+wire.Evict, `{"name":"n","owner":"o2","reason":"r"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Fence, `{"name":"n","token":"1"}`, s.header...)
 	call(t, client, http.MethodPost, url+wire.Reset, `{"name":"n2"}`, s.header...)
+	call(t, client, http.MethodPost, url+wire.Acquire, `{"name":"n4","owner":"o5","ttl_ms":60000}`, s.header...)
+	call(t, client, http.MethodPost, url+wire.Release, `{"name":"n4","owner":"o5","linger_ms":60000}`, s.header...)
+	call(t, client, http.MethodPost, url+wire.Reset, `{"name":"n4","token":"1"}`, s.header...)
 	if s.waits {
 		s.remove(t, client, url)
 	}

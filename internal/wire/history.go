@@ -164,7 +164,8 @@ type RemoveCall struct {
 	Reason string `json:"reason"`
 }
 
-// A ResetCall is the body of Reset.
+// A ResetCall is the body of Reset. With a Token it ends no hold with a greater one.
 type ResetCall struct {
-	Name string `json:"name"`
+	Name  string `json:"name"`
+	Token string `json:"token,omitempty"`
 }

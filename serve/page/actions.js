@@ -1,12 +1,12 @@
 // The actions on a lock. A dialog first says what will happen, and asks.
 
 import { html } from './html.js'
-import { isRenewed } from './lease.js'
+import { firstOf, isRenewed, leaseOf } from './lease.js'
 import { STALE } from './look.js'
 import { can, may, me } from './me.js'
 import { openDialog } from './parts/dialog.js'
 import { Copy } from './parts/small.js'
-import { seen, Text, who } from './text.js'
+import { seen, Text, Who, who } from './text.js'
 import { effectOf } from './why.js'
 import { ago, clock, clockIn, say, time } from './words.js'
 
@@ -50,7 +50,7 @@ const nextIn = (state) => state.waiters[0] ? [html`${say('factNext')} <${Text} o
 
 /** Why a reservation would be refused now. */
 function inTheWay (state, look) {
-  const [holder] = state?.holders ?? []
+  const holder = state && firstOf(state)
   if (!holder || !look.fresh) return []
   return [asOf(look), holder.owner ? html`<${Text} of=${who(holder)} class="who" /> ${say('factHolds')}` : say('factDone')]
 }
@@ -78,14 +78,15 @@ export const remove = (state, waiter) => openDialog({
   done: () => ({ word: say('removeDone') })
 })
 
-export const reset = (state) => openDialog({
+export const reset = (state, look, last = state.holders.at(-1)) => openDialog({
   title: say('resetTitle'),
   what: [html`<${Text} of=${state.name} class="who" />`, say('resetWhat')],
+  facts: [asOf(look), html`<${Who} of=${last} /> · ${leaseOf(state.name, last, look).text}`],
   fields: [],
   yes: say('resetYes'),
   danger: true,
   call: 'reset',
-  body: () => ({ name: state.name }),
+  body: () => ({ name: state.name, token: last.token }), // another run may finish meanwhile
   done: () => ({ word: say('resetDone') })
 })
 
@@ -93,7 +94,7 @@ export const setLimit = (state, look) => openDialog({
   title: say('limitTitle'),
   what: [html`<${Text} of=${state.name} class="who" />`, say('limitWhat')],
   fields: [{ name: 'limit', label: say('limitField'), value: state.limit ? String(state.limit) : '', number: true }],
-  effects: ({ limit }) => [asOf(look), ...effectOf(state, Number(limit))],
+  effects: ({ limit }) => [asOf(look), ...effectOf(look.data, Number(limit))],
   yes: say('limitYes'),
   call: 'limit',
   body: ({ limit }) => ({ name: state.name, limit: Number(limit) }),
@@ -129,8 +130,8 @@ export const isOwn = (name, holder) => idOf(name, holder.token) in kept()
 
 export const release = ({ name, waiters }, holder, look) => openDialog({
   title: say('releaseTitle'),
-  what: [html`<${Text} of=${name} class="who" />`, say(waiters.length > 0 ? 'releaseWhat' : 'releaseFree')],
-  facts: waiters.length > 0 ? [asOf(look), ...nextIn({ waiters })] : [],
+  what: [html`<${Text} of=${name} class="who" />`, ...(waiters.length > 0 ? [say('releaseWhat')] : [])],
+  facts: [asOf(look), ...(waiters.length > 0 ? nextIn({ waiters }) : [say('releaseFree')])],
   fields: [],
   yes: say('release'),
   call: 'release',

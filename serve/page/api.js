@@ -24,6 +24,7 @@ export class Refusal extends Error {
   get problem () {
     if (this.status === 401) return this.code === 'wrong_token' || signedIn() ? 'wrongToken' : 'signInNeeded'
     if (this.status === 403) return 'notAllowed'
+    if (this.status === 429) return 'limited'
     return this.status === 404 || this.status === 501 ? 'missing' : 'unknown'
   }
 }

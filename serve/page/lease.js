@@ -83,15 +83,17 @@ function limitOf (state) {
   return limits.length > 0 ? Math.min(...limits) : 0
 }
 
+/** Returns the first who holds, or else the first hold that is kept for nobody. */
+export const firstOf = (state) => state.holders.find((holder) => holder.owner) ?? state.holders[0]
+
 /** Returns "exclusive", or how much of a shared lock is used. brief is for narrow places. */
 export function modeOf (state, brief) {
-  const [first] = state.holders
-  if (!first || first.mode !== 'shared') return say('exclusive')
-  const count = state.holders.filter((holder) => holder.owner).length
+  const count = state.holders.length // with what is kept, which uses the limit too
+  if (firstOf(state)?.mode !== 'shared') return say('exclusive')
   const limit = limitOf(state)
-  if (state.used > state.holders.length) return limit ? say(brief ? 'shares' : 'weighs', state.used, limit) : say('weighsOpen', state.used)
+  if (state.used > count) return limit ? say(brief ? 'shares' : 'weighs', state.used, limit) : say('weighsOpen', state.used)
   return limit ? say('shares', count, limit) : say('sharesOpen', count)
 }
 
-/** Returns how long the first in the queue has waited, in milliseconds. */
+/** Returns how long the first in the queue has waited, in milliseconds; 0: unknown. */
 export const longestWait = (state) => Math.max(0, ...state.waiters.map((waiter) => waiter.waited_ms ?? 0))

@@ -3,7 +3,7 @@
 
 import { ask } from './api.js'
 import { mark, since } from './clock.js'
-import { lastStateOf, modeOf, watch } from './lease.js'
+import { firstOf, lastStateOf, modeOf, watch } from './lease.js'
 import { who } from './text.js'
 
 export const ROWS = 50
@@ -29,7 +29,7 @@ export async function askLocks ({ prefix, after, count }, signal) {
   return { locks: [...list.locks.values()], damaged: list.damaged.join('; '), next: list.next }
 }
 
-const first = (state) => state.holders[0] ?? {}
+const first = (state) => firstOf(state) ?? {}
 const left = (state) => Math.min(Infinity, ...state.holders.map((holder) => holder.left_ms ?? Infinity))
 const text = (value) => value ?? ''
 

@@ -39,7 +39,7 @@ export async function askWho () {
     now.client = await ask('me', {}, AbortSignal.timeout(WITHIN))
   } catch (error) {
     now.told = error instanceof Refusal ? error.problem : 'unknown'
-    if (now.told === 'unknown') {
+    if (now.told === 'unknown' || now.told === 'limited') {
       again = AGAIN
       now.client = me.client
     }

@@ -5,10 +5,10 @@ import { useEffect, useReducer } from './html.js'
 function parse () {
   const [path, query = ''] = (location.hash.slice(1) || '/').split('?')
   const [view, ...rest] = path.split('/').slice(1)
-  let name = null
+  let name = view === 'lock' ? rest.join('/') : null
   try {
-    if (view === 'lock') name = decodeURIComponent(rest.join('/'))
-  } catch { /* it is no name */ }
+    if (name) name = decodeURIComponent(name)
+  } catch { /* it is not encoded */ }
   return { view: view || 'overview', name, query: Object.fromEntries(new URLSearchParams(query)) }
 }
 

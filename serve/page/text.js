@@ -3,8 +3,8 @@
 import { html } from './html.js'
 import { say } from './words.js'
 
-/** Escapes characters that are invisible or change the direction of text. */
-export const seen = (text) => (text ?? '').replace(/[\p{C}\p{Zl}\p{Zp}]|[^\S ]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`)
+/** Escapes characters that are invisible, as a space at an end is, or change the direction of text. */
+export const seen = (text) => (text ?? '').replace(/[\p{C}\p{Zl}\p{Zp}]|[^\S ]|^ | $/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`)
 
 /** Text from anybody, shown safely. */
 export const Text = ({ of, ...rest }) => html`<bdi title=${seen(of)} ...${rest}>${seen(of)}</bdi>`

@@ -63,7 +63,7 @@ export function Stale ({ look }) {
   if (look.problem === 'missing') return html`<p class="note">${say('missing')}</p>`
   if (look.problem === 'connecting' && look.before) return null
   if (look.problem === 'connecting' && !look.data) return html`<p class="note loading">${say('loading')}</p>`
-  if (look.data) return html`<p class="note warn stale">${Number.isFinite(look.age) ? say('staleSince', ago(look.age)) : say('storeDown')}</p>`
+  if (look.data) return html`<p class="note warn stale">${Number.isFinite(look.age) ? say('staleSince', ago(look.age), ['notAllowed', 'limited'].includes(look.problem) && say(look.problem)) : say('storeDown')}</p>`
   return html`<p class="note warn">${say(look.problem === 'unknown' || look.problem === '' ? 'noAnswer' : look.problem)}
     ${look.error && html` <span class="dim">${say('inBrackets', seen(look.error))}</span>`}</p>`
 }

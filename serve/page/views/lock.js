@@ -6,7 +6,7 @@ import { mark, since } from '../clock.js'
 import { inOrder, named, Sentence, When } from '../ends.js'
 import { html } from '../html.js'
 import { heard, useHeard } from '../hear.js'
-import { leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
+import { firstOf, leaseOf, longestWait, modeOf, stateOf, watch } from '../lease.js'
 import { useLook } from '../look.js'
 import { can, may, useMe } from '../me.js'
 import { Copy, Empty, LeaseBar, Stale, State } from '../parts/small.js'
@@ -61,10 +61,10 @@ export function Lock ({ name, query }) {
 
 /** Answers an operator's first questions, in a sentence or two. */
 function Summary ({ state, look }) {
-  const [holder] = state.holders
+  const holder = firstOf(state)
   const waits = state.waiters.length
   const gap = say('gapOfSentences')
-  const queue = waits > 0 ? html`${gap}${say('sumWaits', number(waits), time(longestWait(state)))}${gap}${whyWaits(state)}` : html`${gap}${say('sumNobody')}`
+  const queue = waits > 0 ? html`${gap}${say('sumWaits', number(waits), longestWait(state) && time(longestWait(state)))}${gap}${whyWaits(state)}` : html`${gap}${say('sumNobody')}`
   const { text } = holder ? leaseOf(state.name, holder, look) : {}
   if (!holder) return html`${say('sumFree')}${queue}`
   if (!holder.owner) return html`${say('sumDone', text)}${queue}`
@@ -86,7 +86,7 @@ function Holders ({ state, look }) {
       ? html`<${Empty}>${say(look.fresh ? 'nobodyHolds' : 'unknownState')}<//>`
       : html`<ul id="holders" class="people">${state.holders.map((holder) => html`<${Holder} key=${holder.handle + holder.token} state=${state} holder=${holder} look=${look} />`)}</ul>`}
     ${kept && can.reset() && (may('evict', state.name)
-      ? html`<div class="buttons"><button type="button" id="reset" onClick=${() => reset(state)}>${say('reset')}</button></div>`
+      ? html`<div class="buttons"><button type="button" id="reset" onClick=${() => reset(state, look)}>${say('reset')}</button></div>`
       : html`<p class="fine">${say('mayNotReset')}</p>`)}
     ${!kept && state.holders.length > 0 && can.evict() && !may('evict', state.name) && html`<p class="fine" id="may-not">${say('mayNotEvict')}</p>`}
   </section>`

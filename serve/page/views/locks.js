@@ -2,7 +2,7 @@
 
 import { reserve } from '../actions.js'
 import { html, useMemo, useState } from '../html.js'
-import { modeOf } from '../lease.js'
+import { firstOf, modeOf } from '../lease.js'
 import { askLocks, columns, isRefined, MOST, placeOf, refined, ROWS, SCAN, states } from '../list.js'
 import { useLook } from '../look.js'
 import { can, useMe } from '../me.js'
@@ -22,9 +22,9 @@ export function Locks ({ query }) {
   const look = useLook((signal) => askLocks(place, signal), ['locks', place], { vital: true, minds })
   const known = look.data ? look : look.before ?? look
   const list = known.data
-  const page = Number(query.p ?? 0)
   // Sort with each answer, not with each tick: thousands of locks take a while.
   const all = useMemo(() => list ? refined(list.locks, query, known) : [], [list, known.lastRow > 1, JSON.stringify(query)])
+  const page = Math.max(0, Math.min(query.p ?? 0, Math.ceil(all.length / ROWS) - 1)) // fewer may match by now
   const shown = narrowed ? all.slice(page * ROWS, (page + 1) * ROWS) : all
   const turn = {
     first: narrowed ? page === 0 : !query.after,
@@ -59,8 +59,8 @@ export function Locks ({ query }) {
     ${list?.damaged && html`<p class="note warn">${say('damaged', seen(list.damaged))}</p>`}
     ${list && html`<div class=${known.fresh ? 'known' : 'known old'}>
       <${Table} rows=${shown} look=${known} query=${query} />
-      ${told && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next ? 'noneHere' : 'none')}
-        ${!narrowed && !prefix && !list.next && html`<p>${say('firstLock')} <code>leasehold --store ${location.origin} run NAME -- COMMAND</code></p>`}<//>`}
+      ${told && shown.length === 0 && html`<${Empty}>${say(narrowed && list.locks.length > 0 ? 'noneMatches' : list.next || !turn.first ? 'noneHere' : 'none')}
+        ${!narrowed && !prefix && !list.next && turn.first && html`<p>${say('firstLock')} <code>leasehold --store ${location.origin} run NAME -- COMMAND</code></p>`}<//>`}
       <div class="pages">
         <output id="count">${narrowed ? countOf(all.length, list, page) : pageOf(shown.length, list, query.after)}</output>
         ${narrowed && list.next && html`<span class="note" id="more">${say('scanned', number(list.locks.length))}
@@ -99,7 +99,7 @@ function Table ({ rows, look, query }) {
 }
 
 function Row ({ state, look, query }) {
-  const [holder] = state.holders
+  const holder = firstOf(state)
   const others = state.holders.length - 1
   const waits = state.waiters.length
   const place = placeOf(state, query)

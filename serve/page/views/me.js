@@ -3,7 +3,7 @@
 import { forget } from '../actions.js'
 import { ask, signedIn, signIn } from '../api.js'
 import { hearAgain } from '../hear.js'
-import { html } from '../html.js'
+import { html, useState } from '../html.js'
 import { lookNow, useLook } from '../look.js'
 import { askWho, forgetWho } from '../me.js'
 import { Field, Stale } from '../parts/small.js'
@@ -21,13 +21,18 @@ function use (token) {
 
 /** Asks for a token, and says whether it was missing or wrong. */
 export function SignIn ({ problem }) {
+  const [odd, setOdd] = useState(false) // no request can carry such a token
   const submit = (event) => {
     event.preventDefault()
-    use(event.target.elements.bearer.value.trim())
+    const token = event.target.elements.bearer.value.trim()
+    const sent = /^[ -~]*$/.test(token)
+    setOdd(!sent)
+    if (sent) use(token)
   }
+  const word = odd ? 'wrongToken' : problem
   return html`<form id="sign-in" class="card" onSubmit=${submit}>
     <h2>${say('signIn')}</h2>
-    <p role="alert" class=${problem === 'wrongToken' ? 'bad' : ''}>${say(problem)}</p>
+    <p role="alert" class=${word === 'wrongToken' ? 'bad' : ''}>${say(word)}</p>
     <${Field} label=${say('accessToken')}><input id="bearer" name="bearer" type="password" autocomplete="off" spellcheck=${false} /><//>
     <p class="fine">${say('tokenKept')}</p>
     <div class="buttons">${signedIn() && html`<button type="button" onClick=${() => use('')}>${say('withoutToken')}</button>`}<button class="main">${say('enter')}</button></div>
