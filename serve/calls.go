@@ -176,7 +176,14 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	if how.Linger = max(linger, 0); how.Linger > 0 && !s.features.Lingers {
 		return fmt.Errorf("%w: linger_ms and at_least_ms", driver.ErrUnsupported)
 	}
-	return one.driver.Release(ctx, how)
+	err = one.driver.Release(ctx, how)
+	if how.Linger > 0 && errors.Is(err, driver.ErrLost) { // what has no lease to leave behind may have a place
+		how.Linger = 0
+		if again := one.driver.Release(ctx, how); !errors.Is(again, driver.ErrLost) {
+			err = again
+		}
+	}
+	return err
 }
 
 // lingering returns how much longer nobody else may be granted the lock. If this instance has not
