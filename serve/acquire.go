@@ -344,7 +344,7 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 			s.giveUp(a.one)
 		}
 		return
-	case err == errUsed, errors.Is(err, driver.ErrBarred):
+	case err == errUsed, errors.Is(err, driver.ErrBarred) && !errors.Is(err, driver.ErrEvicted): // a waiter that another service has removed matches both
 		s.claims.on(a.one, onEnd)
 		s.lost(w, wire.CodeUsed, errUsed)
 		return
