@@ -189,6 +189,9 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 // lingering returns how much longer nobody else may be granted the lock. If this instance has not
 // granted the lease, it asks the engine when the lease began.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
+	if c.Unused {
+		return 0, nil
+	}
 	linger := wire.Duration(c.Linger)
 	if one.lease.atLeast > 0 {
 		linger = max(linger, one.lease.atLeast-time.Since(one.lease.since))
