@@ -63,14 +63,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		return nil, nil, false
 	}
 	one.entry = entry
-	give = func() {
-		if one.driver != nil && s.claims.goes(one) && s.mayForget(one) {
-			one.driver.Forget()
-			one.driver, one.acquires = nil, false
-		}
-		one.calling.End()
-		s.claims.leave(one)
-	}
+	give = func() { s.leave(one) }
 	if s.claims.isLate(one, now) {
 		give()
 		s.lost(w, wire.CodeLate, errLate)
@@ -86,6 +79,16 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		one.driver, one.acquires = nil, false
 	}
 	return one, give, true
+}
+
+// leave gives up the turn of a claim. The last caller forgets the driver's claim, if none is kept.
+func (s *Server) leave(one *claim) {
+	if one.driver != nil && s.claims.goes(one) && s.mayForget(one) {
+		one.driver.Forget()
+		one.driver, one.acquires = nil, false
+	}
+	one.calling.End()
+	s.claims.leave(one)
 }
 
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall) {
