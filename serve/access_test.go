@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -266,6 +267,18 @@ func TestLimits(t *testing.T) {
 	if refused < 50 {
 		t.Errorf("%d of 100 calls were refused", refused)
 	}
+}
+
+// A call that waits does not cost its client the calls that it saves up meanwhile.
+func TestWaitingSavesUpCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, memory.New(), &serve.Options{Limits: serve.Limits{Rate: 1}})
+		s.want(200, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000}`)
+		for range 3 {
+			s.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"wait_ms":5000}`)
+		}
+	})
 }
 
 // Known clients share no limit, even from one address. Unknown clients of one address do.

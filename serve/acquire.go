@@ -344,7 +344,7 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 			s.giveUp(a.one)
 		}
 		return
-	case err == errUsed, errors.Is(err, driver.ErrBarred):
+	case err == errUsed, errors.Is(err, driver.ErrBarred) && !errors.Is(err, driver.ErrEvicted): // a waiter that another service has removed matches both
 		s.claims.on(a.one, onEnd)
 		s.lost(w, wire.CodeUsed, errUsed)
 		return
@@ -376,8 +376,8 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases whatever the claim has or may have. If that has no answer, a session's claim is
-// released once it is over. Requires the turn.
+// giveUp releases whatever the claim has or may have. If that has no answer, a claim that is kept is
+// released once more when its time is over. Requires the turn.
 func (s *Server) giveUp(one *claim) {
 	if one.driver == nil {
 		return
@@ -390,5 +390,7 @@ func (s *Server) giveUp(one *claim) {
 	}
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		s.claims.on(one, onEnd)
+	} else {
+		one.unwanted = true
 	}
 }

@@ -135,7 +135,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 			continue
 		}
 		if f.status == http.StatusServiceUnavailable {
-			s.grants.changed() // so that the next readiness check asks the store
+			s.grants.changed.Store(true) // so that the next readiness check asks the store
 			w.Header().Set("Retry-After", "1")
 		}
 		s.refuse(w, f.status, f.code, err)

@@ -63,14 +63,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		return nil, nil, false
 	}
 	one.entry = entry
-	give = func() {
-		if one.driver != nil && s.claims.goes(one) && s.mayForget(one) {
-			one.driver.Forget()
-			one.driver, one.acquires = nil, false
-		}
-		one.calling.End()
-		s.claims.leave(one)
-	}
+	give = func() { s.leave(one) }
 	if s.claims.isLate(one, now) {
 		give()
 		s.lost(w, wire.CodeLate, errLate)
@@ -86,6 +79,16 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		one.driver, one.acquires = nil, false
 	}
 	return one, give, true
+}
+
+// leave gives up the turn of a claim. The last caller forgets the driver's claim, if none is kept.
+func (s *Server) leave(one *claim) {
+	if one.driver != nil && s.claims.goes(one) && s.mayForget(one) {
+		one.driver.Forget()
+		one.driver, one.acquires = nil, false
+	}
+	one.calling.End()
+	s.claims.leave(one)
 }
 
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall) {
@@ -176,12 +179,22 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	if how.Linger = max(linger, 0); how.Linger > 0 && !s.features.Lingers {
 		return fmt.Errorf("%w: linger_ms and at_least_ms", driver.ErrUnsupported)
 	}
-	return one.driver.Release(ctx, how)
+	err = one.driver.Release(ctx, how)
+	if how.Linger > 0 && errors.Is(err, driver.ErrLost) { // what has no lease to leave behind may have a place
+		how.Linger = 0
+		if again := one.driver.Release(ctx, how); !errors.Is(again, driver.ErrLost) {
+			err = again
+		}
+	}
+	return err
 }
 
 // lingering returns how much longer nobody else may be granted the lock. If this instance has not
 // granted the lease, it asks the engine when the lease began.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
+	if c.Unused {
+		return 0, nil
+	}
 	linger := wire.Duration(c.Linger)
 	if one.lease.atLeast > 0 {
 		linger = max(linger, one.lease.atLeast-time.Since(one.lease.since))

@@ -52,6 +52,7 @@ type claim struct {
 	cause    chan error // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
 	evicted  error      // the reason that cause has received
 	queued   time.Time  // when it took its place in the queue; zero: it has none
+	unwanted bool       // nobody knows its owner, and a release had no answer
 	recall   *recall    // notifies the holder that others wait; nil: it has not asked for that
 
 	calls // guarded by claims.mu
@@ -359,12 +360,15 @@ func (c *claims) drop(one *claim) {
 
 // forget ends the driver's claim, for example once nobody has called for its TTL. If the engine ties
 // leases to this instance's session, nobody else can use the lease; it is released, because the
-// session would keep it. On other engines another instance may have renewed it, so it stays, and
-// only this driver forgets it.
+// session would keep it. So is what nobody else can use because nobody knows its owner. Otherwise
+// another instance may have renewed the lease, so it stays, and only this driver forgets it.
 func (s *Server) forget(one *claim) {
 	switch {
 	case one.driver == nil:
 	case s.mayForget(one):
+		if one.unwanted {
+			s.end(one)
+		}
 		one.driver.Forget()
 	default:
 		s.end(one)

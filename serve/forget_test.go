@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -49,6 +50,29 @@ func (c *keptClaim) Release(ctx context.Context, how driver.End) error {
 }
 
 func (c *keptClaim) Forget() { delete(c.d.kept, c) }
+
+// A removal that waits for the turn of an attempt without an answer leaves nothing either.
+func TestRemovalLeavesNothingInTheDriver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := keeping{locktest.NewFaulty(memory.New()), make(map[*keptClaim]bool), false}
+		s := newBubble(t, d, nil)
+		d.Next(locktest.OpTry, func(context.Context, func() error) error {
+			time.Sleep(time.Second)
+			return locktest.ErrInjected
+		})
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			s.wantCode(wire.CodeUnknown, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`)
+		}()
+		synctest.Wait()
+		s.want(200, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
+		if <-answered; len(d.kept) > 0 {
+			t.Errorf("%d claims are kept", len(d.kept))
+		}
+	})
+}
 
 // A call after which this instance keeps no claim leaves nothing in the driver either, whatever its
 // outcome.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -16,18 +17,10 @@ const rehearseEvery, refusedEvery = 30 * time.Second, 2 * time.Second
 // grants is the result of the last rehearsal: whether the store grants locks. A store that answers
 // may still be read-only or full.
 type grants struct {
-	mu    sync.Mutex
-	asked time.Time // zero: rehearse at the next check
-	err   error     // guarded by mu; matches driver.ErrReadOnly or driver.ErrFull
-}
-
-// changed makes the next readiness check rehearse.
-func (g *grants) changed() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.err == nil {
-		g.asked = time.Time{}
-	}
+	changed atomic.Bool // the store has refused a write: rehearse at the next check
+	mu      sync.Mutex
+	asked   time.Time // guarded by mu
+	err     error     // guarded by mu; matches driver.ErrReadOnly or driver.ErrFull
 }
 
 // storeGrants rehearses a lock, unless that was done recently. Its error matches driver.ErrReadOnly
@@ -44,7 +37,7 @@ func (s *Server) storeGrants(ctx context.Context) error {
 	if g.err != nil {
 		every = refusedEvery
 	}
-	if !g.asked.IsZero() && time.Since(g.asked) < every {
+	if changed := g.changed.Swap(false) && g.err == nil; !changed && time.Since(g.asked) < every {
 		return g.err
 	}
 	err := s.checker.Rehearse(ctx)

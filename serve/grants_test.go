@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -55,6 +57,55 @@ func (c refusingClaim) Try(ctx context.Context) (driver.Grant, error) {
 		return driver.Grant{}, err
 	}
 	return c.Claim.Try(ctx)
+}
+
+// A slowly rehearsing engine ends its first rehearsal, whose outcome it knows, when ends is closed.
+type slowlyRehearsing struct {
+	*refusing
+	began, ends chan struct{}
+}
+
+func (d *slowlyRehearsing) Rehearse(ctx context.Context) error {
+	err := d.refusing.Rehearse(ctx)
+	if d.rehearsals.Load() == 1 {
+		close(d.began)
+		<-d.ends
+	}
+	return err
+}
+
+// A refusal is answered while a check rehearses. The next check rehearses again, because the one
+// before may have been too early.
+func TestRefusalDoesNotWaitForARehearsal(t *testing.T) {
+	t.Parallel()
+	d := &slowlyRehearsing{&refusing{Driver: memory.New()}, make(chan struct{}), make(chan struct{})}
+	s := startOn(t, d, nil)
+	checked := make(chan struct{})
+	go func() {
+		defer close(checked)
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	}()
+	<-d.began
+	d.refuses(driver.ErrReadOnly)
+	answered := make(chan answer, 1)
+	go func() {
+		a, _ := post(s.url+wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000}`)
+		answered <- a
+	}()
+	select {
+	case a := <-answered:
+		if a.Code != wire.CodeReadOnly {
+			t.Errorf("answered %s", a.text)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the refusal waits for the rehearsal")
+	}
+	close(d.ends)
+	<-checked
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("ready after the refusal: %d %s", w.Code, w.Body)
+	}
 }
 
 // If an engine answers but grants nothing, the outcome is a refusal and not unknown. If the engine

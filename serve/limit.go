@@ -24,7 +24,7 @@ const (
 	defaultStreams, defaultStreamsEach = 5_000, 1_000
 	// burst is how long an idle client may save up calls.
 	burst = 2 * time.Second
-	// keepUsage is how long an idle client is remembered.
+	// keepUsage is how long a client is remembered after its last call, if nothing of it is open.
 	keepUsage = time.Minute
 )
 
@@ -34,8 +34,8 @@ var errLimit = errors.New("too many calls at once: try again later")
 // A usage is what a client uses of the limits.
 type usage struct {
 	open  [kinds]int
-	calls float64 // calls that it may make now
-	at    time.Time
+	calls float64   // calls that it might make at this time:
+	at    time.Time // of its last call that counts
 }
 
 // A kind is something that stays open for long: a call that waits for other holders, or a stream of
@@ -117,7 +117,6 @@ func (g *gate) enter(client string, k kind) (leave func(), ok bool) {
 		defer g.mu.Unlock()
 		g.open[k]--
 		u.open[k]--
-		u.at = time.Now()
 	}, true
 }
 

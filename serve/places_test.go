@@ -65,3 +65,34 @@ func TestPlacesThatNoLookSawEnd(t *testing.T) {
 		})
 	}
 }
+
+// A waiter that gives up may say for how long its lease would have kept the name. It has none, so
+// its place goes, and nothing stays taken.
+func TestPlaceGoesWithAReleaseThatKeepsALease(t *testing.T) {
+	t.Parallel()
+	const queues = `{"name":"n","owner":"w","ttl_ms":60000,"queue":true,"at_least_ms":60000%s}`
+	for what, c := range map[string]struct{ before, more, release string }{
+		"alone":                    {"", "", `"at_least_ms":60000`},
+		"kept out for late calls":  {"", `,"caller":"c","call":1`, `"at_least_ms":60000,"caller":"c","call":3`},
+		"lost its lease unnoticed": {`{"name":"n","owner":"w","ttl_ms":1000,"at_least_ms":60000}`, "", `"linger_ms":0`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newBubble(t, memory.New(), nil)
+				if c.before != "" {
+					s.want(200, wire.Acquire, "%s", c.before)
+					time.Sleep(1500 * time.Millisecond)
+				}
+				s.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				s.want(409, wire.Acquire, queues, c.more)
+				s.want(200, wire.Release, `{"name":"n","owner":"w",%s}`, c.release)
+				if places := told[wire.State](s, "/v1/lock?name=n").Waiters; len(places) > 0 {
+					t.Errorf("waiting: %+v", places)
+				}
+				s.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+				s.want(200, wire.Acquire, `{"name":"n","owner":"next","ttl_ms":60000}`)
+			})
+		})
+	}
+}

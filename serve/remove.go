@@ -71,11 +71,11 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 			return s.waitsElsewhere(ctx, c)
 		}
 	}
-	defer s.claims.leave(one)
 	if err := take(ctx, one); err != nil { // its call will be answered
+		s.claims.leave(one)
 		return err
 	}
-	defer one.calling.End()
+	defer s.leave(one)
 	if s.claims.granted(one) {
 		return &driver.Busy{Holder: one.holder()}
 	}

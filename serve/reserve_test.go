@@ -75,6 +75,7 @@ func TestReservationWithoutAnAnswerIsShort(t *testing.T) {
 		"reserved": {nil, 200, false},
 		"no answer to acquire, nor to its release": {[]locktest.Op{locktest.OpTry, locktest.OpRelease}, 503, true},
 		"no answer to its extension":               {[]locktest.Op{locktest.OpRenew}, 503, true},
+		"no answer to that, nor to its release":    {[]locktest.Op{locktest.OpRenew, locktest.OpRelease}, 503, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -119,6 +119,7 @@ export class Client {
     try {
       const lease = new Lease(claim, await claim.acquire(milliseconds(ttl), wait * 1000, signal), onWanted)
       lease.check() // the process may have stood still
+      claim.unused = false
       return lease
     } catch (err) {
       const left = wait === 0 && (err instanceof Busy || err instanceof Refused) && !maybeApplied(err) // nothing
@@ -279,6 +280,7 @@ class Claim {
   #atLeast
   #count = 0
   #silent = 0 // the first acquire without an answer, which may be served late
+  unused = true // until the caller has the lease
   #shortest = Infinity // the shortest TTL of a call without an answer: served late, it restarts the lease with it
 
   constructor (client, { name, mode, limit, weight, note, details, atLeast, yields }) {
@@ -353,7 +355,7 @@ class Claim {
     for (let asked = false; ; asked = true) {
       try {
         const timeout = Math.min(this.timeout, Math.max(until - now(), PAUSE))
-        return await this.#call('release', { at_least_ms: this.#atLeast }, { timeout })
+        return await this.#call('release', { at_least_ms: this.#atLeast, unused: this.unused }, { timeout })
       } catch (err) { // a loss after an unknown outcome: either call may have been the one that ended it
         if (err instanceof Lost && asked) throw new Unknown(`released or lost: ${err.message}`, { cause: err })
         if (!(err instanceof Unknown) || now() >= until) throw err

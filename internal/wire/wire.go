@@ -122,6 +122,8 @@ type ReleaseCall struct {
 	Claim
 	Linger  int64 `json:"linger_ms,omitempty"`
 	AtLeast int64 `json:"at_least_ms,omitempty"`
+	// Unused says that nobody has worked under the lease, so nothing stays taken.
+	Unused bool `json:"unused,omitempty"`
 }
 
 // An EvictCall is the body of Evict.

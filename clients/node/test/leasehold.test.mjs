@@ -507,8 +507,10 @@ test('lost answers cost nothing', async () => {
 test('a grant without an answer is given back', async () => {
   const { says, url } = await front(server.url)
   says['/v1/acquire'] = DROP
-  await assert.rejects(new Client(url).acquire(name, { ttl: 10 * LONG, wait: 0, signal: AbortSignal.timeout(LONG * 1000) }), Unknown)
-  await client.withLease(name, { wait: LONG }, () => {})
+  const options = { ttl: 10 * LONG, wait: 0, atLeast: 10 * LONG }
+  await assert.rejects(new Client(url).acquire(name, { ...options, signal: AbortSignal.timeout(LONG * 1000) }), Unknown)
+  await client.withLease(name, { ...options, wait: LONG }, () => {})
+  await assert.rejects(client.acquire(name, { wait: 0 }), Busy)
 })
 
 test('a grant before the store was read-only is given back', async () => {

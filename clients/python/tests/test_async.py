@@ -140,11 +140,13 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         front.says = {"/v1/acquire": DROP}
 
         async def main():
-            task = asyncio.ensure_future(AsyncClient(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG))
+            task = asyncio.ensure_future(AsyncClient(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, at_least=10 * LONG))
             await until(lambda: front.dropped)
             task.cancel()  # asyncio.run ends before the release is answered
         await asyncio.get_running_loop().run_in_executor(None, lambda: asyncio.run(main()))
         self.assertEqual(await self.holders(), [])
+        await (await self.client.acquire(self.name, at_least=10 * LONG)).release()
+        self.assertEqual(len(await self.holders()), 1)
 
     async def test_a_cancelled_section_releases(self):
         async def hold():

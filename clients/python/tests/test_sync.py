@@ -418,8 +418,10 @@ class TestClient(Served, unittest.TestCase):
         front = Front(self, self.server.url)
         front.says = {"/v1/acquire": DROP}
         with self.assertRaises(Unknown):
-            Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0)
-        self.client.acquire(self.name, wait=LONG).release()
+            Client(front.url, timeout=LONG).acquire(self.name, ttl=10 * LONG, wait=0, at_least=10 * LONG)
+        self.client.acquire(self.name, wait=LONG, at_least=10 * LONG).release()
+        with self.assertRaises(Busy):
+            self.client.acquire(self.name, wait=0)
 
     def test_a_grant_before_the_store_was_read_only_is_given_back(self):
         front = Front(self, self.server.url)

@@ -47,6 +47,7 @@ class AsyncClient:
         try:
             lease = AsyncLease(self, claim, await self._run(claim.acquire(ttl, wait)), interrupt, on_wanted)
             lease.check()  # the process may have stood still
+            claim.unused = False
             return lease
         except BaseException as e:
             if not nothing_left(e, wait) and not isinstance(e, GeneratorExit):

@@ -203,6 +203,7 @@ class Claim:
         self.server, self.name = server, name
         self.owner = base64.b32encode(os.urandom(20)).decode()
         self._at_least, self.yields = at_least, yields
+        self.unused = True  # until the caller has the lease
         self._details, note = _described(details or {}, note)
         self._same: Dict[str, object] = {"name": name, "owner": self.owner, "mode": mode, "limit": limit, "note": note,
                                         "weight": weight if weight > 1 else 0}
@@ -288,7 +289,7 @@ class Claim:
         while True:
             try:
                 yield from self._call("release", min(self.server.timeout, max(until - now(), PAUSE)),
-                                      at_least_ms=_ms(self._at_least))
+                                      at_least_ms=_ms(self._at_least), unused=self.unused)
                 return
             except Lost as e:
                 if asked:  # either call may have ended it

@@ -69,6 +69,7 @@ class Client:
             term = Term(grant)
             lease = Lease(self, claim, grant, term, interrupt, on_wanted)
             lease.check()  # the process may have stood still
+            claim.unused = False
             return lease
         except BaseException as e:
             if term is not None:

@@ -1,0 +1,27 @@
+package serve_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+)
+
+// An owner that has not heard of its grant releases it, at whatever instance. Nobody has worked
+// under the lease, so at_least_ms keeps nobody from the name.
+func TestUnusedGrantKeepsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, another := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		const least = `{"name":"n","owner":%q,"ttl_ms":60000,"at_least_ms":60000}`
+		s.want(200, wire.Acquire, least, "a")
+		s.want(200, wire.Release, `{"name":"n","owner":"a","at_least_ms":60000,"unused":true}`)
+		s.want(200, wire.Acquire, least, "b")
+		another.want(200, wire.Release, `{"name":"n","owner":"b","at_least_ms":60000,"unused":true}`)
+		s.want(200, wire.Acquire, least, "c")
+		s.want(200, wire.Release, `{"name":"n","owner":"c","at_least_ms":60000}`)
+		s.want(409, wire.Acquire, least, "d")
+	})
+}
