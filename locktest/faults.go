@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,20 +95,26 @@ func replyLostOnAcquire(t testing.TB, h Harness) {
 // replyLostWhileWaiting: a waiter that was granted, but got no answer, must not wait for itself.
 func replyLostWhileWaiting(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
+	link.loseGrants() // so that it has to ask for its grant
 	name := newName(t)
 	holder := holding(t, open(t, h), request(name))
 	waiting := make(chan struct{}, 100)
 	l := locker(t, link, leasehold.Options{Trace: queues(waiting)})
 	released := make(chan struct{})
+	var lost atomic.Int32
+	lose := func(ctx context.Context, apply func() error) error { lost.Add(1); return LoseReply(ctx, apply) }
 	go func() {
 		defer close(released)
 		queuedUp(t, waiting)
-		link.Next(OpTry, LoseReply, LoseReply)
+		link.Next(OpTry, lose, lose)
 		_ = holder.claim.Release(context.Background(), driver.End{}) // if it fails, the waiter is not granted, which the case reports
 	}()
 	start := time.Now()
 	release(t, acquire(t, l, name, leasehold.Wait(3*followWithin)))
 	<-released // because calls on one claim do not overlap
+	if n := lost.Load(); n != 2 {
+		t.Errorf("%d replies were lost, want 2", n)
+	}
 	if took := time.Since(start); took > 2*followWithin {
 		t.Errorf("granted %v after it was released", took)
 	}
@@ -223,6 +230,7 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 // but not in a tight loop.
 func waiterDoesNotSpin(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
+	link.loseGrants() // so that it has to ask for its grant
 	name := newName(t)
 	holder := holding(t, open(t, h), request(name))
 	waiting := make(chan struct{}, 1000)
@@ -231,8 +239,10 @@ func waiterDoesNotSpin(t testing.TB, h Harness) {
 	queuedUp(t, waiting)
 	eventually(t, callLimit, "a Try", func() bool { return link.Calls(OpTry) > 0 })
 	link.Always(OpTry, LoseRequest)
-	holder.released() // if the engine has wake-ups, the waiter now calls an engine that is away
 	before := link.Calls(OpTry)
+	holder.released() // if the engine has wake-ups, the waiter now calls an engine that is away
+	eventually(t, callLimit, "a Try of an engine that is away", func() bool { return link.Calls(OpTry) > before })
+	before = link.Calls(OpTry)
 	time.Sleep(aWhile)
 	if n := link.Calls(OpTry) - before; n > 50 {
 		t.Errorf("%d tries in %v of an engine that is away", n, aWhile)
