@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 var faultCases = []Case{
@@ -226,20 +227,30 @@ func waiterOutlivesACutLink(t testing.TB, h Harness) {
 	mustBeFree(t, holder, name, "it was released")
 }
 
-// waiterDoesNotSpin: while the engine is away, each call fails at once. A waiter calls again soon,
-// but not in a tight loop.
+// waiterDoesNotSpin: while the resource is held, a waiter calls only to keep its place, or to poll.
+// While the engine is away, each call fails at once. The waiter calls again soon, but not in a
+// tight loop.
 func waiterDoesNotSpin(t testing.TB, h Harness) {
 	link := openFaulty(t, h)
 	link.loseGrants() // so that it has to ask for its grant
 	name := newName(t)
 	holder := holding(t, open(t, h), request(name))
-	waiting := make(chan struct{}, 1000)
-	l := locker(t, link, leasehold.Options{Trace: queues(waiting)})
+	waits := make(chan struct{}, 1000)
+	l := locker(t, link, leasehold.Options{Trace: queues(waits)})
 	got := acquiring(bounded(t), l, name)
-	queuedUp(t, waiting)
+	queuedUp(t, waits)
 	eventually(t, callLimit, "a Try", func() bool { return link.Calls(OpTry) > 0 })
-	link.Always(OpTry, LoseRequest)
 	before := link.Calls(OpTry)
+	time.Sleep(aWhile)
+	most := 10
+	if !link.Features().Wakes {
+		most += int(aWhile / (waiting.PollLast * 3 / 4))
+	}
+	if n := link.Calls(OpTry) - before; n > most {
+		t.Errorf("%d tries in %v while another holds it, want at most %d", n, aWhile, most)
+	}
+	link.Always(OpTry, LoseRequest)
+	before = link.Calls(OpTry)
 	holder.released() // if the engine has wake-ups, the waiter now calls an engine that is away
 	eventually(t, callLimit, "a Try of an engine that is away", func() bool { return link.Calls(OpTry) > before })
 	before = link.Calls(OpTry)
