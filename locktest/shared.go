@@ -173,6 +173,8 @@ func queuedWriterStopsReaders(t testing.TB, h Harness) {
 	reader, writer := holding(t, d1, shared(name, 0)), contend(t, d2, queued(request(name)))
 	writer.busy("a reader holds it")
 	later, passing := contend(t, d1, queued(shared(name, 0))), contend(t, d1, shared(name, 0))
+	inLine(writer, later)
+	passing.line = later.line
 	later.busy("a writer waits")
 	passing.busy("a writer waits")
 	reader.renewed(longTTL)

@@ -477,10 +477,15 @@ func line(t testing.TB, h Harness, name string, n int) []*contender {
 			c.busy("it is held") // so that earlier waiters keep their places
 		}
 	}
+	inLine(queue...)
+	return queue
+}
+
+// inLine says that the order of these waiters matters.
+func inLine(queue ...*contender) {
 	for _, c := range queue {
 		c.line = slices.Clone(queue)
 	}
-	return queue
 }
 
 // served checks that each claim of queue is granted in its turn, within limit, and refused before.
