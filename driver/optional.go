@@ -46,10 +46,10 @@ type Operator interface {
 	// returned, in any process. Any other value is an error. It may come from someone who must not
 	// see all names, so no value makes List show a name without the prefix.
 	//
-	// A page is sorted by name, in byte order. So is the sequence of pages if the engine can sort.
-	// Otherwise pages are in the engine's order, and a name may appear on several. A resource that
-	// is in use throughout appears at least once, but for exceptions that the driver documents; one
-	// that comes or goes meanwhile may be missing.
+	// A page has each name once, sorted in byte order. So is the sequence of pages if the engine can
+	// sort. Otherwise pages are in the engine's order, and a name may appear on several. A resource
+	// that is in use throughout appears at least once, but for exceptions that the driver documents;
+	// one that comes or goes meanwhile may be missing.
 	//
 	// Damaged data does not hide other resources: the error is [ErrCorrupt] and names what is
 	// damaged, and states and next are valid. After any other error they are empty, and the call

@@ -83,6 +83,39 @@ var brokenFaults = []breakage{
 			time.Sleep(2 * locktest.Margin)
 		})},
 
+	// Batches in which nothing hangs.
+	{name: "a batch renews its first and says yes to all that hold", rejects: []string{"BatchRenewsAsOneByOne"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			renewOne(ctx, &all[0])
+			for i := range all[1:] {
+				r := &all[i+1]
+				c := r.Claim.(*warpedClaim)
+				st, _ := c.Inspect(ctx, c.asked.Resource) // nobody, then
+				if len(st.Holders) == 0 {
+					r.Answer(driver.Grant{}, driver.ErrLost)
+				} else {
+					r.Answer(driver.Grant{TTL: r.TTL, Fence: st.Holders[0].Fence}, nil)
+				}
+			}
+		})},
+	{name: "a batch says yes to what is lost", rejects: []string{"BatchRenewsAsOneByOne"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			renewWhole(ctx, all)
+			for i := range all {
+				if errors.Is(all[i].Err, driver.ErrLost) {
+					all[i].Grant, all[i].Err = driver.Grant{TTL: all[i].TTL, Fence: driver.FenceStep}, nil
+				}
+			}
+		})},
+	{name: "a batch gives each the TTL of another", rejects: []string{"BatchRenewsAsOneByOne"},
+		harness: hangable(func(ctx context.Context, all []driver.Renewal) {
+			for i := range all {
+				g, err := all[i].Claim.Renew(ctx, all[len(all)-1-i].TTL)
+				g.TTL = all[i].TTL
+				all[i].Answer(g, err)
+			}
+		})},
+
 	// Processes.
 	{name: "leases of the dead end too soon", rejects: []string{"KilledHolderFreesWithinTheTTL"}, harness: (*warp).remotely,
 		warp: scaled(func(d time.Duration) time.Duration { return d/2 + d/10 })},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 )
 
 // brokenFences are wrong about fences, and about leases that are shared.
@@ -51,6 +53,26 @@ var brokenFences = []breakage{
 	{name: "the fence begins anew without its state", rejects: []string{"FenceGrowsAfterFlush"}, warp: counting(func(c *warpedClaim, released bool, last uint64) uint64 {
 		return 1
 	})},
+	{name: "the fence begins anew without its state, after one failure", rejects: []string{"FenceGrowsAfterFlush"},
+		warp: counting(func(c *warpedClaim, released bool, last uint64) uint64 {
+			if c.remember("empty", nil) != nil {
+				return 1
+			}
+			return last + 1
+		}),
+		harness: func(p *warp, t testing.TB) locktest.Harness {
+			try := p.try
+			p.try = func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+				if c.remember("reset", nil) != nil {
+					return driver.Grant{}, errors.New("connection reset")
+				}
+				return try(c, ctx)
+			}
+			h := p.harness(t)
+			flush := h.FlushState
+			h.FlushState = func(t testing.TB) { flush(t); p.remember("empty", true); p.remember("reset", true) }
+			return h
+		}},
 	{name: "RaiseFence does nothing", rejects: []string{"RaisedFenceStays"}, warp: warp{raise: func(*warped, uint64) error { return nil }}},
 	{name: "RaiseFence takes any number", rejects: []string{"RaisedFenceLeavesRoom"}, warp: warp{raise: func(w *warped, fence uint64) error {
 		return w.Driver.RaiseFence(context.Background(), "", min(fence, driver.MaxRaise/2))

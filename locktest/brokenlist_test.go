@@ -40,6 +40,20 @@ var brokenLists = []breakage{
 		slices.Reverse(states)
 		return states, next, err
 	}}},
+	{name: "List shows the holders of the neighbouring name", rejects: []string{"ListHasPages"}, warp: warp{list: func(w *warped, ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+		states, next, err := w.Driver.List(ctx, prefix, after, limit)
+		for i := range len(states) / 2 {
+			states[2*i].Holders, states[2*i+1].Holders = states[2*i+1].Holders, states[2*i].Holders
+		}
+		return states, next, err
+	}}},
+	{name: "List shows a name twice", rejects: []string{"ListHasPages", "ListIsSortedAndLiteral"}, warp: warp{list: func(w *warped, ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+		states, next, err := w.Driver.List(ctx, prefix, after, limit)
+		if n := len(states); n > 0 && n < limit {
+			states = append(states, states[n-1])
+		}
+		return states, next, err
+	}}},
 	{name: "List knows no pages", rejects: []string{"ListHasPages"}, warp: warp{list: func(w *warped, ctx context.Context, prefix, _ string, _ int) ([]driver.State, string, error) {
 		return w.Driver.List(ctx, prefix, "", 1<<20)
 	}}},

@@ -150,6 +150,34 @@ var brokenEnds = []breakage{
 			q.Lost = func(cause error) { lost(cause); lost(cause) }
 		}
 	}}},
+	{name: "only the first attempt is told of a loss", rejects: []string{"LostIsCalledOnce"}, warp: warp{
+		claim: func(w *warped, q *driver.Request) {
+			if lost, owner := q.Lost, q.Owner; lost != nil {
+				q.Lost = func(cause error) {
+					if w.recall("waits "+owner) == nil {
+						lost(cause)
+					}
+				}
+			}
+		},
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if errors.Is(err, driver.ErrBusy) {
+				c.remember("waits "+c.asked.Owner, true)
+			}
+			return g, err
+		},
+	}},
+	{name: "sharers are told of no loss", rejects: []string{"LostIsCalledOnce"}, warp: warp{request: func(q *driver.Request) {
+		if q.Mode == driver.Shared {
+			q.Lost = nil
+		}
+	}}},
+	{name: "who resumes is told of no loss", rejects: []string{"LostIsCalledOnce"}, warp: warp{claim: func(w *warped, q *driver.Request) {
+		if w.remember("claims "+q.Owner, true) != nil {
+			q.Lost = nil
+		}
+	}}},
 	{name: "Lost is called without a cause", rejects: []string{"LostIsCalledOnce"}, warp: warp{request: func(q *driver.Request) {
 		if lost := q.Lost; lost != nil {
 			q.Lost = func(error) { lost(errors.New("gone")) }

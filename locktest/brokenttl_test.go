@@ -43,6 +43,14 @@ var brokenTTLs = []breakage{
 			return c.inner.Try(ctx)
 		},
 	}},
+	{name: "renewed TTLs are whole seconds, rounded down", rejects: []string{"RenewRestartsTheTTL"}, warp: warp{
+		features: func(f *driver.Features) { f.MinTTL = time.Second },
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl.Truncate(time.Second))
+			g.TTL = ttl
+			return g, err
+		},
+	}},
 	{name: "Renew does not restart the lease", rejects: []string{"RenewKeepsTheGrant", "RenewalOutlivesTheTTL", "ExtendMovesTheDeadline", "RenewRestartsTheTTL"}, warp: warp{
 		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			st, err := c.Inspect(ctx, c.asked.Resource)

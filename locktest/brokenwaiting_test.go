@@ -57,6 +57,40 @@ var brokenWaits = []breakage{
 	})},
 	{name: "Wake is armed after the answer", rejects: []string{"WakeIsArmedBeforeTheAnswer"}, warp: warp{try: broadcast(true), release: wakeAll}},
 	{name: "everybody is woken", rejects: []string{"OneReleaseWakesOneWaiter"}, warp: warp{try: broadcast(false), release: wakeAll}},
+	{name: "an eviction wakes nobody", rejects: []string{"EvictEndsOneLease"}, warp: deafTo("evicted ", warp{
+		evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {
+			w.remember("evicted "+resource, true)
+			return w.Driver.Evict(ctx, resource, owner, reason)
+		},
+	})},
+	{name: "the last sharer wakes nobody", rejects: []string{"QueuedReadersFollowWriter"}, warp: deafTo("shared ", warp{
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			if c.asked.Mode == driver.Shared {
+				c.remember("shared "+c.asked.Resource, true)
+			}
+			return c.inner.Release(ctx, how)
+		},
+	})},
+	{name: "one reader is woken", rejects: []string{"QueuedReadersFollowWriter"}, warp: refusing(func(c *warpedClaim, b *driver.Busy) {
+		if c.asked.Mode == driver.Shared && c.remember("reader of "+c.asked.Resource, true) != nil {
+			b.Wake = make(chan struct{})
+		}
+	})},
+	{name: "a head that leaves wakes nobody", rejects: []string{"HeadThatLeavesWakesTheNext"}, warp: deafTo("left ", warp{
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			if !c.holds(ctx) {
+				c.remember("left "+c.asked.Resource, true)
+			}
+			return c.inner.Release(ctx, how)
+		},
+	})},
+	{name: "a raised limit wakes nobody", rejects: []string{"RaisedLimitAdmitsThoseWhoWait"}, warp: deafTo("limit ", warp{
+		limit: func(w *warped, ctx context.Context, resource string, limit int) error {
+			w.remember("limit "+resource, limit > 1)
+			return w.Driver.SetLimit(ctx, resource, limit)
+		},
+	})},
+	{name: "Retry is nothing", rejects: []string{"WaiterDoesNotSpin"}, warp: refusing(func(_ *warpedClaim, b *driver.Busy) { b.Retry = 1 })},
 	{name: "a turn that is not taken at once is lost", rejects: []string{"LostWakeUpOnlyDelays", "WaiterOutlivesACutLink"}, warp: warp{
 		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
 			if since, ok := c.recall(c.asked.Owner).(time.Time); ok && time.Since(since) > 300*time.Millisecond {
@@ -95,4 +129,24 @@ var brokenWaits = []breakage{
 	{name: "one sharer at a time", rejects: []string{"QueuedReadersFollowWriter", "SharersTogetherWriterAlone"}, warp: warp{
 		request: func(q *driver.Request) { q.Limit = 1 },
 	}},
+}
+
+// deafTo adds to w that no Wake closes once w has remembered true by that prefix and the name of
+// the resource.
+func deafTo(prefix string, w warp) warp {
+	w.try = func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+		g, err := c.inner.Try(ctx)
+		if busy, ok := errors.AsType[*driver.Busy](err); ok && busy.Wake != nil {
+			inner, out := busy.Wake, make(chan struct{})
+			busy.Wake = out
+			go func() {
+				<-inner
+				if c.recall(prefix+c.asked.Resource) != true {
+					close(out)
+				}
+			}()
+		}
+		return g, err
+	}
+	return w
 }

@@ -122,14 +122,15 @@ func bounded(t testing.TB) context.Context {
 
 // A contender is one owner's claim, as a case uses it.
 type contender struct {
-	t     testing.TB
-	d     driver.Driver
-	req   driver.Request
-	claim driver.Claim
-	end   driver.End   // how its release ends the claim
-	asked time.Time    // when its last Try was sent, while it waits
-	late  bool         // its Try was so late that it may have lost its place
-	line  []*contender // the waiters beside it, in order; nil: their order does not matter
+	t       testing.TB
+	d       driver.Driver
+	req     driver.Request
+	claim   driver.Claim
+	end     driver.End   // how its release ends the claim
+	asked   time.Time    // when its last Try was sent, while it waits
+	late    bool         // its Try was so late that it may have lost its place
+	line    []*contender // the waiters beside it, in order; nil: their order does not matter
+	refusal *driver.Busy // of its last Try that failed; nil: another error
 }
 
 // placeKept is the longest time between two calls in which a waiter certainly keeps its place.
@@ -203,6 +204,7 @@ func (c *contender) try() (g driver.Grant, err error) {
 	c.late = c.late || !c.asked.IsZero() && time.Since(c.asked) > placeKept
 	c.asked = before
 	if err != nil {
+		c.refusal, _ = errors.AsType[*driver.Busy](err)
 		return driver.Grant{}, err
 	}
 	c.asked = time.Time{}
@@ -268,6 +270,18 @@ func (c *contender) wins(limit time.Duration, why string) (g driver.Grant, befor
 			c.t.Fatalf("still busy after %v: %s", limit, why)
 		}
 	}
+}
+
+// follows is wins for a waiter that was refused. If the engine wakes waiters, it must be woken
+// first.
+func (c *contender) follows(limit time.Duration, why string) driver.Grant {
+	c.t.Helper()
+	if c.d.Features().Wakes {
+		skipUnless(c.t, punctual([]*contender{c}))
+		woken(c.t, c.refusal, why)
+	}
+	g, _, _ := c.wins(limit, why)
+	return g
 }
 
 // pollEvery is the pause between two checks for something that must happen soon. tryEvery is the

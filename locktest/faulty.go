@@ -71,8 +71,7 @@ func SlowReply(d time.Duration) Fault {
 }
 
 // A Faulty is a Driver whose link to the Driver behind it can fail. It is safe for concurrent
-// use. It has all optional interfaces, and returns ErrUnsupported where the driver behind it
-// lacks them.
+// use. It is a [driver.Operator], and returns ErrUnsupported if the driver behind it is none.
 type Faulty struct {
 	inner driver.Driver
 
@@ -81,6 +80,7 @@ type Faulty struct {
 	standing [ops]Fault    // guarded by mu; for all calls after those
 	calls    [ops]int      // guarded by mu; number of calls so far
 	noWakes  bool          // guarded by mu
+	noGrants bool          // guarded by mu
 	severed  chan struct{} // guarded by mu; closed by heal; nil: the link is up
 
 	done  chan struct{} // closed by Close
@@ -109,11 +109,19 @@ func (f *Faulty) Always(op Op, fault Fault) {
 	f.standing[op] = fault
 }
 
-// LoseWakes loses all Wakes from now on, like a push channel that has died unnoticed.
+// LoseWakes loses all Wakes from now on, like a push channel that has died unnoticed. Grants that
+// would come with them are lost, too.
 func (f *Faulty) LoseWakes() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.noWakes = true
+}
+
+// loseGrants loses all grants that would come with a Wake. A waiter must try again to get them.
+func (f *Faulty) loseGrants() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noGrants = true
 }
 
 // Calls returns how many calls of op were made, whatever happened to them.
@@ -124,7 +132,7 @@ func (f *Faulty) Calls(op Op) int {
 }
 
 // Sever makes the link a black hole until heal is called: calls hang until their context ends,
-// and no Wake and no Lost arrives. heal delivers what was held back.
+// and no Wake, no grant, no Lost and no Wanted arrives. heal delivers what was held back.
 func (f *Faulty) Sever() (heal func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +190,10 @@ func (f *Faulty) Close() error {
 // Claim returns a claim whose calls pass over the link.
 func (f *Faulty) Claim(req driver.Request) (driver.Claim, error) {
 	if lost := req.Lost; lost != nil {
-		req.Lost = func(cause error) { f.passLost(lost, cause) }
+		req.Lost = func(cause error) { f.notify(func() { lost(cause) }) }
+	}
+	if wanted := req.Wanted; wanted != nil {
+		req.Wanted = func() { f.notify(wanted) }
 	}
 	inner, err := f.inner.Claim(req)
 	if err != nil {
@@ -191,17 +202,17 @@ func (f *Faulty) Claim(req driver.Request) (driver.Claim, error) {
 	return &faultyClaim{f: f, inner: inner}, nil
 }
 
-// passLost calls lost as soon as the link works.
-func (f *Faulty) passLost(lost func(error), cause error) {
+// notify calls the caller of the driver back as soon as the link works.
+func (f *Faulty) notify(call func()) {
 	cut := f.cut()
 	if cut == nil {
-		lost(cause)
+		call()
 		return
 	}
 	go func() {
 		select {
 		case <-cut:
-			lost(cause)
+			call()
 		case <-f.done:
 		}
 	}()
@@ -219,7 +230,7 @@ func (c *faultyClaim) Try(ctx context.Context) (g driver.Grant, err error) {
 	err = c.f.pass(ctx, OpTry, func() (err error) { g, err = c.inner.Try(ctx); return err })
 	if busy, ok := errors.AsType[*driver.Busy](err); ok && busy.Wake != nil {
 		passed := *busy
-		passed.Wake = c.passWake(busy.Wake)
+		passed.Wake, passed.Granted = c.passWake(busy)
 		err = &passed
 	}
 	return granted(g, err)
@@ -251,9 +262,10 @@ func (c *faultyClaim) Note(ctx context.Context, note string) error {
 	return c.f.pass(ctx, OpNote, func() error { return c.inner.Note(ctx, note) })
 }
 
-// passWake returns a channel that closes after wake does, but not while the link is cut.
-func (c *faultyClaim) passWake(wake <-chan struct{}) <-chan struct{} {
-	stop, out := make(chan struct{}), make(chan struct{})
+// passWake returns a channel that closes after Wake of busy does, but not while the link is cut,
+// and one that has its grant by then.
+func (c *faultyClaim) passWake(busy *driver.Busy) (<-chan struct{}, <-chan driver.Grant) {
+	stop, out, granted := make(chan struct{}), make(chan struct{}), make(chan driver.Grant, 1)
 	c.stopWake = func() { close(stop) }
 	wait := func(ch <-chan struct{}) bool {
 		select {
@@ -267,18 +279,27 @@ func (c *faultyClaim) passWake(wake <-chan struct{}) <-chan struct{} {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	if c.f.noWakes {
-		return out
+		return out, nil
+	}
+	var inner <-chan driver.Grant
+	if !c.f.noGrants {
+		inner = busy.Granted
 	}
 	go func() {
-		if !wait(wake) {
+		if !wait(busy.Wake) {
 			return
 		}
 		if cut := c.f.cut(); cut != nil && !wait(cut) {
 			return
 		}
+		select {
+		case g := <-inner:
+			granted <- g
+		default:
+		}
 		close(out)
 	}()
-	return out
+	return out, granted
 }
 
 func (c *faultyClaim) endWake() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -103,5 +104,71 @@ func TestSeveredLinkHoldsBack(t *testing.T) {
 		}
 	case <-time.After(locktest.Margin):
 		t.Error("Lost did not arrive after heal")
+	}
+}
+
+// A pushing driver refuses each Try with the same Busy, and hands out the Request.
+type pushing struct {
+	*memory.Driver
+	busy *driver.Busy
+	req  driver.Request
+}
+
+func (p *pushing) Claim(req driver.Request) (driver.Claim, error) {
+	p.req = req
+	c, err := p.Driver.Claim(req)
+	return pushed{c, p.busy}, err
+}
+
+type pushed struct {
+	driver.Claim
+	busy *driver.Busy
+}
+
+func (p pushed) Try(context.Context) (driver.Grant, error) { return driver.Grant{}, p.busy }
+
+// TestSeveredLinkHoldsBackGrants: neither a grant that needs no other Try nor Wanted passes a cut
+// link; both do when it heals. A grant does not pass where Wakes are lost.
+func TestSeveredLinkHoldsBackGrants(t *testing.T) {
+	for _, loses := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			wake, granted := make(chan struct{}), make(chan driver.Grant, 1)
+			engine := &pushing{Driver: memory.New(), busy: &driver.Busy{Wake: wake, Granted: granted}}
+			link := locktest.NewFaulty(engine)
+			defer link.Close()
+			wanted := 0
+			if loses {
+				link.LoseWakes()
+			}
+			_, err := claimOn(t, link, driver.Request{Owner: "waiter", Wanted: func() { wanted++ }}).Try(t.Context())
+			busy, ok := errors.AsType[*driver.Busy](err)
+			if !ok {
+				t.Fatalf("Try: %v; want busy", err)
+			}
+			arrived := func() (n int) {
+				synctest.Wait()
+				select {
+				case <-busy.Granted:
+					n++
+				default:
+				}
+				return n + wanted
+			}
+			heal := link.Sever()
+			granted <- driver.Grant{TTL: time.Minute}
+			close(wake)
+			engine.req.Wanted()
+			if n := arrived(); n > 0 {
+				t.Errorf("%d of a grant and a notice passed a cut link", n)
+			}
+			heal()
+			want := 2
+			if loses {
+				want = 1
+			}
+			if n := arrived(); n != want {
+				t.Errorf("%d of a grant and a notice have arrived after heal, want %d", n, want)
+			}
+		})
 	}
 }

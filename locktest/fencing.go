@@ -61,7 +61,8 @@ func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
 	d1, d2 := open(t, h), open(t, h)
 	name := newName(t)
 	fence := rises{t: t}
-	first, second := contend(t, d1, lasting(request(name), shortTTL(d1))), contend(t, d2, lasting(request(name), renewableTTL(d2)))
+	short := lasting(request(name), shortTTL(d1))
+	first, second := contend(t, d1, short), contend(t, d2, request(name))
 	g := first.granted("the resource is free")
 	fence.to(g.Fence, "nothing")
 	g2, _, _ := second.wins(h.over(g.TTL)+Margin, "the lease is over")
@@ -69,8 +70,11 @@ func fenceGrowsAfterExpiry(t testing.TB, h Harness) {
 	// A holder that was paused gets no larger fence while another holds the resource.
 	first.lost("it expired and somebody else holds it")
 	first.busy("it expired and somebody else holds it")
-	time.Sleep(g2.TTL + 50*time.Millisecond)
-	g, _, _ = first.wins(Margin, "the lease is over")
+	second.released()
+	short.Owner = newOwner()
+	g = contend(t, d2, short).granted("it was released")
+	fence.to(g.Fence, "release")
+	g, _, _ = first.wins(h.over(g.TTL)+Margin, "the lease is over")
 	fence.to(g.Fence, "expiry, by the first owner")
 }
 

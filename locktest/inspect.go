@@ -319,7 +319,7 @@ func evictEndsOneLease(t testing.TB, h Harness) {
 	}
 	holder.lost("it was evicted")
 	holder.nothingToRelease("it was evicted")
-	waiter.wins(Margin, "the holder was evicted")
+	waiter.follows(Margin, "the holder was evicted")
 	evictsNobody(t, d2, name, holder.req.Owner, "its holder was evicted before")
 	waiter.renewed(longTTL)
 }

@@ -64,11 +64,11 @@ func raisedLimitAdmitsThoseWhoWait(t testing.TB, h Harness) {
 		c.busy("one of one is used")
 	}
 	setLimit(t, operator, name, 3)
-	first.wins(Margin, "one of three is used")
-	second.wins(Margin, "two of three are used")
+	first.follows(Margin, "one of three is used")
+	second.follows(Margin, "two of three are used")
 	third.busy("three of three are used")
 	setLimit(t, operator, name, 0)
-	third.wins(Margin, "there is no limit any more")
+	third.follows(Margin, "there is no limit any more")
 	holder.renewed(longTTL)
 }
 

@@ -43,9 +43,14 @@ func page(t testing.TB, d driver.Driver, prefix, after string, limit int) (names
 		if !strings.HasPrefix(st.Resource, prefix) {
 			t.Errorf("List(%q) shows %q", prefix, st.Resource)
 		}
+		for _, holder := range st.Holders {
+			if of, ok := strings.CutPrefix(holder.Note, holds); ok && of != st.Resource {
+				t.Errorf("List(%q) shows the holder of %q for %q", prefix, of, st.Resource)
+			}
+		}
 	}
-	if !slices.IsSorted(names) {
-		t.Errorf("List(%q): a page that is not sorted: %q", prefix, names)
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) < len(names) {
+		t.Errorf("List(%q): a page that is not sorted, or shows a name twice: %q", prefix, names)
 	}
 	return names, next
 }
@@ -65,11 +70,15 @@ func rest(t testing.TB, drivers []driver.Driver, prefix, after string, limit int
 	return nil
 }
 
+// holds precedes the name in the notes of those who hold several.
+const holds = "holds "
+
 // holdAll holds n names that begin with prefix. It returns them and their holders, sorted.
 func holdAll(t testing.TB, d driver.Driver, prefix string, n int) (names []string, held []*contender) {
 	for i := range n {
-		names = append(names, fmt.Sprintf("%s%02d", prefix, i))
-		held = append(held, holding(t, d, request(names[i])))
+		req := request(fmt.Sprintf("%s%02d", prefix, i))
+		req.Note = holds + req.Resource
+		names, held = append(names, req.Resource), append(held, holding(t, d, req))
 	}
 	return names, held
 }

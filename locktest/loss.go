@@ -141,29 +141,66 @@ func (n *notices) all() []error {
 	return n.causes
 }
 
-// lostIsCalledOnce: Lost is called once, with a cause, for the evicted holder, and not for others.
+// lostIsCalledOnce: Lost is called once, with a cause, for an evicted holder, and not for others.
+// The same is true of a holder that had to wait, of a sharer, and of one that only renewed.
 func lostIsCalledOnce(t testing.TB, h Harness) {
 	d, operator := open(t, h), open(t, h)
-	var evicted, other, waiting notices
-	req, spared := request(newName(t)), request(newName(t))
-	waits := queued(request(req.Resource))
-	req.Lost, spared.Lost, waits.Lost = evicted.lost, other.lost, waiting.lost
-	holder, bystander, waiter := holding(t, d, req), contend(t, d, spared), contend(t, d, waits)
+	told := func(req driver.Request) (*contender, *notices) {
+		n := new(notices)
+		req.Lost = n.lost
+		return contend(t, d, req), n
+	}
+	evicted := func(c *contender, n *notices, what string) {
+		t.Helper()
+		if causes := n.all(); len(causes) > 0 {
+			t.Errorf("Lost was called with %v before the eviction of %s", causes, what)
+		}
+		evict(t, operator, c.req.Resource, c.req.Owner)
+		eventually(t, Margin, "Lost called on eviction of "+what, func() bool { return len(n.all()) > 0 })
+		c.lost("it was evicted")
+		c.nothingToRelease("it was evicted")
+		time.Sleep(100 * time.Millisecond) // for calls that must not come
+		if causes := n.all(); len(causes) != 1 || !errors.Is(causes[0], driver.ErrLost) {
+			t.Errorf("Lost was called with %v on eviction of %s; want once, with a cause that wraps ErrLost", causes, what)
+		}
+	}
+	name := newName(t)
+	holder, ofHolder := told(request(name))
+	bystander, ofBystander := told(request(newName(t)))
+	waiter, ofWaiter := told(queued(request(name)))
+	var resumed *contender
+	var ofResumed *notices
+	if d.Features().Resumes {
+		resumed, ofResumed = told(holding(t, operator, request(newName(t))).req)
+		resumed.renewed(longTTL)
+	}
+	known := time.Now().Add(3 * aWhile) // a service looks every second for leases that it has not granted
+	holder.granted("the resource is free")
 	holder.granted("held by itself is not busy") // a repeated Try must not arm Lost twice
 	holder.renewed(longTTL)
 	bystander.granted("the resource is free")
-	waiter.busy("it is held")
-	evict(t, operator, req.Resource, req.Owner)
-	eventually(t, Margin, "Lost called on eviction", func() bool { return len(evicted.all()) > 0 })
-	holder.lost("it was evicted")
-	holder.nothingToRelease("it was evicted")
-	waiter.wins(Margin, "the holder was evicted")
-	time.Sleep(100 * time.Millisecond) // for calls that must not come
-	if causes := evicted.all(); len(causes) != 1 || !errors.Is(causes[0], driver.ErrLost) {
-		t.Errorf("Lost was called with %v; want once, with a cause that wraps ErrLost", causes)
+	busy := waiter.busy("it is held")
+	evicted(holder, ofHolder, "a holder")
+	select {
+	case <-busy.Granted: // without another Try
+	default:
+		waiter.wins(Margin, "the holder was evicted")
 	}
-	if causes := append(other.all(), waiting.all()...); len(causes) > 0 {
-		t.Errorf("Lost was called with %v of claims that were not evicted", causes)
+	evicted(waiter, ofWaiter, "a holder that had waited")
+	if d.Features().Shared {
+		one, ofOne := told(shared(name, 2))
+		other, ofOther := told(shared(name, 2))
+		one.granted("nobody holds it")
+		other.granted("one of two slots is free")
+		evicted(one, ofOne, "a sharer")
+		evicted(other, ofOther, "another sharer")
+	}
+	if resumed != nil {
+		time.Sleep(time.Until(known))
+		evicted(resumed, ofResumed, "a holder that only renewed")
+	}
+	if causes := ofBystander.all(); len(causes) > 0 {
+		t.Errorf("Lost was called with %v of a claim that was not evicted", causes)
 	}
 }
 

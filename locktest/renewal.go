@@ -23,6 +23,7 @@ var renewalCases = []Case{
 	{Name: "HungRenewalLeavesTimeForAnother", Run: hungRenewalLeavesTimeForAnother},
 	{Name: "RenewalWithoutReplyKeepsTheDeadline", Run: renewalWithoutReplyKeepsTheDeadline},
 	{Name: "ExtendMovesTheDeadline", Needs: NeedTTLChange, Run: extendMovesTheDeadline},
+	{Name: "BatchRenewsAsOneByOne", Needs: NeedBatchRenewer, Run: batchRenewsAsOneByOne},
 	{Name: "Resume", Needs: NeedResumes, Run: resume},
 	{Name: "AnotherClaimOfTheOwner", Needs: NeedResumes, Run: anotherClaimOfTheOwner},
 	{Name: "ResumeAfterHandOver", Needs: NeedResumes | NeedFencing, Run: resumeAfterHandOver},
@@ -234,6 +235,73 @@ func extendMovesTheDeadline(t testing.TB, h Harness) {
 	if err := lease.Extend(bounded(t), ttl); !errors.Is(err, leasehold.ErrLost) {
 		t.Errorf("Extend after the end: %v; want ErrLost", err)
 	}
+}
+
+// batchRenewsAsOneByOne: RenewAll renews each claim that holds, for the TTL of its own Renewal, and
+// says that the others have lost their leases.
+func batchRenewsAsOneByOne(t testing.TB, h Harness) {
+	d, other := open(t, h), open(t, h)
+	base, ttl := newName(t), renewableTTL(d)
+	claim := func(name string, ttl time.Duration) *contender {
+		return contend(t, d, lasting(request(base+name), ttl))
+	}
+	expired := claim("-expired", shortTTL(d))
+	time.Sleep(h.over(expired.granted("the resource is free").TTL) + 50*time.Millisecond)
+	first, gone, last := claim("-first", ttl), claim("-gone", ttl), claim("-last", ttl)
+	all := []*contender{first, expired, gone, last}
+	grants := []driver.Grant{first.granted("the resource is free"), {}, {}, last.granted("the resource is free")}
+	began := time.Now()
+	gone.granted("the resource is free")
+	if _, ok := other.(driver.Operator); ok {
+		evict(t, other, gone.req.Resource, gone.req.Owner)
+	} else {
+		gone.released()
+	}
+	renewAll := func(forFirst time.Duration) {
+		t.Helper()
+		renewals := make([]driver.Renewal, len(all))
+		for i, c := range all {
+			renewals[i] = driver.Renewal{Claim: c.claim, TTL: longTTL}
+			if h.FixedTTL {
+				renewals[i].TTL = c.req.TTL
+			} else if c == first {
+				renewals[i].TTL = forFirst
+			}
+		}
+		d.(driver.BatchRenewer).RenewAll(bounded(t), renewals)
+		for i, r := range renewals {
+			switch name := all[i].req.Resource; {
+			case all[i] == expired || all[i] == gone:
+				if !errors.Is(r.Err, driver.ErrLost) {
+					t.Errorf("RenewAll of %s: %v; want ErrLost", name, r.Err)
+				}
+			case r.Err != nil:
+				t.Fatalf("RenewAll of %s, which is held: %v", name, r.Err)
+			default:
+				sameGrant(t, grants[i], r.Grant, "its renewal in a batch")
+				if r.Grant.TTL < r.TTL && !h.FixedTTL { // a session's may be shorter
+					t.Errorf("RenewAll of %s for %v: renewed for %v", name, r.TTL, r.Grant.TTL)
+				}
+			}
+		}
+	}
+	held := func(c *contender, why string) {
+		t.Helper()
+		contend(t, other, request(c.req.Resource)).busy(why)
+	}
+	renewAll(longTTL)
+	if h.FixedTTL {
+		return // nobody can renew for longer, so as to outlive the first TTL by far
+	}
+	time.Sleep(time.Until(began.Add(h.over(ttl) + 50*time.Millisecond)))
+	held(first, "it was renewed in a batch")
+	held(last, "it was renewed in a batch")
+	if h.NeverShortens {
+		return
+	}
+	renewAll(ttl)
+	contend(t, other, queued(request(first.req.Resource))).wins(h.over(ttl)+Margin, "it was renewed for less in a batch")
+	held(last, "it was renewed for longer")
 }
 
 // resume: another process that knows the owner renews and releases the lease.

@@ -173,6 +173,8 @@ func queuedWriterStopsReaders(t testing.TB, h Harness) {
 	reader, writer := holding(t, d1, shared(name, 0)), contend(t, d2, queued(request(name)))
 	writer.busy("a reader holds it")
 	later, passing := contend(t, d1, queued(shared(name, 0))), contend(t, d1, shared(name, 0))
+	inLine(writer, later)
+	passing.line = later.line
 	later.busy("a writer waits")
 	passing.busy("a writer waits")
 	reader.renewed(longTTL)
@@ -194,13 +196,13 @@ func queuedReadersFollowWriter(t testing.TB, h Harness) {
 	second.busy("a writer holds it")
 	next.busy("a writer holds it")
 	writer.released()
-	first.wins(Margin, "the writer released")
-	second.wins(Margin, "the writer released, and readers go together")
+	first.follows(Margin, "the writer released")
+	second.follows(Margin, "the writer released, and readers go together")
 	next.busy("readers hold it")
 	first.released()
 	next.busy("a reader holds it")
 	second.released()
-	next.wins(Margin, "the last reader released")
+	next.follows(Margin, "the last reader released")
 }
 
 // semaphoreUnderLoad: 24 callers in three processes are served, three at a time.

@@ -115,7 +115,7 @@ func succeeds(h Harness, holder, successor *contender, ttl time.Duration, before
 
 func renewRestartsTheTTL(t testing.TB, h Harness) {
 	d := open(t, h)
-	ttl := shortTTL(d)
+	ttl := shortTTL(d) + 450*time.Millisecond // no whole second
 	holder := holding(t, d, lasting(request(newName(t)), longTTL))
 	before := time.Now()
 	g := holder.renewed(ttl) // a shorter TTL than before counts from now

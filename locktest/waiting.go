@@ -29,6 +29,7 @@ var waitingCases = []Case{
 	{Name: "WakesOnRelease", Needs: NeedWakes, Run: wakesOnRelease},
 	{Name: "WakeIsArmedBeforeTheAnswer", Needs: NeedWakes, Run: wakeIsArmedBeforeTheAnswer},
 	{Name: "OneReleaseWakesOneWaiter", Needs: NeedWakes | NeedFair, Run: oneReleaseWakesOneWaiter},
+	{Name: "HeadThatLeavesWakesTheNext", Needs: NeedWakes | NeedFair, Run: headThatLeavesWakesTheNext},
 	{Name: "OrderOfFirstTry", Needs: NeedFair, Run: orderOfFirstTry},
 	{Name: "LeavingTheMiddleKeepsTheOrder", Needs: NeedFair, Run: leavingTheMiddleKeepsTheOrder},
 	{Name: "DeadWaiterOnlyDelays", Needs: NeedFair, Run: deadWaiterOnlyDelays},
@@ -449,6 +450,19 @@ func wakeUpsInTurn(t testing.TB, h Harness, waiters int) (wakeUps int, inTime bo
 	return wakeUps, true
 }
 
+// headThatLeavesWakesTheNext: the head of the queue leaves after its turn has come, without another
+// Try. The next waiter is woken.
+func headThatLeavesWakesTheNext(t testing.TB, h Harness) {
+	name := newName(t)
+	holder := holding(t, open(t, h), request(name))
+	queue := line(t, h, name, 2)
+	holder.released()
+	queue[0].inTime()
+	woken(t, queue[0].refusal, "the holder released")
+	queue[0].leaves()
+	queue[1].follows(Margin, "the one before it left")
+}
+
 // line queues claims of several processes, one after another.
 func line(t testing.TB, h Harness, name string, n int) []*contender {
 	t.Helper()
@@ -463,10 +477,15 @@ func line(t testing.TB, h Harness, name string, n int) []*contender {
 			c.busy("it is held") // so that earlier waiters keep their places
 		}
 	}
+	inLine(queue...)
+	return queue
+}
+
+// inLine says that the order of these waiters matters.
+func inLine(queue ...*contender) {
 	for _, c := range queue {
 		c.line = slices.Clone(queue)
 	}
-	return queue
 }
 
 // served checks that each claim of queue is granted in its turn, within limit, and refused before.

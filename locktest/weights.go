@@ -70,9 +70,12 @@ func heavyHeadIsNotPassed(t testing.TB, h Harness) {
 	name := newName(t)
 	holder := holding(t, d1, weighing(name, 3, 2))
 	heavy, light := contend(t, d2, queued(weighing(name, 3, 3))), contend(t, d1, queued(weighing(name, 3, 1)))
+	passing := contend(t, d2, weighing(name, 3, 1))
+	inLine(heavy, light)
+	passing.line = light.line
 	heavy.busy("two of three are used")
 	light.busy("a heavy one waits before it")
-	contend(t, d2, weighing(name, 3, 1)).busy("others wait before it")
+	passing.busy("others wait before it")
 	holder.released()
 	heavy.wins(Margin, "it is at the head, and nothing is used")
 	light.busy("three of three are used")

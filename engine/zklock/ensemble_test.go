@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -73,7 +74,9 @@ func leaderGoes(t *testing.T, disturb func(*testing.T, *servers.ZooKeeper)) {
 				t.Errorf("waiter %d: %v", i, err)
 				return
 			}
-			history.Believe(lease)()
+			done := history.Believe(lease)
+			time.Sleep(rand.N(time.Millisecond))
+			done()
 			if err := lease.Release(ctx); err != nil {
 				t.Errorf("waiter %d: Release: %v", i, err)
 			}

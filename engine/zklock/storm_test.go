@@ -3,6 +3,7 @@ package zklock_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +55,9 @@ func storm(t *testing.T, z *servers.ZooKeeper) {
 			lease, err := l.Acquire(wait, "storm")
 			switch {
 			case err == nil:
-				history.Believe(lease)()
+				done := history.Believe(lease)
+				time.Sleep(rand.N(time.Millisecond))
+				done()
 				err = lease.Release(ctx)
 			case i%3 == 1 && errors.Is(err, context.Canceled):
 				return
