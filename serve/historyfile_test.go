@@ -214,12 +214,14 @@ func TestLeasesGoOnWhileTheHistoryFileDoesNot(t *testing.T) {
 // A gap of entries without room is reported before the file has it, and afterwards, once.
 func TestGapOfTheHistoryFileIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &paper{err: errors.New("the disk is full")}
+		hangs := make(chan struct{}) // an attempt to write in between would end the gap, and begin another
+		p := &paper{err: errors.New("the disk is full"), hangs: hangs}
 		b := newBubble(t, memory.New(), keptIn(p, 50))
 		for i := range 100 {
 			b.want(200, wire.Acquire, `{"name":"n","owner":"a%d","ttl_ms":60000}`, i)
 			b.want(200, wire.Release, `{"name":"n","owner":"a%d"}`, i)
 		}
+		close(hangs)
 		for _, what := range []string{"before it is written", "while it cannot be", "once it is"} {
 			all := b.history("name=n&limit=1000")
 			if len(all.Gaps) != 1 || all.Complete {
