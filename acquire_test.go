@@ -189,6 +189,11 @@ func TestNoCallIsRefusedByWhatItsProcessLeftBehind(t *testing.T) {
 			_, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, leasehold.Wait(0))
 			wantErr(t, err, leasehold.ErrBusy)
 		},
+		"the first of several names": func(t *testing.T, _ *locktest.Faulty, locks, others *leasehold.Locker) {
+			acquire(t, others, "c")
+			_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.Wait(0))
+			wantErr(t, err, leasehold.ErrBusy)
+		},
 		"a lease that was handed over too late": func(t *testing.T, _ *locktest.Faulty, locks, _ *leasehold.Locker) {
 			lease := acquire(t, locks, "a")
 			ctx, cancel := context.WithCancel(t.Context())

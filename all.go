@@ -295,7 +295,8 @@ func (le *Lease) giveUp() {
 }
 
 // releaseAll releases all leases but the first concurrently, then the first. A caller that waits
-// for the first name, and holds nothing, then finds the others free.
+// for the first name, and holds nothing, then finds the others free. The first is let at once all
+// the same, unless a call of this process waits for it: the next call is not refused because of it.
 func releaseAll(ctx context.Context, leases []*Lease) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
@@ -303,8 +304,18 @@ func releaseAll(ctx context.Context, leases []*Lease) []error {
 		releaseTogether(ctx, d, leases, errs)
 		return errs
 	}
+	first, last := leases[0], false
+	handsOver := first.hold.handsOver()
+	if !handsOver {
+		last, errs[0] = first.let(ctx)
+	}
 	several.Bounded(others, others, func(i int) { errs[i+1] = leases[i+1].release(ctx) })
-	errs[0] = leases[0].release(ctx)
+	switch {
+	case handsOver:
+		errs[0] = first.release(ctx)
+	case last:
+		errs[0] = first.finishRelease(first.hold.release(ctx, nil))
+	}
 	return errs
 }
 
@@ -331,10 +342,7 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 	for i := range leases[1:] {
 		end(i + 1)
 	}
-	first := leases[0].hold
-	first.mu.Lock()
-	handsOver := first.waitedForLocally()
-	first.mu.Unlock()
+	handsOver := leases[0].hold.handsOver()
 	if !handsOver {
 		end(0)
 	}

@@ -62,6 +62,13 @@ func (h *hold) waitedForLocally() bool {
 	return h.holders.hasTurn && h.locker.queue.isWaitedFor(h.req.Resource)
 }
 
+// handsOver reports whether a call of this process waits for the turn of h.
+func (h *hold) handsOver() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waitedForLocally()
+}
+
 // want closes Wanted of all leases. Requires h.mu.
 func (h *hold) want() {
 	for _, le := range h.holders.leases {
