@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
@@ -122,7 +123,8 @@ func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool
 	return v
 }
 
-func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, error) {
+// tryAt tries at one node, in a round that began at start. held reports whether the claim held then.
+func (c *claim) tryAt(ctx context.Context, p *part, start boottime.Instant, held bool) (driver.Grant, error) {
 	if !held || p.fence == 0 { // an earlier grant or loss at this node does not concern this grant
 		c.mu.Lock()
 		p.lost, p.standing = false, away
@@ -131,7 +133,7 @@ func (c *claim) tryAt(ctx context.Context, p *part, held bool) (driver.Grant, er
 	g, err := p.claim.Try(ctx)
 	if err == nil {
 		p.repeated, p.fence = p.fence != 0 && p.fence == g.Fence, g.Fence
-		c.granted(p, held)
+		c.granted(p, start, held)
 	}
 	return g, err
 }
@@ -161,7 +163,7 @@ func (c *claim) tryOnce(ctx context.Context) (driver.Grant, *verdict, error) {
 		return driver.Grant{}, &verdict{}, ctx.Err()
 	}
 	start, held := c.d.clock.Now(), c.held
-	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return c.tryAt(ctx, p, held) }, c.tried)
+	v := c.ask(ctx, func(ctx context.Context, p *part) (driver.Grant, error) { return c.tryAt(ctx, p, start, held) }, c.tried)
 	if len(v.yes) < c.d.majority {
 		c.rollBack(ctx)
 		return driver.Grant{}, &v, c.refusal(&v)

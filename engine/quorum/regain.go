@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A standing says how the lease of a claim stands at a node. A node may lose the lease in a
@@ -28,11 +29,15 @@ const (
 // errRegained is the error of a renewal or a release at a node that does not count yet.
 var errRegained = errors.New("it lost the lease, and what it has again does not count yet")
 
-// granted records a yes to a Try. held reports whether the claim held when the Try was sent.
-func (c *claim) granted(p *part, held bool) {
+// granted records a yes to a Try of a round that began at start. held reports whether the claim
+// held then. A yes that took longer than a call may is like one that regains the lease: the claim
+// may have been evicted from the nodes that made the grant, and another may have held since.
+func (c *claim) granted(p *part, start boottime.Instant, held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case !held && c.d.clock.Now().Sub(start) > p.node.timeout:
+		p.standing, p.since = regained, c.rounds
 	case !held:
 		p.standing = counts
 	case p.repeated:

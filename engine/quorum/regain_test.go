@@ -204,6 +204,36 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			notRenewed(t, holder)
 		})
 	})
+	t.Run("of the grant itself, beyond the time of a call", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(3)
+			d, links := c.connect(t, &quorum.Options{NodeTimeout: 2 * time.Second})
+			before, gate := make(chan struct{}), make(chan struct{})
+			for i := range 64 { // a node takes no more at once
+				links[2].Next(locktest.OpTry, gated(before))
+				other, err := d.Claim(driver.Request{Resource: fmt.Sprint("other", i), Owner: "other", TTL: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := other.Try(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			links[2].Next(locktest.OpTry, gated(gate))
+			holder := newClaim(t, d, "holder")
+			if _, err := holder.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(1900 * time.Millisecond)
+			close(before) // now there is room for the holder's call, whose time begins
+			time.Sleep(time.Second)
+			another(t, c)
+			close(gate)
+			synctest.Wait()
+			notRenewed(t, holder)
+		})
+	})
 	for before, lost := range map[string]func(t *testing.T, holder driver.Claim){
 		"a renewal": notRenewed,
 		"its release": func(t *testing.T, holder driver.Claim) {
