@@ -101,7 +101,8 @@ type End struct {
 	// Bar, if not 0, also bars the owner for at least that long, whether or not there was
 	// something to give up. Every Try of the owner, in any process, is then refused with
 	// [ErrBarred], or as busy while others have the resource. This stops a Try that was sent
-	// earlier and arrives late. The claim is not used again after that.
+	// earlier and arrives late. The claim is not used again after that, except for another Release
+	// without Linger.
 	Bar time.Duration
 }
 

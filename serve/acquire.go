@@ -376,8 +376,8 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases whatever the claim has or may have. If that has no answer, a claim that is kept is
-// released once more when its time is over. Requires the turn.
+// giveUp releases whatever the claim has or may have. If that has no answer, a lease is released once
+// more when its time is over, and only once. Requires the turn.
 func (s *Server) giveUp(one *claim) {
 	if one.driver == nil {
 		return

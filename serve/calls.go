@@ -182,7 +182,8 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	err = one.driver.Release(ctx, how)
 	if how.Linger > 0 && errors.Is(err, driver.ErrLost) { // what has no lease to leave behind may have a place
 		how.Linger = 0
-		if again := one.driver.Release(ctx, how); !errors.Is(again, driver.ErrLost) {
+		again := one.driver.Release(ctx, how)
+		if again == nil || one.lease.since.IsZero() && !errors.Is(again, driver.ErrLost) { // a lease is lost, whatever this says
 			err = again
 		}
 	}

@@ -308,7 +308,7 @@ func (c *claims) sweep(ctx context.Context, forget func(*claim)) {
 	for pause.For(ctx, sweepEvery) == nil {
 		now := time.Now()
 		for _, one := range c.over(now) {
-			if c.close(one, now) {
+			if ctx.Err() == nil && c.close(one, now) {
 				forget(one)
 				c.drop(one)
 			}
@@ -360,13 +360,13 @@ func (c *claims) drop(one *claim) {
 
 // forget ends the driver's claim, for example once nobody has called for its TTL. If the engine ties
 // leases to this instance's session, nobody else can use the lease; it is released, because the
-// session would keep it. So is what nobody else can use because nobody knows its owner. Otherwise
+// session would keep it. So is a lease that nobody else can use because nobody knows its owner. Otherwise
 // another instance may have renewed the lease, so it stays, and only this driver forgets it.
 func (s *Server) forget(one *claim) {
 	switch {
 	case one.driver == nil:
 	case s.mayForget(one):
-		if one.unwanted {
+		if one.unwanted && !one.lease.since.IsZero() { // a place has ended by now
 			s.end(one)
 		}
 		one.driver.Forget()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -95,4 +96,48 @@ func TestPlaceGoesWithAReleaseThatKeepsALease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Places whose release had no answer are not released again when their claims are forgotten: they have ended by then, and
+// a store that hangs would hold up the end of the service for each.
+func TestPlacesWithoutAnAnswerAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := locktest.NewFaulty(memory.New())
+		s := newBubble(t, d, nil)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":600000}`)
+		d.Always(locktest.OpRelease, locktest.HangRequest)
+		for range 3 {
+			s.want(409, wire.Acquire, `{"name":"n","ttl_ms":60000,"wait_ms":1000}`)
+		}
+		before := d.Calls(locktest.OpRelease)
+		time.Sleep(time.Minute)
+		if n := d.Calls(locktest.OpRelease) - before; n > 0 {
+			t.Errorf("%d releases of places that have ended", n)
+		}
+	})
+}
+
+// untold is an engine that tells nobody of a loss.
+type untold struct{ *memory.Driver }
+
+func (d untold) Claim(req driver.Request) (driver.Claim, error) {
+	req.Lost = nil
+	return d.Driver.Claim(req)
+}
+
+// A lease that does not linger because it was lost is lost, although the release of a place has no answer.
+func TestLossIsToldThoughNoPlaceIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := locktest.NewFaulty(untold{memory.New()})
+		s := newBubble(t, d, nil)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":1500,"at_least_ms":60000}`)
+		time.Sleep(1600 * time.Millisecond) // claims are forgotten each second
+		d.Next(locktest.OpRelease, locktest.LoseRequest)
+		s.want(410, wire.Release, `{"name":"n","owner":"w"}`)
+		if n := d.Calls(locktest.OpRelease); n != 1 {
+			t.Errorf("%d releases of a place, want 1", n)
+		}
+	})
 }

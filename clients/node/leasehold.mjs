@@ -355,7 +355,7 @@ class Claim {
     for (let asked = false; ; asked = true) {
       try {
         const timeout = Math.min(this.timeout, Math.max(until - now(), PAUSE))
-        return await this.#call('release', { at_least_ms: this.#atLeast, unused: this.unused }, { timeout })
+        return await this.#call('release', { at_least_ms: this.#atLeast, unused: this.unused && this.#atLeast > 0 }, { timeout })
       } catch (err) { // a loss after an unknown outcome: either call may have been the one that ended it
         if (err instanceof Lost && asked) throw new Unknown(`released or lost: ${err.message}`, { cause: err })
         if (!(err instanceof Unknown) || now() >= until) throw err

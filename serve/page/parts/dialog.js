@@ -86,7 +86,7 @@ async function attempt (call, body, done) {
     const { word, over } = done(await act(call, body))
     return { word, over, close: !over, busy: !over }
   } catch (error) {
-    const words = { 410: 'actLost', 409: 'actBusy', 401: 'notAllowed', 403: 'notAllowed', 501: 'actUnsupported', 404: 'actUnsupported', 400: 'actRefused', 429: 'actLimit' }
+    const words = { 410: call === 'reset' ? 'actRunSince' : 'actLost', 409: 'actBusy', 401: 'notAllowed', 403: 'notAllowed', 501: 'actUnsupported', 404: 'actUnsupported', 400: 'actRefused', 429: 'actLimit' }
     const word = say(words[error.status] ?? 'actUnknown')
     return { word: [400, 409, 501].includes(error.status) ? `${word} ${error.message}` : word, busy: false }
   }

@@ -298,6 +298,7 @@ export default {
   releaseFree: 'Nobody waits, so the lock becomes free.',
   releaseDone: 'Released.',
   actLost: 'It had already ended.',
+  actRunSince: 'Nothing was reset: another run has finished since.',
   actBusy: 'Refused: somebody holds it.',
   actUnsupported: 'This store or service does not support it.',
   actRefused: 'Refused:',

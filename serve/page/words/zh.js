@@ -298,6 +298,7 @@ export default {
   releaseFree: '无人等待，该锁将空闲。',
   releaseDone: '已释放。',
   actLost: '它已经结束。',
+  actRunSince: '未重置：此后又有一次运行已完成。',
   actBusy: '被拒绝：锁正被持有。',
   actUnsupported: '此存储或服务不支持。',
   actRefused: '被拒绝：',

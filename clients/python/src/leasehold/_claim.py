@@ -289,7 +289,7 @@ class Claim:
         while True:
             try:
                 yield from self._call("release", min(self.server.timeout, max(until - now(), PAUSE)),
-                                      at_least_ms=_ms(self._at_least), unused=self.unused)
+                                      at_least_ms=_ms(self._at_least), unused=self.unused and self._at_least > 0)
                 return
             except Lost as e:
                 if asked:  # either call may have ended it
