@@ -211,9 +211,9 @@ func internalErrorf(format string, args ...any) error {
 	return &exitError{exitInternal, fmt.Errorf(format, args...)}
 }
 
-// interruptible returns a context that ends with the signals that end a program, unless they are
-// ignored from the start, as by nohup. Its cause then has the exit code that shells use for the
-// signal.
+// interruptible returns a context that ends with the signals that end a program. Its cause then has
+// the exit code that shells use for the signal. SIGHUP and SIGINT do not count if they are ignored
+// from the start, as by nohup; Go does not tell that of other signals.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)

@@ -71,7 +71,7 @@ old it is.`,
 func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, prefix string) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	v := &topView{store: stores.Redact(a.storeURL), prefix: prefix, since: time.Now()}
+	v := &topView{app: a, store: stores.Redact(a.storeURL), prefix: prefix, since: time.Now()}
 	var typed chan []byte
 	if keys, ok := terminal(a.stdin); ok {
 		before, err := term.MakeRaw(int(keys.Fd()))

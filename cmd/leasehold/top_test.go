@@ -12,11 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/memory"
+	"github.com/spf13/pflag"
 )
 
 // fleetView is top with a few locks.
 func fleetView(now time.Time) *topView {
-	v := &topView{store: "sqlite:/a/store", keys: true, since: now}
+	v := &topView{app: &app{}, store: "sqlite:/a/store", keys: true, since: now}
 	h := func(owner, note string, held time.Duration) leasehold.Holder {
 		return leasehold.Holder{Owner: driver.OwnerOf(owner), Note: note, Held: held, Left: time.Minute - held, Token: 1024}
 	}
@@ -184,11 +185,14 @@ func TestTopTellsFreeFromUnseen(t *testing.T) {
 		"more names": {next: "x"}, "damaged": {err: driver.ErrCorrupt},
 	} {
 		v := fleetView(now)
+		v.app.flags = pflag.NewFlagSet("", pflag.ContinueOnError)
+		v.app.flags.String(keyStore, "", "")
+		v.app.flags.Set(keyStore, "sqlite:/x")
 		v.press(keyEnter)
 		v.take(leasehold.Page{States: v.states[1:], Next: answer.next}, answer.err, now)
 		for _, key := range []string{"", "e"} {
 			v.press(key)
-			if text, _ := v.text(t, now, 80, 24); strings.Contains(text, "a is free") || !strings.Contains(text, "leasehold show a") {
+			if text, _ := v.text(t, now, 80, 24); strings.Contains(text, "a is free") || !strings.Contains(text, "leasehold --store sqlite:/x show a") {
 				t.Errorf("%s, key %q:\n%s", name, key, text)
 			}
 		}
@@ -324,7 +328,7 @@ func TestTopTellsOldAnswers(t *testing.T) {
 	if text, _ := v.text(t, later, 80, 24); strings.Contains(text, "ago") || !strings.Contains(text, "no lock is held") {
 		t.Errorf("%s", text)
 	}
-	none := &topView{since: now}
+	none := &topView{app: &app{}, since: now}
 	for at, says := range map[time.Duration]string{0: "asking the store", 5 * time.Second: "has not answered for 5s"} {
 		if text, _ := none.text(t, now.Add(at), 80, 24); !strings.Contains(text, says) || strings.Contains(text, "no lock") || !strings.Contains(text, "Ctrl-C quits") {
 			t.Errorf("%s", text)

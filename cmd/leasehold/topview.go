@@ -11,6 +11,7 @@ import (
 
 // A topView is the state of top, without any I/O. Keys change it.
 type topView struct {
+	app           *app // for the commands that it suggests
 	store, prefix string
 	keys          bool // there is a keyboard
 	since         time.Time
@@ -226,7 +227,7 @@ func (v *topView) beginEviction() {
 	case len(found) > 1:
 		v.says = fmt.Sprintf("%d holders start with %s: leasehold evict takes a whole owner", len(found), row.owner)
 	case kept:
-		v.says = "nobody holds it any more; to free it: " + (&app{}).line("reset", row.name)
+		v.says = "nobody holds it any more; to free it: " + v.app.line("reset", row.name)
 	case row.owner != "":
 		v.says = row.owner + " does not hold it any more"
 	default:
@@ -418,7 +419,7 @@ func (v *topView) show(room int) (lines []screenLine) {
 // unlisted returns what is known of a lock that is not in the last answer.
 func (v *topView) unlisted(name string) string {
 	if v.more || v.err != nil {
-		return shown(name) + " is not in the list now; to see it: " + (&app{}).line("show", name)
+		return shown(name) + " is not in the list now; to see it: " + v.app.line("show", name)
 	}
 	return shown(name) + " is free"
 }

@@ -36,13 +36,18 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 			a.report(err)
 		}
 		damaged = err != nil
-		return a.printChanges(seen, views, func(name string) bool {
-			if !damaged {
-				return true
+		var away error // nothing else is asked in this look
+		err = a.printChanges(seen, views, func(name string) bool {
+			if !damaged || away != nil {
+				return !damaged
 			}
 			_, err := inspectOnce(ctx, locks, name) // it may be what is damaged
+			if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+				away = err
+			}
 			return err == nil
 		})
+		return cmp.Or(err, away)
 	})
 }
 

@@ -92,4 +92,7 @@ func lingersAfterItsEviction(t *testing.T, z *servers.ZooKeeper) {
 	if err := c.Release(t.Context(), driver.End{Linger: time.Minute}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release of what was evicted: %v; want ErrLost", err)
 	}
+	if st, err := operator.Inspect(t.Context(), name); err != nil || len(st.Holders) > 0 {
+		t.Errorf("then it is held by %+v, %v; want nobody", st.Holders, err)
+	}
 }

@@ -5,7 +5,8 @@ import (
 	"os/signal"
 )
 
-// Catch relays signals that are not ignored to c, as signal.Notify does.
+// Catch relays signals to c, as signal.Notify does, except SIGHUP and SIGINT if they are ignored from
+// the start.
 func Catch(c chan<- os.Signal, signals ...os.Signal) {
 	for _, sig := range signals {
 		if !signal.Ignored(sig) {

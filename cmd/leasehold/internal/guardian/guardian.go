@@ -181,8 +181,8 @@ func letGoOfFiles() {
 }
 
 // outlive catches signals that would end or suspend the guardian. The child would inherit ignored
-// signals, so it does not ignore them. Signals that were ignored from the start stay ignored, for
-// nohup.
+// signals, so it does not ignore them. SIGHUP and SIGINT stay ignored if they were from the start,
+// for nohup.
 func outlive() {
 	caught := append([]os.Signal{
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
