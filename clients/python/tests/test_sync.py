@@ -510,6 +510,36 @@ class TestClient(Served, unittest.TestCase):
         self.assertTrue(lost.exception.args)
         self.assertTrue(outer.lost.is_set())
 
+    def test_a_call_in_an_inner_section_passes_the_loss_of_an_outer_one_on(self):
+        for what in ("acquire", "renew", "release"):
+            with self.subTest(what):
+                client, calls, inner = Client(self.server.url), [], None
+                answers = client._ask
+
+                def ask(request):
+                    calls.append(json.loads(request.body))
+                    if request.path != "/v1/" + what or outer.lost.is_set():
+                        return answers(request)
+                    with outer._mutex:
+                        outer._lose(Lost("of the outer one"))
+                    raise Lost  # as it comes up while the call waits for its answer
+
+                client._ask = ask
+                with self.assertRaises(Lost) as lost:
+                    with self.client.lock(self.name, ttl=LONG) as outer:
+                        with contextlib.suppress(KeyError):
+                            with client.acquire(self.name + what, ttl=LONG, interrupt=False) as inner:
+                                if what == "renew":
+                                    inner.extend()
+                                raise KeyError
+                        self.fail("the outer section goes on")
+                self.assertEqual(str(lost.exception), "of the outer one")
+                if what == "renew":
+                    self.assertIsNone(inner.cause)
+                elif what == "acquire":
+                    until(lambda: len(calls) == 2)
+                    self.assertNotIn("answered", calls[1])  # the acquire may be served late
+
     def waiter(self, client):
         """Waits for the lock in a thread, and returns what it is granted."""
         got = []

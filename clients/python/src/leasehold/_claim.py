@@ -141,7 +141,7 @@ def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
         answer = None
     if not isinstance(answer, dict):  # of what stands between
         raise Unknown("HTTP %d without an answer of the service" % status)
-    error, code = str(answer.get("error", "HTTP %d" % status)), str(answer.get("code", ""))
+    error, code = str(answer.get("error") or "HTTP %d" % status), str(answer.get("code", ""))
     if status == 200:
         if any(answer.get(k) != v for k, v in yes.items()):
             raise Unknown("an answer to another call")

@@ -150,6 +150,8 @@ class Client:
                 try:
                     answer = self._ask(step)
                 except BaseException as e:
+                    if _interrupts(e):  # the loss is no answer to the call
+                        raise
                     step = steps.throw(e)
                 else:
                     step = steps.send(answer)
@@ -282,8 +284,7 @@ class Lease:
         try:
             self.release()
         except Error as e:
-            bare = isinstance(value, Lost) and value.__cause__ is None and not value.args  # it interrupted the section
-            if kind is None or bare and isinstance(e, Lost):
+            if kind is None or _interrupts(e) or _interrupts(value) and isinstance(e, Lost):
                 raise  # with the reason
 
     def _expire(self) -> None:
@@ -338,6 +339,8 @@ class Lease:
         try:
             grant = self._client._run(self._claim.renew(ttl, timeout))
         except Error as e:
+            if _interrupts(e):
+                raise
             with self._mutex:
                 self._term.failure = e
                 if isinstance(e, Lost):
@@ -503,6 +506,11 @@ def _dial(host: str, port: int, until: float) -> socket.socket:
         finally:
             for key in list(trying.get_map().values()):
                 cast(socket.socket, key.fileobj).close()
+
+
+def _interrupts(error: Optional[BaseException]) -> bool:
+    """Whether it is a loss that was raised in a thread: of this section, or of an outer one."""
+    return isinstance(error, Lost) and error.__cause__ is None and not error.args
 
 
 def _raise_in(thread: int, kind: Optional[Type[BaseException]]) -> None:
