@@ -1,6 +1,7 @@
 """Tests of Client against the real command: see harness.py."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -539,6 +540,29 @@ class TestClient(Served, unittest.TestCase):
                 elif what == "acquire":
                     until(lambda: len(calls) == 2)
                     self.assertNotIn("answered", calls[1])  # the acquire may be served late
+                else:
+                    until(lambda: self.client.show(inner.name)["holders"] == [])
+
+    def test_the_loss_of_an_outer_section_leaves_no_inner_one(self):
+        # A call in C in which the loss comes, and that ends by raising: no line of Python runs until the inner section's end.
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        call.errcheck = len
+        for error in (TypeError, ZeroDivisionError):
+            with self.subTest(error):
+                with self.assertRaises(Lost if error is TypeError else error):
+                    with self.client.acquire(self.name, ttl=LONG) as outer:
+                        try:
+                            with self.client.acquire(self.name + error.__name__, ttl=LONG) as inner:
+                                with outer._mutex:
+                                    outer._lose(Lost("of the outer one"))
+                                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
+                        except Lost:
+                            if error is ZeroDivisionError:
+                                1 / 0
+                            raise
+                until(lambda: self.client.show(inner.name)["holders"] == [])
+                with self.assertRaises(Released):
+                    inner.check()
 
     def waiter(self, client):
         """Waits for the lock in a thread, and returns what it is granted."""

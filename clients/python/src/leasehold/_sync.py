@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
@@ -257,9 +258,7 @@ class Lease:
             if self._term.released:
                 return
             self._expire()
-            self._term.released, self._section = True, None
-            self._changed.notify_all()
-            self._hush()
+            self._end()
             cause, until = self.cause, self._term.deadline
         if cause is not None:
             self._client._leave(self._claim)  # the store may keep it for longer than its holder may count on
@@ -281,11 +280,21 @@ class Lease:
             if self._section is not None and self.cause is not None:
                 _raise_in(self._section, None)  # it may not have come yet, and must not come later
             self._section = None
+        for inner in _unended(value):
+            with inner._mutex:
+                inner._end()
+            inner._client._leave(inner._claim)
         try:
             self.release()
         except Error as e:
             if kind is None or _interrupts(e) or _interrupts(value) and isinstance(e, Lost):
                 raise  # with the reason
+
+    def _end(self) -> None:
+        """Renew it no more. The mutex is held."""
+        self._term.released, self._section = True, None
+        self._changed.notify_all()
+        self._hush()
 
     def _expire(self) -> None:
         """Lose the lease if its deadline has passed. The mutex is held."""
@@ -511,6 +520,15 @@ def _dial(host: str, port: int, until: float) -> socket.socket:
 def _interrupts(error: Optional[BaseException]) -> bool:
     """Whether it is a loss that was raised in a thread: of this section, or of an outer one."""
     return isinstance(error, Lost) and error.__cause__ is None and not error.args
+
+
+def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
+    """The leases whose __exit__ a loss has ended, perhaps before its first line: that of an outer section."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
+            if frame.f_code is Lease.__exit__.__code__:
+                yield frame.f_locals["self"]
+        error = error.__context__
 
 
 def _raise_in(thread: int, kind: Optional[Type[BaseException]]) -> None:
