@@ -462,6 +462,57 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 	}
 }
 
+// Under "set -e", what a signal to the whole process group ends, as that of Ctrl-C, does not end the guard of a shell: it ends
+// the command at its deadline.
+func TestCopyOutlivesASignal(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			t.Cleanup(web.Close)
+			// Each sleep ends as by the signal, and each kill finds nobody any more, but the one that only looks.
+			cmd := exec.Command(shell, write(t, t.TempDir(), "a", `set -e
+				trap : INT
+				. "$FILE"
+				sleep() { command sleep "$@"; return 130; }
+				kill() { echo looks; command kill "$@" && [ "$1" = -0 ]; }
+				with_lease x 20 sh -c 'trap "" TERM; echo held $$; while :; do sleep 0.05; done'`))
+			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+web.URL, "FILE="+folder(t, "clients/sh/with_lease.sh"))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			section, looks := 0, false
+			for lines := bufio.NewScanner(out); section == 0 || !looks; {
+				if !lines.Scan() {
+					t.Fatal("it ends before the signal")
+				}
+				looks = looks || lines.Text() == "looks"
+				_, _ = fmt.Sscanf(lines.Text(), "held %d", &section) // of the command
+			}
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // its code is asked for below
+			if code := cmd.ProcessState.ExitCode(); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			for end := time.Now().Add(10 * time.Second); alive(section) && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond) // it has been killed
+			}
+			if alive(section) {
+				t.Error("the command goes on")
+				_ = syscall.Kill(-section, syscall.SIGKILL)
+			}
+		})
+	}
+}
+
 // A lease that is over when its answer comes begins no section, and is released.
 func TestCopyBeginsNothingTooLate(t *testing.T) {
 	t.Parallel()
