@@ -419,6 +419,32 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	}
 }
 
+const phpWorks = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 6);
+for ($end = hrtime(true) + 8e9; hrtime(true) < $end;) {
+    $lease->check();
+    usleep(100_000);
+}
+`
+
+// One renewal that is not answered costs a lease in PHP nothing: the next one is asked for in time.
+func TestCopyRenewsAfterARenewalThatHangs(t *testing.T) {
+	t.Parallel()
+	var renewals atomic.Int64
+	f := &fake{ttl: 6 * time.Second}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/renew" && renewals.Add(1) > 1 {
+			r.URL.Path = "/v1/acquire" // which is granted
+		}
+		f.ServeHTTP(w, r)
+	}))
+	t.Cleanup(web.Close)
+	if code, _ := copied(t, "php", web.URL, phpWorks, ""); code != 0 || renewals.Load() < 2 {
+		t.Errorf("exit code %d after %d renewals", code, renewals.Load())
+	}
+}
+
 // A long section in a shell ends a hundredth of its TTL early, and a second for what is cut off.
 func TestCopyEndsEarlyForDrift(t *testing.T) {
 	t.Parallel()
