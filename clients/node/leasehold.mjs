@@ -203,7 +203,11 @@ export class Client {
   async [call] (method, path, body, { timeout = this.#timeout, signal, yes = {} } = {}) {
     const headers = this.#headers()
     if (body) headers['Content-Type'] = 'application/json'
-    const ends = AbortSignal.timeout(Math.min(Math.max(Math.ceil(timeout), 1), LONGEST_TIMER))
+    signal?.throwIfAborted()
+    const ends = new AbortController() // AbortSignal.any and AbortSignal.timeout may be collected as garbage
+    const stop = () => ends.abort(signal.reason)
+    signal?.addEventListener('abort', stop)
+    const timer = setTimeout(() => ends.abort(new Error('timed out')), Math.min(Math.max(Math.ceil(timeout), 1), LONGEST_TIMER))
     let status, answer
     try {
       const response = await fetch(this.#base + path, {
@@ -211,13 +215,19 @@ export class Client {
         headers,
         redirect: 'error',
         body: body && JSON.stringify(body),
-        signal: signal ? AbortSignal.any([ends, signal]) : ends
+        signal: ends.signal
       })
       status = response.status
-      answer = await response.json()
+      answer = await new Promise((resolve, reject) => { // by now, fetch may have lost its signal as garbage
+        ends.signal.addEventListener('abort', () => reject(ends.signal.reason))
+        response.json().then(resolve, reject)
+      })
     } catch (err) {
       if (signal?.aborted) throw signal.reason
       throw new Unknown(`no answer: ${err.cause?.message ?? err.message}`, { cause: err })
+    } finally {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', stop)
     }
     return judge(status, answer, yes)
   }
