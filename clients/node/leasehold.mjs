@@ -332,7 +332,7 @@ class Claim {
     signal?.throwIfAborted()
     const end = now() + wait
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
-    let silent = now() // since when no instance has answered
+    let silent // since when no instance has answered
     for (;;) {
       const sent = now()
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
@@ -342,10 +342,11 @@ class Claim {
           { timeout: this.timeout + left, signal }))
       } catch (err) {
         if (err instanceof Busy) {
-          silent = now()
-          if (silent >= end) throw err
+          silent = undefined
+          if (now() >= end) throw err
           if (err.code === 'not_yet' || left === 0) await sleep(PAUSE, signal)
         } else if (err instanceof Unknown) {
+          silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err
           await sleep(PAUSE, signal)
         } else throw err

@@ -398,6 +398,19 @@ test('a killed server that comes back costs no lease and no wait', async () => {
   await next.release()
 })
 
+test('a waiter of a short TTL survives its server', { skip: noSleep }, async () => {
+  const killed = createServer((request) => {
+    sleep(5) // it waited for so long
+    killed.removeAllListeners('request')
+    killed.on('request', (request, response) => response.end(JSON.stringify({ error: 'it starts' })))
+    request.socket.destroy()
+  })
+  await new Promise((resolve) => killed.listen(0, '127.0.0.1', resolve))
+  started.push({ kill: () => killed.close() })
+  const waits = new Client(`http://127.0.0.1:${killed.address().port}`).acquire(name, { ttl: 4 })
+  await assert.rejects(waits, (err) => err instanceof Unknown && err.message === 'an answer to another call') // it tried again
+})
+
 test('no server is an unknown outcome', async () => {
   const gone = await serve()
   await gone.kill()

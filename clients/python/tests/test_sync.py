@@ -256,6 +256,21 @@ class TestClient(Served, unittest.TestCase):
         waiter.join()
         self.assertGreater(got[0], lease.token)
 
+    def test_a_waiter_of_a_short_ttl_survives_its_server(self):
+        front, calls = Front(self, self.server.url), []
+        client = Client(front.url)
+        answers = client._ask
+
+        def ask(request):
+            if request.path != "/v1/acquire" or calls:
+                return answers(request)
+            calls.append(request)
+            self.sleep(5)  # the server waited for so long when it was killed
+            raise Unknown("no answer: the connection was reset")
+
+        client._ask = ask
+        client.acquire(self.name, ttl=3).release()
+
     def test_no_server_is_unknown(self):
         gone = Instance(self)
         gone.kill()
