@@ -228,6 +228,18 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
+// ends waits for the end of a command that was killed: it comes a moment later.
+func ends(t *testing.T, section int) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); alive(section); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Error("the command goes on")
+			_ = syscall.Kill(-section, syscall.SIGKILL)
+			return
+		}
+	}
+}
+
 const phpUse = `
 require getenv('FILE');
 $lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20);
@@ -480,10 +492,7 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 			if err != nil || bad != nil {
 				t.Fatal(err, bad)
 			}
-			if alive(section) {
-				t.Error("the command goes on")
-				_ = syscall.Kill(-section, syscall.SIGKILL)
-			}
+			ends(t, section)
 		})
 	}
 }
@@ -528,13 +537,7 @@ func TestCopyOutlivesASignal(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != 76 {
 				t.Errorf("exit code %d, want 76", code)
 			}
-			for end := time.Now().Add(10 * time.Second); alive(section) && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond) // it has been killed
-			}
-			if alive(section) {
-				t.Error("the command goes on")
-				_ = syscall.Kill(-section, syscall.SIGKILL)
-			}
+			ends(t, section)
 		})
 	}
 }
