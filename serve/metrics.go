@@ -118,8 +118,8 @@ func (m *metrics) count(v *visit) {
 // started is when this program started, by its own clock. Dashboards show restarts by it.
 var started = time.Now()
 
-func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) {
-	up, known := s.storeUp()
+func (s *Server) showMetrics(w http.ResponseWriter, r *http.Request) {
+	up, known := s.storeUp(r.Context())
 	var b strings.Builder
 	m := s.metrics
 	m.calls.write(&b)

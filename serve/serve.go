@@ -117,7 +117,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	}
 	s := &Server{engine: engine{driver: d}, began: time.Now(), mux: http.NewServeMux(), claims: &claims{}, hub: &hub{}, shared: &sharedFigures{all: make(map[string]shareOfFigures)}, metrics: &metrics{}}
 	s.metrics.init()
-	s.watched.calls, s.watched.seconds = &s.metrics.storeCalls, &s.metrics.storeSeconds
+	s.watched.calls, s.watched.seconds, s.watched.asking = &s.metrics.storeCalls, &s.metrics.storeSeconds, make(chan struct{}, 1)
 	if o, ok := d.(driver.Operator); ok {
 		s.operator = watchedOperator{o, &s.watched}
 	}

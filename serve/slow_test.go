@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,32 @@ func (d *endless) List(ctx context.Context, _, _ string, _ int) ([]driver.State,
 	<-ctx.Done()
 	d.busy.Add(int64(time.Since(began)))
 	return nil, "", ctx.Err()
+}
+
+// mute answers nothing.
+type mute struct{ endless }
+
+func (d *mute) Inspect(ctx context.Context, _ string) (driver.State, error) {
+	<-ctx.Done()
+	return driver.State{}, ctx.Err()
+}
+
+// A scrape that comes while another one asks a store that does not answer says so too.
+func TestTwoScrapesOfAStoreThatIsDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, &mute{endless{Driver: memory.New()}}, nil)
+		down := func() {
+			if m := s.get("/metrics"); !bytes.Contains(m, []byte("leasehold_store_up 0\n")) {
+				t.Errorf("the metrics do not say that the store is down:\n%s", m)
+			}
+		}
+		var first sync.WaitGroup
+		first.Go(down)
+		synctest.Wait()
+		down()
+		first.Wait()
+	})
 }
 
 // A store that takes too long to list everything is asked ever less often, and does not count as

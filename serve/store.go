@@ -54,7 +54,7 @@ type watched struct {
 	answered time.Time // guarded by mu; when a call last ended with an answer
 	silent   time.Time // guarded by mu; when a call last ended without one
 
-	asking sync.Mutex // held while /metrics asks the store
+	asking chan struct{} // full while /metrics asks the store
 }
 
 // begin records the start of a call. The returned function must be deferred, with the result.
@@ -93,13 +93,21 @@ func (w *watched) up(now time.Time) (up, fresh bool) {
 	return w.answered.After(w.silent), !last.IsZero() && now.Sub(last) <= storeFresh
 }
 
-// storeUp reports whether the store answers. It asks the store unless another call did so recently.
-// known means that there was a recent call.
-func (s *Server) storeUp() (up, known bool) {
-	if up, known = s.watched.up(time.Now()); known || !s.watched.asking.TryLock() {
+// storeUp reports whether the store answers. It asks the store unless another call did so recently,
+// or does so now. known means that there was a recent call.
+func (s *Server) storeUp(ctx context.Context) (up, known bool) {
+	if up, known = s.watched.up(time.Now()); known {
 		return up, known
 	}
-	defer s.watched.asking.Unlock()
+	select {
+	case s.watched.asking <- struct{}{}:
+		defer func() { <-s.watched.asking }()
+	case <-ctx.Done(): // nobody reads the answer
+		return up, known
+	}
+	if up, known = s.watched.up(time.Now()); known {
+		return up, known
+	}
 	ctx, cancel := context.WithTimeout(s.life, readyBound)
 	defer cancel()
 	_ = s.reach(ctx) // it is counted

@@ -204,7 +204,11 @@ export class Client {
   async [call] (method, path, body, { timeout = this.#timeout, signal, yes = {} } = {}) {
     const headers = this.#headers()
     if (body) headers['Content-Type'] = 'application/json'
-    const ends = AbortSignal.timeout(Math.min(Math.max(Math.ceil(timeout), 1), LONGEST_TIMER))
+    signal?.throwIfAborted()
+    const ends = new AbortController() // AbortSignal.any and AbortSignal.timeout may be collected as garbage
+    const stop = () => ends.abort(signal.reason)
+    signal?.addEventListener('abort', stop)
+    const timer = setTimeout(() => ends.abort(new Error('timed out')), Math.min(Math.max(Math.ceil(timeout), 1), LONGEST_TIMER))
     let status, answer
     try {
       const response = await fetch(this.#base + path, {
@@ -212,13 +216,19 @@ export class Client {
         headers,
         redirect: 'error',
         body: body && JSON.stringify(body),
-        signal: signal ? AbortSignal.any([ends, signal]) : ends
+        signal: ends.signal
       })
       status = response.status
-      answer = await response.json()
+      answer = await new Promise((resolve, reject) => { // by now, fetch may have lost its signal as garbage
+        ends.signal.addEventListener('abort', () => reject(ends.signal.reason))
+        response.json().then(resolve, reject)
+      })
     } catch (err) {
       if (signal?.aborted) throw signal.reason
       throw new Unknown(`no answer: ${err.cause?.message ?? err.message}`, { cause: err })
+    } finally {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', stop)
     }
     return judge(status, answer, yes)
   }
@@ -324,7 +334,7 @@ class Claim {
     signal?.throwIfAborted()
     const end = now() + wait
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
-    let silent = now() // since when no instance has answered
+    let silent // since when no instance has answered
     for (;;) {
       const sent = now()
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
@@ -334,10 +344,11 @@ class Claim {
           { timeout: this.timeout + left, signal }))
       } catch (err) {
         if (err instanceof Busy) {
-          silent = now()
-          if (silent >= end) throw err
+          silent = undefined
+          if (now() >= end) throw err
           if (err.code === 'not_yet' || left === 0) await sleep(PAUSE, signal)
         } else if (err instanceof Unknown) {
+          silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err
           await sleep(PAUSE, signal)
         } else throw err

@@ -39,9 +39,9 @@ with_lease() (
 	set +m
 	setsid "$@" &
 	command=$!
-	trap 'kill -TERM "-$command" 2>/dev/null' INT TERM HUP
+	trap 'kill -TERM "-$command" 2>/dev/null || :' INT TERM HUP
 	while kill -0 "$command" 2>/dev/null; do
-		sleep 0.2
+		sleep 0.2 || : # a signal to the whole group ends it
 		sent=$(now)
 		most=$((end - sent < ttl / 6 ? end - sent : ttl / 6)) # a call ends before the lease does
 		if [ "$sent" -ge "$renew" ] && [ "$most" -gt 0 ]; then
@@ -53,7 +53,7 @@ with_lease() (
 			esac
 		fi
 		if [ "$(now)" -ge "$end" ]; then
-			kill -KILL "-$command" 2>/dev/null
+			kill -KILL "-$command" 2>/dev/null || : # it has ended
 			exit 76
 		fi
 	done

@@ -26,18 +26,18 @@ func yieldRecipe(t *testing.T, name string) string {
 	return string(m[1])
 }
 
-// The batch gives way in the middle, goes on later, and does each step once. Its step 5,000 lasts
+// The batch gives way in the middle, goes on later, and does each step once. Its step 500 lasts
 // until it is asked to stop.
 func TestBatchThatGivesWay(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	const work = `echo "$n" >> done; while [ "$n" = 5000 ] && [ -z "$stop" ]; do sleep 0.02; done`
-	batch := strings.Replace(yieldRecipe(t, "batch.sh"), `./work "$n"`, work, 1)
+	const work = `echo "$n" >> done; while [ "$n" = 500 ] && [ -z "$stop" ]; do sleep 0.02; done`
+	batch := strings.NewReplacer(`./work "$n"`, work, "10000", "1000").Replace(yieldRecipe(t, "batch.sh"))
 	write(t, filepath.Join(c.dir, "batch.sh"), []byte(batch))
 	write(t, filepath.Join(c.dir, "loop"), []byte(yieldRecipe(t, "run")))
 	j := c.startProgram("sh", "loop")
-	eventually(t, "step 5000", func() bool { return strings.HasSuffix(c.file("done"), "\n5000\n") })
-	if o := c.call("run", "nightly", "--", "cat", "next"); o.stdout != "5001\n" {
+	eventually(t, "step 500", func() bool { return strings.HasSuffix(c.file("done"), "\n500\n") })
+	if o := c.call("run", "nightly", "--", "cat", "next"); o.stdout != "501\n" {
 		t.Errorf("another runs at step %q: %s", o.stdout, o.stderr)
 	}
 	if code := j.code(); code != 0 {
@@ -49,8 +49,25 @@ func TestBatchThatGivesWay(t *testing.T) {
 			t.Fatalf("step %s after %d others", step, i)
 		}
 	}
-	if len(steps) != 10000 {
+	if len(steps) != 1000 {
 		t.Errorf("%d steps", len(steps))
+	}
+}
+
+// A batch whose step fails, or whose number was lost, is not done.
+func TestBatchThatFails(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	write(t, filepath.Join(c.dir, "batch.sh"), []byte(yieldRecipe(t, "batch.sh")))
+	for program, next := range map[string]string{"#!/bin/sh\n": "", "#!/bin/sh\nexit 3\n": "9998\n"} {
+		write(t, filepath.Join(c.dir, "work"), []byte(program))
+		write(t, filepath.Join(c.dir, "next"), []byte(next))
+		if err := os.Chmod(filepath.Join(c.dir, "work"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if o := c.exec("sh", "batch.sh"); o.code == 0 || c.file("next") != next {
+			t.Errorf("after %q: exit code 0, or another step, %q: %s", next, c.file("next"), o.stderr)
+		}
 	}
 }
 

@@ -228,6 +228,18 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
+// ends waits for the end of a command that was killed: it comes a moment later.
+func ends(t *testing.T, section int) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); alive(section); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Error("the command goes on")
+			_ = syscall.Kill(-section, syscall.SIGKILL)
+			return
+		}
+	}
+}
+
 const phpUse = `
 require getenv('FILE');
 $lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20);
@@ -419,6 +431,32 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	}
 }
 
+const phpWorks = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 6);
+for ($end = hrtime(true) + 8e9; hrtime(true) < $end;) {
+    $lease->check();
+    usleep(100_000);
+}
+`
+
+// One renewal that is not answered costs a lease in PHP nothing: the next one is asked for in time.
+func TestCopyRenewsAfterARenewalThatHangs(t *testing.T) {
+	t.Parallel()
+	var renewals atomic.Int64
+	f := &fake{ttl: 6 * time.Second}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/renew" && renewals.Add(1) > 1 {
+			r.URL.Path = "/v1/acquire" // which is granted
+		}
+		f.ServeHTTP(w, r)
+	}))
+	t.Cleanup(web.Close)
+	if code, _ := copied(t, "php", web.URL, phpWorks, ""); code != 0 || renewals.Load() < 2 {
+		t.Errorf("exit code %d after %d renewals", code, renewals.Load())
+	}
+}
+
 // A long section in a shell ends a hundredth of its TTL early, and a second for what is cut off.
 func TestCopyEndsEarlyForDrift(t *testing.T) {
 	t.Parallel()
@@ -454,10 +492,52 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 			if err != nil || bad != nil {
 				t.Fatal(err, bad)
 			}
-			if alive(section) {
-				t.Error("the command goes on")
-				_ = syscall.Kill(-section, syscall.SIGKILL)
+			ends(t, section)
+		})
+	}
+}
+
+// Under "set -e", what a signal to the whole process group ends, as that of Ctrl-C, does not end the guard of a shell: it ends
+// the command at its deadline.
+func TestCopyOutlivesASignal(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			t.Cleanup(web.Close)
+			// Each sleep ends as by the signal, and each kill finds nobody any more, but the one that only looks.
+			cmd := exec.Command(shell, write(t, t.TempDir(), "a", `set -e
+				trap : INT
+				. "$FILE"
+				sleep() { command sleep "$@"; return 130; }
+				kill() { echo looks; command kill "$@" && [ "$1" = -0 ]; }
+				with_lease x 20 sh -c 'trap "" TERM; echo held $$; while :; do sleep 0.05; done'`))
+			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+web.URL, "FILE="+folder(t, "clients/sh/with_lease.sh"))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
 			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			section, looks := 0, false
+			for lines := bufio.NewScanner(out); section == 0 || !looks; {
+				if !lines.Scan() {
+					t.Fatal("it ends before the signal")
+				}
+				looks = looks || lines.Text() == "looks"
+				_, _ = fmt.Sscanf(lines.Text(), "held %d", &section) // of the command
+			}
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // its code is asked for below
+			if code := cmd.ProcessState.ExitCode(); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			ends(t, section)
 		})
 	}
 }

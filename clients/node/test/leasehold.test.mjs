@@ -398,6 +398,19 @@ test('a killed server that comes back costs no lease and no wait', async () => {
   await next.release()
 })
 
+test('a waiter of a short TTL survives its server', { skip: noSleep }, async () => {
+  const killed = createServer((request) => {
+    sleep(5) // it waited for so long
+    killed.removeAllListeners('request')
+    killed.on('request', (request, response) => response.end(JSON.stringify({ error: 'it starts' })))
+    request.socket.destroy()
+  })
+  await new Promise((resolve) => killed.listen(0, '127.0.0.1', resolve))
+  started.push({ kill: () => killed.close() })
+  const waits = new Client(`http://127.0.0.1:${killed.address().port}`).acquire(name, { ttl: 4 })
+  await assert.rejects(waits, (err) => err instanceof Unknown && err.message === 'an answer to another call') // it tried again
+})
+
 test('no server is an unknown outcome', async () => {
   const gone = await serve()
   await gone.kill()
@@ -530,6 +543,28 @@ test('a server that never answers is an unknown outcome, and can be given up', a
   const waits = new Client(url).acquire(name, { signal: ends.signal })
   ends.abort(new Error('not any more'))
   await assert.rejects(waits, /not any more/)
+})
+
+test('a call that can be given up ends by its timeout, whatever garbage is collected', async () => {
+  const waits = `import net from 'node:net'
+import { Client } from ${JSON.stringify(import.meta.resolve('leasehold'))}
+for (const said of ['', 'HTTP/1.1 200 OK\\r\\nContent-Length: 9\\r\\n\\r\\n{']) {
+  const server = net.createServer((socket) => socket.write(said)).listen(0, '127.0.0.1', async () => {
+    const ends = new AbortController()
+    const client = new Client('http://127.0.0.1:' + server.address().port, { timeout: 1 })
+    const error = await client.acquire('x', { ttl: 1, wait: 0, signal: ends.signal }).catch((err) => err)
+    console.log(error.constructor.name)
+    ends.abort()
+    server.unref()
+  })
+}
+setInterval(gc, 100).unref()`
+  const node = spawn(process.execPath, ['--expose-gc', '--always-turbofan', '--input-type=module', '-e', waits], { stdio: ['ignore', 'pipe', 'inherit'] })
+  started.push({ kill: () => node.kill('SIGKILL') })
+  const lines = createInterface({ input: node.stdout })[Symbol.asyncIterator]()
+  const late = setTimeout(() => node.kill('SIGKILL'), LONG * 1000)
+  assert.deepEqual([(await lines.next()).value, (await lines.next()).value], ['Unknown', 'Unknown'])
+  clearTimeout(late)
 })
 
 test('a wrong token is unauthorized', async () => {

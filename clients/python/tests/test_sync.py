@@ -1,6 +1,7 @@
 """Tests of Client against the real command: see harness.py."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -254,6 +255,21 @@ class TestClient(Served, unittest.TestCase):
         lease.release()
         waiter.join()
         self.assertGreater(got[0], lease.token)
+
+    def test_a_waiter_of_a_short_ttl_survives_its_server(self):
+        front, calls = Front(self, self.server.url), []
+        client = Client(front.url)
+        answers = client._ask
+
+        def ask(request):
+            if request.path != "/v1/acquire" or calls:
+                return answers(request)
+            calls.append(request)
+            self.sleep(5)  # the server waited for so long when it was killed
+            raise Unknown("no answer: the connection was reset")
+
+        client._ask = ask
+        client.acquire(self.name, ttl=3).release()
 
     def test_no_server_is_unknown(self):
         gone = Instance(self)
@@ -511,6 +527,59 @@ class TestClient(Served, unittest.TestCase):
                     until(lambda: False)
         self.assertTrue(lost.exception.args)
         self.assertTrue(outer.lost.is_set())
+
+    def test_a_call_in_an_inner_section_passes_the_loss_of_an_outer_one_on(self):
+        for what in ("acquire", "renew", "release"):
+            with self.subTest(what):
+                client, calls, inner = Client(self.server.url), [], None
+                answers = client._ask
+
+                def ask(request):
+                    calls.append(json.loads(request.body))
+                    if request.path != "/v1/" + what or outer.lost.is_set():
+                        return answers(request)
+                    with outer._mutex:
+                        outer._lose(Lost("of the outer one"))
+                    raise Lost  # as it comes up while the call waits for its answer
+
+                client._ask = ask
+                with self.assertRaises(Lost) as lost:
+                    with self.client.lock(self.name, ttl=LONG) as outer:
+                        with contextlib.suppress(KeyError):
+                            with client.acquire(self.name + what, ttl=LONG, interrupt=False) as inner:
+                                if what == "renew":
+                                    inner.extend()
+                                raise KeyError
+                        self.fail("the outer section goes on")
+                self.assertEqual(str(lost.exception), "of the outer one")
+                if what == "renew":
+                    self.assertIsNone(inner.cause)
+                elif what == "acquire":
+                    until(lambda: len(calls) == 2)
+                    self.assertNotIn("answered", calls[1])  # the acquire may be served late
+                else:
+                    until(lambda: self.client.show(inner.name)["holders"] == [])
+
+    def test_the_loss_of_an_outer_section_leaves_no_inner_one(self):
+        # A call in C in which the loss comes, and that ends by raising: no line of Python runs until the inner section's end.
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        call.errcheck = len
+        for error in (TypeError, ZeroDivisionError):
+            with self.subTest(error):
+                with self.assertRaises(Lost if error is TypeError else error):
+                    with self.client.acquire(self.name, ttl=LONG) as outer:
+                        try:
+                            with self.client.acquire(self.name + error.__name__, ttl=LONG) as inner:
+                                with outer._mutex:
+                                    outer._lose(Lost("of the outer one"))
+                                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
+                        except Lost:
+                            if error is ZeroDivisionError:
+                                1 / 0
+                            raise
+                until(lambda: self.client.show(inner.name)["holders"] == [])
+                with self.assertRaises(Released):
+                    inner.check()
 
     def waiter(self, client):
         """Waits for the lock in a thread, and returns what it is granted."""

@@ -141,7 +141,7 @@ def judge(status: int, text: bytes, yes: Mapping[str, object]) -> Answer:
         answer = None
     if not isinstance(answer, dict):  # of what stands between
         raise Unknown("HTTP %d without an answer of the service" % status)
-    error, code = str(answer.get("error", "HTTP %d" % status)), str(answer.get("code", ""))
+    error, code = str(answer.get("error") or "HTTP %d" % status), str(answer.get("code", ""))
     if status == 200:
         if any(answer.get(k) != v for k, v in yes.items()):
             raise Unknown("an answer to another call")
@@ -257,7 +257,7 @@ class Claim:
         if not 0 < ttl < math.inf or (wait is not None and not 0 <= wait < math.inf):
             raise ValueError("ttl must be above 0 seconds, and wait None or not below 0")
         end = math.inf if wait is None else now() + wait
-        silent = now()  # since when no instance has answered
+        silent: Optional[float] = None  # since when no instance has answered
         patience = ttl if wait is None else min(ttl, max(wait, self.server.timeout))
         while True:
             sent = now()
@@ -268,12 +268,14 @@ class Claim:
                                                details=self._details, wanted=self.yields)
                 return self._granted(sent, ttl, answer)
             except Busy as e:
-                silent = now()
-                if silent >= end:
+                silent = None
+                if now() >= end:
                     raise
                 if e.code == "not_yet" or left == 0:
                     yield PAUSE
             except Unknown:
+                if silent is None:  # an instance that had the call wait was there until now
+                    silent = now() if now() < sent + left else sent
                 if now() - silent >= patience or now() >= end:
                     raise
                 yield PAUSE

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
@@ -151,6 +152,8 @@ class Client:
                 try:
                     answer = self._ask(step)
                 except BaseException as e:
+                    if _interrupts(e):  # the loss is no answer to the call
+                        raise
                     step = steps.throw(e)
                 else:
                     step = steps.send(answer)
@@ -256,9 +259,7 @@ class Lease:
             if self._term.released:
                 return
             self._expire()
-            self._term.released, self._section = True, None
-            self._changed.notify_all()
-            self._hush()
+            self._end()
             cause, until = self.cause, self._term.deadline
         if cause is not None:
             self._client._leave(self._claim)  # the store may keep it for longer than its holder may count on
@@ -280,12 +281,21 @@ class Lease:
             if self._section is not None and self.cause is not None:
                 _raise_in(self._section, None)  # it may not have come yet, and must not come later
             self._section = None
+        for inner in _unended(value):
+            with inner._mutex:
+                inner._end()
+            inner._client._leave(inner._claim)
         try:
             self.release()
         except Error as e:
-            bare = isinstance(value, Lost) and value.__cause__ is None and not value.args  # it interrupted the section
-            if kind is None or bare and isinstance(e, Lost):
+            if kind is None or _interrupts(e) or _interrupts(value) and isinstance(e, Lost):
                 raise  # with the reason
+
+    def _end(self) -> None:
+        """Renew it no more. The mutex is held."""
+        self._term.released, self._section = True, None
+        self._changed.notify_all()
+        self._hush()
 
     def _expire(self) -> None:
         """Lose the lease if its deadline has passed. The mutex is held."""
@@ -339,6 +349,8 @@ class Lease:
         try:
             grant = self._client._run(self._claim.renew(ttl, timeout))
         except Error as e:
+            if _interrupts(e):
+                raise
             with self._mutex:
                 self._term.failure = e
                 if isinstance(e, Lost):
@@ -504,6 +516,20 @@ def _dial(host: str, port: int, until: float) -> socket.socket:
         finally:
             for key in list(trying.get_map().values()):
                 cast(socket.socket, key.fileobj).close()
+
+
+def _interrupts(error: Optional[BaseException]) -> bool:
+    """Whether it is a loss that was raised in a thread: of this section, or of an outer one."""
+    return isinstance(error, Lost) and error.__cause__ is None and not error.args
+
+
+def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
+    """The leases whose __exit__ a loss has ended, perhaps before its first line: that of an outer section."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
+            if frame.f_code is Lease.__exit__.__code__:
+                yield frame.f_locals["self"]
+        error = error.__context__
 
 
 def _raise_in(thread: int, kind: Optional[Type[BaseException]]) -> None:
