@@ -266,7 +266,7 @@ func TestAResetIsOfThePeriodThatIsShown(t *testing.T) {
 	}
 	run("saturday")
 	p.click("dialog .yes")
-	p.reads("dialog .answer", "It had already ended.")
+	p.reads("dialog .answer", "Nothing was reset: another run has finished since.")
 	p.click("dialog .no")
 	p.reads("#holders", "report of saturday")
 	p.click("#reset")
