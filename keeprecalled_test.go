@@ -39,7 +39,7 @@ func TestKeptLeaseIsRecalled(t *testing.T) {
 		start := time.Now()
 		other := acquire(t, k.others, "a")
 		wantDuration(t, "waited for what is kept", time.Since(start), 0, 0)
-		synctest.Wait() // what is given back is told after the other process has it
+		synctest.Wait() // the event follows after the other process has acquired the lock
 		if ends := k.told.of(leasehold.KindKeep); !slices.Equal(ends, []string{"begun", "recalled", "given_back"}) {
 			t.Errorf("keeps: %q", ends)
 		}

@@ -38,6 +38,18 @@ func accessFile(t *testing.T, path, token string) {
 	}
 }
 
+// accessOf returns the rights of accessFile, with "first" as the token of ci.
+func accessOf(t *testing.T) *serve.Access {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "access")
+	accessFile(t, path, "first")
+	access, err := serve.ReadAccess(path, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return access
+}
+
 // as makes a call with a bearer token.
 func (s *service) as(token, method, path, body string) answer {
 	s.t.Helper()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -51,12 +50,7 @@ func (s *service) pages(token, prefix string, limit int) (names []string) {
 // next.
 func TestPagesGoByRights(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "access")
-	accessFile(t, path, "first")
-	access, err := serve.ReadAccess(path, func(error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	access := accessOf(t)
 	engine := memory.NewServer()
 	all := start(t, engine, nil)
 	var public, everything []string
@@ -112,12 +106,7 @@ func (d loose) List(ctx context.Context, prefix, after string, limit int) ([]dri
 // them.
 func TestPagesAreFilteredByRights(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "access")
-	accessFile(t, path, "first")
-	access, err := serve.ReadAccess(path, func(error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	access := accessOf(t)
 	engine := memory.NewServer()
 	all := start(t, engine, nil)
 	for _, name := range []string{"ci/public/1", "secret/1"} {
@@ -141,12 +130,7 @@ func (spoilt) List(context.Context, string, string, int) ([]driver.State, string
 // Clients learn that a lock may be missing because it is damaged. Those with all rights learn which.
 func TestPagesTellOfDamage(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "access")
-	accessFile(t, path, "first")
-	access, err := serve.ReadAccess(path, func(error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	access := accessOf(t)
 	s := startOn(t, spoilt{memory.New()}, &serve.Options{Client: access.Client})
 	for token, names := range map[string]bool{"first": false, "op": true} {
 		a := s.as(token, http.MethodGet, wire.List, "")

@@ -235,7 +235,7 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 		same := page.Instance == found.Instance // numbers of another instance mean nothing here
 		if same {
 			found.all = page.Next == ""
-			for _, e := range page.Entries { // they are in the order of numbers, which is not always that of ages
+			for _, e := range page.Entries { // sorted by number, not always by age
 				if has(page, e) {
 					found.all = true
 				} else {

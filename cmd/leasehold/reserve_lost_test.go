@@ -81,7 +81,7 @@ func TestReservationThatFailsKeepsNothing(t *testing.T) {
 				if err == nil {
 					err = lease.Release(t.Context())
 				}
-				if err != nil && !errors.Is(err, leasehold.ErrLost) { // it was told before it was released
+				if err != nil && !errors.Is(err, leasehold.ErrLost) { // the message must precede the release
 					t.Errorf("%s: %v: %s", name, err, &told)
 				}
 			}

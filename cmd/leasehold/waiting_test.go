@@ -243,7 +243,7 @@ func TestHelpOfWhatThereIsNot(t *testing.T) {
 	contains(t, c.want(0, "help").stdout, "Hold a lock")
 }
 
-// Who waits is told who holds the name, not whose share is only kept.
+// The line of a waiter names those who hold the lock, not those whose share is only kept.
 func TestWaitIsForAHolder(t *testing.T) {
 	t.Parallel()
 	state := leasehold.State{Resource: "gpu", Holders: []leasehold.Holder{{Mode: driver.Shared}, {Mode: driver.Shared, Owner: driver.OwnerOf("BBBBBBBB22222222")}}}

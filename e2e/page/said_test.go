@@ -226,7 +226,7 @@ func TestALaterPageThatIsEmptyByNow(t *testing.T) {
 	p.reads(".row", "n/00")
 }
 
-// What a limit would change is told of the lock as of the last look, as the dialog says.
+// The dialog describes what a limit would change at the time of the last look, which it names.
 func TestTheEffectOfALimitIsOfTheLastLook(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")
@@ -292,7 +292,7 @@ func TestARefusalIsNotSilence(t *testing.T) {
 	p.reads("#status", "too many calls")
 	p.reads(".stale", "The service refuses to answer: too many calls.")
 	eval[bool](p, `import('./me.js').then((m) => m.askWho()), true`)
-	p.stays("#may-not", "") // rights that were told stay known
+	p.stays("#may-not", "") // the rights are still known
 	p.reads("#holders", "Evict")
 	refuses.Store(http.StatusForbidden)
 	p.reads("#status", "not allowed")
@@ -327,7 +327,7 @@ func TestAnAddressThatIsNotEncoded(t *testing.T) {
 	p.reads("#lock-state", "held")
 }
 
-// Names that differ only in spaces are told apart.
+// Names that differ only in spaces look different.
 func TestSpacesAreSeen(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "memory:", "127.0.0.1:0")

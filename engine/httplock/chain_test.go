@@ -40,7 +40,7 @@ func posted(t *testing.T, url, body string) (status int, text string) {
 	return resp.StatusCode, string(all)
 }
 
-// A waiter that the inner service has removed is told so by the outer one, and why.
+// If the inner service removes a waiter, the outer one reports that and the reason.
 func TestRemovalThroughTwoServices(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()

@@ -139,7 +139,7 @@ func (g *guardian) serve(s *start, messages <-chan message, died <-chan os.Signa
 	g.conn.send(message{Verb: gotStarting})
 	child, code, err := startChild(string(s.Path), s.Argv.strings(), s.Env.strings(), &g.term)
 	if err != nil {
-		g.term.giveBack(0) // the child had it before the exec failed
+		g.term.giveBack(0) // the child took it before the exec failed
 		return message{Verb: gotFailed, N: int64(code), Text: err.Error()}
 	}
 	g.child = child

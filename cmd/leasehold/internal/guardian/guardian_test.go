@@ -397,8 +397,8 @@ func TestOtherChildrenAreLeftAlone(t *testing.T) {
 	}
 }
 
-// What another goroutine starts meanwhile, such as a hook, gets no file of the guardian's. Otherwise nobody would notice
-// the guardian's death while it runs.
+// A process that another goroutine starts at the same time, such as a hook, inherits none of the guardian's files.
+// Otherwise the guardian's death would go unnoticed while that process runs.
 func TestOnlyTheGuardianInheritsItsFiles(t *testing.T) {
 	h := new(holder)
 	theirs, err := h.connect()
