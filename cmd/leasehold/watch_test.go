@@ -22,11 +22,16 @@ import (
 type blurred struct {
 	*memory.Driver
 	damaged atomic.Bool
+	hangs   atomic.Bool // Inspect, until its context ends
 }
 
 var errBlurred = fmt.Errorf("record of \"job\": %w", driver.ErrCorrupt)
 
 func (d *blurred) Inspect(ctx context.Context, name string) (driver.State, error) {
+	if d.hangs.Load() {
+		<-ctx.Done()
+		return driver.State{}, ctx.Err()
+	}
 	if d.damaged.Load() && name == "job" {
 		return driver.State{Resource: name}, errBlurred
 	}
@@ -80,5 +85,41 @@ func TestWatchedListDoesNotCallDamagedFree(t *testing.T) {
 		sees(2, "other is free")
 		d.damaged.Store(false)
 		sees(2, "job is free")
+	})
+}
+
+// A store that stops answering while a look asks about names is reported once the first question has no answer.
+func TestWatchedListAsksAStoreThatHangsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &blurred{Driver: memory.New()}
+		locks, err := leasehold.New(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var claims []driver.Claim
+		for i := range 40 {
+			claims = append(claims, claimtest.New(t, d, driver.Request{Resource: fmt.Sprint("other", i), Owner: "o", TTL: time.Hour}))
+			claimtest.Granted(t, claims[i])
+		}
+		var out, says bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
+		defer func() { cancel(); watching.Wait(); locks.Close() }()
+		time.Sleep(3 * topEvery)
+		d.damaged.Store(true)
+		time.Sleep(3 * topEvery)
+		d.hangs.Store(true)
+		for _, c := range claims {
+			claimtest.Released(t, c)
+		}
+		time.Sleep(answerBound + 3*topEvery)
+		synctest.Wait()
+		if n := strings.Count(says.String(), "deadline exceeded"); n != 1 || strings.Count(says.String(), `"job"`) != 1 {
+			t.Errorf("want the damage and the silence reported:\n%s", &says)
+		}
+		if strings.Contains(out.String(), "is free") {
+			t.Errorf("nothing is known to be free:\n%s", &out)
+		}
 	})
 }

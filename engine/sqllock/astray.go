@@ -94,10 +94,12 @@ func (d *doubt) drop(ctx context.Context, on runner, err error, explain func(err
 		if none != nil {
 			return err
 		}
-		if on == nil { // fn would wait for it if the pool has only one
+		var use runner = conn
+		if on == nil { // fn would wait for conn if the pool has only one
 			discard(conn)
+			use = nil
 		}
-		if err = fn(conn); !astray(explain(err)) {
+		if err = fn(use); !astray(explain(err)) {
 			conn.Close() // its error would say that it is gone
 			return err
 		}
