@@ -22,7 +22,7 @@ type turn struct {
 	hold    *hold         // the exclusive lease that has the turn; nil: a contender has it
 	kept    bool          // hold has no lease, and the next call may take it
 	refused bool          // the engine has refused a contender: others hold the resource
-	gone    chan struct{} // closed when what has the turn has left the engine; nil: it is not leaving
+	gone    chan struct{} // closed when the hold that has the turn has been released at the engine; nil: no release is under way
 	first   *turnWaiter
 	last    *turnWaiter
 }
@@ -76,7 +76,7 @@ func (q *localQueue) take(name string) (taken bool, by *hold, gone <-chan struct
 	return true, nil, nil
 }
 
-// leaving records that what has the turn is leaving the engine, until the turn passes or
+// leaving records that the hold that has the turn is being released, until the turn passes or
 // clearHolder is called.
 func (q *localQueue) leaving(name string) {
 	q.mu.Lock()
@@ -277,8 +277,8 @@ func (q *localQueue) close() (all []*hold) {
 	return all
 }
 
-// clearHolder records that a call has the turn without a lease, because the lease that it was to
-// take has left.
+// clearHolder records that a call has the turn without a lease, because the lease that it was about
+// to take was released.
 func (q *localQueue) clearHolder(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -262,8 +262,8 @@ func (c *faultyClaim) Note(ctx context.Context, note string) error {
 	return c.f.pass(ctx, OpNote, func() error { return c.inner.Note(ctx, note) })
 }
 
-// passWake returns a channel that closes after Wake of busy does, but not while the link is cut,
-// and one that has its grant by then.
+// passWake returns a channel that closes after Wake of busy does, but not while the link is cut, and
+// a channel that holds the grant, if there is one, before the first closes.
 func (c *faultyClaim) passWake(busy *driver.Busy) (<-chan struct{}, <-chan driver.Grant) {
 	stop, out, granted := make(chan struct{}), make(chan struct{}), make(chan driver.Grant, 1)
 	c.stopWake = func() { close(stop) }

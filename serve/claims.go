@@ -222,7 +222,7 @@ func (c *claims) on(one *claim, e event) {
 	one.on(e)
 }
 
-// lasts records that a claim has a lease or a place, or may have, which ends at until unless it is
+// lasts records that a claim has a lease or a place, or may have one. It ends at until unless it is
 // renewed.
 func (c *claims) lasts(one *claim, e event, until time.Time) {
 	c.mu.Lock()

@@ -127,7 +127,7 @@ func TestReset(t *testing.T) {
 	s.post(wire.Reset, `{"name":""}`).want(t, 400, "invalid_name")
 }
 
-// A reset with a token ends the holds up to that one: not those of a run that has finished since.
+// A reset with a token ends the holds with that token or a smaller one. It spares a run that has finished since.
 func TestResetOfThePeriodThatIsMeant(t *testing.T) {
 	t.Parallel()
 	s := start(t, memory.NewServer(), nil)
