@@ -114,30 +114,33 @@ const pgMarks = `CASE WHEN least($11::bigint, ` + pgKeeps + `) < 0 THEN -greates
 
 // pgFree ends a lease. It grants the lock to the next waiter, if no record is needed for that, and
 // notifies it. The waiter holds the lease from the commit of the release until its process's
-// heartbeat ends.
+// heartbeat ends. t is the row that is changed, and l the same row in the statement's snapshot, as
+// are the places. They differ if the statement has waited for the row; see pgUnchanged.
 //
 // The message has the number of that heartbeat, because the waiter knows when it sent it, and counts
 // from then. The server counts the lease from when it served the heartbeat, or from later. So the
 // waiter's count ends no later. (The clock is read after the snapshot, which includes the
 // heartbeat.)
-const pgFree = `UPDATE {p}locks l SET rev = rev + 1, (owner, expires, since, note, fence, served, recall, crowd) = (SELECT
-		coalesce(h.owner, ''),
-		CASE WHEN h.owner IS NOT NULL THEN least(h.ends, {floor} + h.wants)
-			WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END,
-		CASE WHEN h.owner IS NULL THEN l.since ELSE {now} END,
-		coalesce(h.note, l.note),
-		CASE WHEN h.owner IS NULL THEN l.fence ELSE greatest(l.fence + 1, l.raised + 1, {floor}) END,
-		coalesce(h.seq, l.served),
-		CASE h.asks WHEN 2 THEN -({now} + h.wants) WHEN 1 THEN CASE WHEN EXISTS (SELECT ` + pgWaits + ` AND p.owner <> h.owner) THEN 1 ELSE {now} + h.wants END ELSE 0 END,
-		CASE WHEN h.seq = l.tail THEN 0 WHEN h.seq IS NULL THEN l.crowd ELSE greatest(l.crowd, {now} + {life}) END
-		FROM (SELECT) one LEFT JOIN LATERAL (SELECT n.* FROM (SELECT p.*, b.ends ` + pgPlaces + `1) n
-			WHERE n.mode = 0 AND n.lim = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `' AND ` + pgUnchanged + `) h ON true)
-	WHERE name = $1::text AND owner = $2::text AND expires > {now} AND fence = $4::bigint{unless}
-	RETURNING CASE WHEN l.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
-			encode(sha256(convert_to(l.name || chr(10) || l.owner, 'UTF8')), 'hex') || ' ' || l.fence || ' ' ||
-			(SELECT b.number FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.owner = l.owner) ||
-			CASE WHEN l.recall = 1 OR l.recall < 0 AND ` + pgOthers + ` THEN ' ` + othersWait + `' ELSE '' END)::text
-		WHEN $3::bigint = 0 AND l.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
+//
+// Each subquery costs time at each execution, even one that is not used; see
+// docs/decisions/postgres-release-grants.md.
+const pgFree = `UPDATE {p}locks t SET rev = t.rev + 1,
+		owner = CASE WHEN {gives} THEN h.owner ELSE '' END,
+		expires = CASE WHEN {gives} THEN least(h.ends, {floor} + h.wants) WHEN $3::bigint > 0 THEN {now} + $3::bigint ELSE 0 END,
+		since = CASE WHEN {gives} THEN {now} ELSE t.since END,
+		note = CASE WHEN {gives} THEN h.note ELSE t.note END,
+		fence = CASE WHEN {gives} THEN greatest(t.fence + 1, t.raised + 1, {floor}) ELSE t.fence END,
+		served = CASE WHEN {gives} THEN h.seq ELSE t.served END,
+		recall = CASE WHEN {gives} THEN CASE h.asks WHEN 2 THEN -({now} + h.wants) WHEN 1 THEN CASE WHEN h.others THEN 1 ELSE {now} + h.wants END ELSE 0 END ELSE 0 END,
+		crowd = CASE WHEN {gives} THEN CASE h.seq WHEN t.tail THEN 0 ELSE greatest(t.crowd, {now} + {life}) END ELSE t.crowd END
+	FROM {p}locks l LEFT JOIN LATERAL (SELECT n.*, CASE WHEN n.asks > 0 THEN EXISTS (SELECT ` + pgWaits + ` AND p.owner <> n.owner) END AS others
+		FROM (SELECT p.*, b.ends, b.number ` + pgPlaces + `1) n
+		WHERE n.mode = 0 AND n.lim = 0 AND n.ends > {floor} + 1000000 AND $3::bigint = 0 AND l.crowd > {now} AND l.record = '` + nothing + `') h ON true
+	WHERE l.name = $1::text AND t.name = $1::text AND t.owner = $2::text AND t.expires > {now} AND t.fence = $4::bigint{unless}
+	RETURNING CASE WHEN t.owner <> '' THEN pg_notify('{channel}', '` + givenMessage + `' ||
+			encode(sha256(convert_to(t.name || chr(10) || t.owner, 'UTF8')), 'hex') || ' ' || t.fence || ' ' || h.number ||
+			CASE WHEN h.others THEN ' ` + othersWait + `' ELSE '' END)::text
+		WHEN $3::bigint = 0 AND t.crowd > {now} THEN pg_notify('{channel}', '` + lookMessage + `')::text END`
 
 // pgEach is the indexes of the list in $1, as list(i). It is written so that PostgreSQL plans each
 // execution again. For an unknown list the planner expects a million rows, which costs more than
@@ -169,8 +172,8 @@ func (p *postgres) statements() statements {
 				RETURNING {told}`,
 			give: `UPDATE {p}locks SET owner = '', expires = 0, rev = rev + 1
 				WHERE name = $1::text AND owner = $2::text AND expires > {now} AND crowd <= {now} AND fence = $3::bigint`,
-			pass: strings.ReplaceAll(pgFree, "{unless}", " AND (l.crowd <= {now} OR "+pgUnchanged+")"),
-			free: strings.ReplaceAll(pgFree, "{unless}", ""),
+			pass: strings.NewReplacer("{gives}", "h.owner IS NOT NULL", "{unless}", " AND (t.rev = l.rev OR t.crowd <= {now} AND h.owner IS NULL)").Replace(pgFree),
+			free: strings.NewReplacer("{gives}", "t.rev = l.rev AND h.owner IS NOT NULL", "{unless}", "").Replace(pgFree),
 		},
 		batchTexts: batchTexts{
 			grantAll: `WITH r AS MATERIALIZED (SELECT l.name, r.one ->> 'owner' AS owner, (r.one ->> 'ttl')::bigint AS ttl, coalesce(r.one ->> 'note', '') AS note,
