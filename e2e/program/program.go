@@ -4,7 +4,9 @@ package program
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/internal/servers"
@@ -21,6 +23,9 @@ func Main(m *testing.M, binary *string) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if signal.Ignored(syscall.SIGHUP) { // by nohup, which the command obeys, too; its tests start it in a terminal
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	return m.Run()
 }
