@@ -440,7 +440,7 @@ func TestReaperSparesWhatIsResumed(t *testing.T) {
 	}
 }
 
-// Two claims of one owner try at once. The put of one that comes late, after its release, makes no key, although the
+// Two claims of one owner try at once. The put of one that comes late, after its release, leaves no key, although the
 // other's was answered meanwhile.
 func TestLatePutOfTwo(t *testing.T) {
 	t.Parallel()
@@ -498,9 +498,11 @@ func TestLatePutOfTwo(t *testing.T) {
 	}
 	close(free)
 	<-delivered
-	if keys, _ := keysOf(t, direct, "a"); len(keys) > 0 {
-		t.Errorf("a put that came after the release has made %q", keys)
-	}
+	// The second's release leaves it to the driver, which may be about to send the tombstone.
+	claimtest.Eventually(t, "no key to be left", func() bool {
+		keys, _ := keysOf(t, direct, "a")
+		return len(keys) == 0
+	})
 }
 
 // A Release that lingers says why the lease has ended, as others do.
