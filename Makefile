@@ -7,7 +7,7 @@ MYSQL = mysql 9
 MODULES = $(shell scripts/modules) e2e bench
 BEGUN := $(shell date +%s)
 
-.PHONY: test test-raced test-plain test-waiting test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist clients test-dist tools matrix
+.PHONY: test test-raced test-plain test-waiting test-waiting-raced test-all test-loaded test-install explore mutants model bench check fmt vet staticcheck vuln tidy prose unchanged release dist clients test-dist tools matrix
 
 # The short lane, for each change: it leaves out what says so, with a reason (git grep -n 'Long(t, "'). The race detector
 # is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: several packages
@@ -23,21 +23,25 @@ EXPLORER = locktest/explore
 PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # These do little but wait, for minutes: they run beside the others from the first moment, and take no other's turn.
 WAITING = cmd/leasehold/internal/guardian e2e/badday
+WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
 EACH = -count=1 -vet=off -timeout 20m
 test: tools
-	@$(MAKE) --no-print-directory -k -j 3 test-raced test-plain test-waiting; result=$$?; \
+	@$(MAKE) --no-print-directory -k -j 4 test-raced test-plain test-waiting test-waiting-raced; result=$$?; \
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 3 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v /$(EXPLORER))
+	go test -short -race -p 3 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v -e /$(EXPLORER) $(WAITING_RACED:%=-e '/%$$'))
 
 test-plain:
 	go test -short -p 2 -parallel 4 $(EACH) $$(go list ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%) | grep -v $(WAITING:%=-e '/%$$'))
 
 test-waiting:
 	go test -short -p 1 -parallel 8 $(EACH) $(WAITING:%=./%)
+
+test-waiting-raced:
+	go test -short -race -p 1 $(EACH) $(WAITING_RACED:%=./%)
 
 # Every test of every module, with the race detector: for a release, and at the end of an issue.
 test-all: tools
