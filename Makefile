@@ -20,7 +20,8 @@ RACED_E2E = e2e/mysql e2e/postgres e2e/memcached e2e/nats e2e/s3
 RACED = $(RACED_E2E) $(filter-out $(UNRACED),$(MODULES))
 # The explorer delivers one message at a time: with the race detector it takes five times as long, for the same orders.
 EXPLORER = locktest/explore
-PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
+PLAIN_FIRST = e2e/page cmd/leasehold
+PLAIN = $(PLAIN_FIRST) $(filter-out $(PLAIN_FIRST) $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # These do little but wait, for minutes: they run beside the others from the first moment, and take no other's turn.
 WAITING = cmd/leasehold/internal/guardian e2e/badday
 WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
