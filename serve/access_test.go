@@ -293,6 +293,19 @@ func TestWaitingSavesUpCalls(t *testing.T) {
 	})
 }
 
+// A client is remembered until it has saved up its calls, however low the rate.
+func TestARateOfLessThanOneCallAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, memory.New(), &serve.Options{Limits: serve.Limits{Rate: 0.01}})
+		s.want(200, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":600000}`)
+		time.Sleep(90 * time.Second)
+		s.want(429, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000}`)
+		time.Sleep(11 * time.Second)
+		s.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000}`)
+	})
+}
+
 // Known clients share no limit, even from one address. Unknown clients of one address do.
 func TestLimitsAreOfAClient(t *testing.T) {
 	t.Parallel()

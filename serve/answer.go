@@ -166,6 +166,9 @@ func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, code string, queued
 	a := wire.Answer{Outcome: wire.Busy, Code: code, Error: "somebody else holds it", Queued: queued, Wakes: b.Wake != nil, Retry: wire.Ceil(b.Retry)}
 	if v := w.(*visit); b.Holder != (driver.Holder{}) && v.client.May(View, v.Name) {
 		a.Holder = new(holderOf(b.Holder))
+		if b.Holder.Owner.Reveal() == "" {
+			a.Error = "a finished job keeps it for now"
+		}
 	}
 	s.answer(w, http.StatusConflict, a)
 }

@@ -24,7 +24,7 @@ const (
 	defaultStreams, defaultStreamsEach = 5_000, 1_000
 	// burst is how long an idle client may save up calls.
 	burst = 2 * time.Second
-	// keepUsage is how long a client is remembered after its last call, if nothing of it is open.
+	// keepUsage is how long a client is remembered at least after its last call.
 	keepUsage = time.Minute
 )
 
@@ -69,7 +69,7 @@ func (g *gate) of(client string, now time.Time) *usage {
 	if now.Sub(g.swept) > keepUsage {
 		g.swept = now
 		for name, u := range g.all {
-			if u.open == [kinds]int{} && now.Sub(u.at) > keepUsage {
+			if u.open == [kinds]int{} && now.Sub(u.at) > keepUsage && u.mayCall(now, &g.limits) == g.limits.burst() {
 				delete(g.all, name)
 			}
 		}
@@ -85,6 +85,11 @@ func (g *gate) of(client string, now time.Time) *usage {
 // burst returns how many calls a client may make at once: at least one, however low its rate.
 func (l *Limits) burst() float64 { return max(l.Rate*burst.Seconds(), 1) }
 
+// mayCall returns how many calls the client may make now.
+func (u *usage) mayCall(now time.Time, of *Limits) float64 {
+	return min(u.calls+now.Sub(u.at).Seconds()*of.Rate, of.burst())
+}
+
 // pass counts a call, and reports whether it is within the rate.
 func (g *gate) pass(client string) bool {
 	if g.limits.Rate <= 0 {
@@ -94,7 +99,7 @@ func (g *gate) pass(client string) bool {
 	defer g.mu.Unlock()
 	now := time.Now()
 	u := g.of(client, now)
-	u.calls = min(u.calls+now.Sub(u.at).Seconds()*g.limits.Rate, g.limits.burst())
+	u.calls = u.mayCall(now, &g.limits)
 	if u.at = now; u.calls < 1 {
 		return false
 	}

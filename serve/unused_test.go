@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -23,5 +24,23 @@ func TestUnusedGrantKeepsNothing(t *testing.T) {
 		s.want(200, wire.Acquire, least, "c")
 		s.want(200, wire.Release, `{"name":"n","owner":"c","at_least_ms":60000}`)
 		s.want(409, wire.Acquire, least, "d")
+	})
+}
+
+// Whoever is refused because of a job that has finished is not told that somebody holds the name.
+func TestRefusalSaysThatAJobHasFinished(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, memory.New(), nil)
+		refused := func(because string) {
+			t.Helper()
+			if text := s.serve(wire.Acquire, `{"name":"n","owner":"other","ttl_ms":60000}`).Body.String(); !strings.Contains(text, because) {
+				t.Errorf("answered %s, want %q", text, because)
+			}
+		}
+		s.want(200, wire.Acquire, `{"name":"n","owner":"job","ttl_ms":60000,"at_least_ms":60000}`)
+		refused("somebody else holds it")
+		s.want(200, wire.Release, `{"name":"n","owner":"job","at_least_ms":60000}`)
+		refused("a finished job keeps it for now")
 	})
 }
