@@ -20,10 +20,9 @@ RACED_E2E = e2e/mysql e2e/postgres e2e/memcached e2e/nats e2e/s3
 RACED = $(RACED_E2E) $(filter-out $(UNRACED),$(MODULES))
 # The explorer delivers one message at a time: with the race detector it takes five times as long, for the same orders.
 EXPLORER = locktest/explore
-PLAIN_FIRST = e2e/page cmd/leasehold
-PLAIN = $(PLAIN_FIRST) $(filter-out $(PLAIN_FIRST) $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
+PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # These do little but wait, for minutes: they run beside the others from the first moment, and take no other's turn.
-WAITING = cmd/leasehold/internal/guardian e2e/badday
+WAITING = cmd/leasehold/internal/guardian e2e/badday e2e/sqlite e2e/served
 WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
