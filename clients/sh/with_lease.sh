@@ -5,7 +5,8 @@
 #     with_lease nightly-report 30 ./report.sh
 #
 # COMMAND runs in a process group of its own, which is killed when the lease is lost. The clock is the kernel's uptime, which
-# counts sleep. Exit codes: the command's; 75 busy; 76 lost or maybe lost; 69 no answer. LEASEHOLD_URL is the service's URL.
+# counts sleep. Ctrl-Z does nothing. Exit codes: the command's; 75 busy; 76 lost or maybe lost; 69 no answer; as
+# of a signal's if one comes before COMMAND. LEASEHOLD_URL is the service's URL.
 with_lease() (
 	name=$1 ttl=$2 && shift 2
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
@@ -28,8 +29,21 @@ with_lease() (
 		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # it may be shorter than what was asked for
 		end=$((sent + lasts - 1 - lasts / 100)) renew=$((sent + lasts / 3))
 	}
+	# end SIGNAL: sends it to the command, which may have no process group yet.
+	end() { kill "-$1" "-$command" 2>/dev/null || kill "-$1" "$command" 2>/dev/null || :; }
+	# stop CODE: ends the command, or has it not begin.
+	command='' stopped=''
+	stop() {
+		stopped=$1
+		[ -z "$command" ] || end TERM
+	}
+	trap 'stop 129' HUP
+	trap 'stop 130' INT
+	trap 'stop 131' QUIT
+	trap 'stop 143' TERM
 	sent=$(now)
 	call acquire 5 ",\"ttl_ms\":${ttl}000"
+	[ -z "$stopped" ] || { call release 1; exit "$stopped"; }
 	case $status in
 	200) granted ;;
 	409) exit 75 ;;
@@ -39,7 +53,8 @@ with_lease() (
 	set +m
 	setsid "$@" &
 	command=$!
-	trap 'kill -TERM "-$command" 2>/dev/null || :' INT TERM HUP
+	trap '' TSTP TTIN TTOU # Ctrl-Z would stop the guard, and not the command
+	[ -z "$stopped" ] || stop "$stopped"
 	while kill -0 "$command" 2>/dev/null; do
 		sleep 0.2 || : # a signal to the whole group ends it
 		sent=$(now)
@@ -53,7 +68,7 @@ with_lease() (
 			esac
 		fi
 		if [ "$(now)" -ge "$end" ]; then
-			kill -KILL "-$command" 2>/dev/null || : # it has ended
+			end KILL
 			exit 76
 		fi
 	done

@@ -231,7 +231,7 @@ func alive(pid int) bool {
 // ends waits for the end of a command that was killed: it comes a moment later.
 func ends(t *testing.T, section int) {
 	t.Helper()
-	for until := time.Now().Add(10 * time.Second); alive(section); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); alive(section); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Error("the command goes on")
 			_ = syscall.Kill(-section, syscall.SIGKILL)
@@ -497,18 +497,19 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 	}
 }
 
-// Under "set -e", what a signal to the whole process group ends, as that of Ctrl-C, does not end the guard of a shell: it ends
-// the command at its deadline.
+// What a key sends to the whole process group, as Ctrl-C and Ctrl-Z do, neither ends nor stops the guard of a shell: it ends
+// the command at its deadline. So it is under "set -e", which would end it with whatever the signal has ended.
 func TestCopyOutlivesASignal(t *testing.T) {
 	t.Parallel()
-	for _, shell := range []string{"dash", "bash"} {
-		t.Run(shell, func(t *testing.T) {
+	for i := range 6 {
+		shell, sig := []string{"dash", "bash"}[i/3], []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP}[i%3]
+		t.Run(fmt.Sprint(shell, ", ", sig), func(t *testing.T) {
 			t.Parallel()
 			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
 			t.Cleanup(web.Close)
 			// Each sleep ends as by the signal, and each kill finds nobody any more, but the one that only looks.
 			cmd := exec.Command(shell, write(t, t.TempDir(), "a", `set -e
-				trap : INT
+				trap : INT QUIT
 				. "$FILE"
 				sleep() { command sleep "$@"; return 130; }
 				kill() { echo looks; command kill "$@" && [ "$1" = -0 ]; }
@@ -530,14 +531,50 @@ func TestCopyOutlivesASignal(t *testing.T) {
 				looks = looks || lines.Text() == "looks"
 				_, _ = fmt.Sscanf(lines.Text(), "held %d", &section) // of the command
 			}
-			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+			if err := syscall.Kill(-cmd.Process.Pid, sig); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // its code is asked for below
+			ends(t, section)
+			_ = cmd.Process.Signal(syscall.SIGCONT) // to the shell around the guard, if it was stopped
+			_ = cmd.Wait()                          // its code is asked for below
 			if code := cmd.ProcessState.ExitCode(); code != 76 {
 				t.Errorf("exit code %d, want 76", code)
 			}
-			ends(t, section)
+		})
+	}
+}
+
+// A signal ends a shell's section that is about to begin, whether its command has no process group yet or the lease is not
+// even granted.
+func TestCopyIsEndedAsItBegins(t *testing.T) {
+	t.Parallel()
+	for name, hook := range map[string]string{
+		"no group": `setsid() { exec sleep 200; }; sleep() { sh -c 'command kill -TERM $PPID'; command sleep "$@"; }`,
+		"no grant": `curl() { command curl "$@"; case $* in *acquire*) kill -TERM "$(exec sh -c 'cut -d" " -f4 /proc/$PPID/stat')" ;; esac; }`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{ttl: 20 * time.Second}
+			web := httptest.NewServer(f)
+			t.Cleanup(web.Close)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			t.Cleanup(cancel)
+			ran := filepath.Join(t.TempDir(), "ran")
+			cmd := exec.CommandContext(ctx, "sh", write(t, t.TempDir(), "a", `. "$FILE"
+				`+hook+`
+				with_lease x 20 touch "$RAN"`))
+			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+web.URL, "FILE="+folder(t, "clients/sh/with_lease.sh"), "RAN="+ran)
+			cmd.WaitDelay = time.Second
+			out, _ := cmd.CombinedOutput() // its code is asked for below
+			if code := cmd.ProcessState.ExitCode(); code != 143 {
+				t.Errorf("exit code %d, want 143; %s", code, out)
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the command ran")
+			}
+			if !f.released.Load() {
+				t.Error("the lease was not released")
+			}
 		})
 	}
 }
