@@ -41,7 +41,7 @@ func TestRunHoldsAllOrNothing(t *testing.T) {
 	c := newCLI(t)
 	holder := c.hold("b")
 	contains(t, c.wantRun(1, "-n", "--also", "b", "a", "--", "sh", "-c", "echo > ran").stderr, `"b" is busy`)
-	c.wantRun(1, "-w", "0.5", "--also", "a", "--also", "c", "b", "--", "sh", "-c", "echo > ran")
+	c.wantRun(1, "-w", "3", "--also", "a", "--also", "c", "b", "--", "sh", "-c", "echo > ran")
 	for _, name := range []string{"a", "c"} {
 		c.wantRun(0, "-n", name, "--", "true")
 	}
