@@ -52,10 +52,13 @@ export function Overview ({ query }) {
 
 function Figures ({ data, prefix }) {
   const points = data.series?.points ?? []
-  const hour = points.filter((point) => point.ago_ms <= HOUR)
-  const per = say('perPoint', time(data.series?.step_ms ?? 60_000))
-  // Figures per minute are shown for whole minutes: the current one would look like a drop.
-  const spark = (label, lines, show, bars) => points.length > (lines[0].whole ? 2 : 1) && html`<${Spark} points=${bars ? hour : lines[0].whole ? points.slice(1) : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
+  const step = data.series?.step_ms ?? 60_000
+  const per = say('perPoint', time(step))
+  const spark = (label, lines, show, bars) => {
+    // Figures per minute are shown for whole minutes: the current one would look like a drop.
+    const shown = points.filter((point) => bars ? point.ago_ms <= HOUR : point.ago_ms > 0 || !lines[0].whole)
+    return shown.length > 1 && html`<${Spark} points=${shown} step=${step} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(shown.at(-1).ago_ms))} show=${show} />`
+  }
   return html`<div class="figures">
     <${Figure} label=${say('figHeld')} value=${number(data.held)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'held' })}>
       ${spark(say('figHeld'), [{ field: 'held' }], (p) => number(p.held))}<//>
