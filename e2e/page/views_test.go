@@ -413,3 +413,22 @@ func TestChartsLeaveOutWhatNobodySaw(t *testing.T) {
 	eval[string](p, `location.hash = '#/?prefix=b'`)
 	drawn(7, "1 2, 40 41 42")
 }
+
+// A pause is of what was shown: events of another kind are not looked for among those that it keeps.
+func TestAPauseEndsWithAnotherFilter(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, passed)
+	s.hold("x", "one", "", minute)
+	s.post("release", map[string]any{"name": "x", "owner": "one"})
+	p := open(t, s.url+"/#/events?kind=granted")
+	p.reads("#events", "x granted")
+	p.click("#pause")
+	p.reads("#live", "paused")
+	eval[bool](p, `(() => { const kind = document.getElementById('kind'); kind.value = 'released'; return kind.dispatchEvent(new Event('change', { bubbles: true })) })()`)
+	p.reads("#events", "x released")
+	p.reads("#live", "live")
+	p = open(t, s.url+"/#/events?kind=evicted")
+	p.reads(".known", "No event matches.")
+	p.click("#pause")
+	p.reads("#pause", "(0 new)") // there is nothing of which more could have come
+}
