@@ -432,3 +432,20 @@ func TestAPauseEndsWithAnotherFilter(t *testing.T) {
 	p.click("#pause")
 	p.reads("#pause", "(0 new)") // there is nothing of which more could have come
 }
+
+// An instance that does not look at the store does not say what it cannot know of others.
+func TestFiguresOfThisInstanceAlone(t *testing.T) {
+	t.Parallel()
+	s := embeddedWith(t, &web.Options{History: web.HistoryOptions{Every: -1}}, passed)
+	s.grant("deploy", minute, map[string]any{"host": "web-1"})
+	p := open(t, s.url)
+	p.reads("#partial", "not the whole store")
+	p.reads(".figure:nth-child(1) .value", "1")
+	for at, never := range map[string]string{
+		"[aria-labelledby=hosts]": "No holder", "[aria-labelledby=contended]": "Nobody waits", ".figure:nth-child(3)": "Nobody waits",
+	} {
+		if text := p.text(at); strings.Contains(text, never) || !strings.Contains(text, "unknown") {
+			t.Errorf("%s reads %q", at, text)
+		}
+	}
+}
