@@ -378,3 +378,14 @@ func TestARefusalSaysWhoIsInTheWay(t *testing.T) {
 		}
 	}
 }
+
+// A timeline has those who wait now, although nobody knows since when.
+func TestATimelineHasWaitsOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	p := open(t, embedded(t, passed).url)
+	most := run(p, chromedp.Evaluate[int](`import('./parts/timeline.js').then(({ waitsOf }) =>
+		Math.max(0, ...waitsOf([], { waiters: [{ handle: 'a' }, { handle: 'b' }] }, 3_600_000).map((step) => step.count)))`, chromedp.EvalAwaitPromise))
+	if most != 2 {
+		t.Errorf("at most %d wait, want 2", most)
+	}
+}
