@@ -389,3 +389,13 @@ func TestATimelineHasWaitsOfUnknownLength(t *testing.T) {
 		t.Errorf("at most %d wait, want 2", most)
 	}
 }
+
+// Letters and marks that nothing is drawn for are seen too.
+func TestLettersWithoutAShapeAreSeen(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, passed)
+	s.hold("a\u3164", "one", "\u034f\ufe0f\u115f", minute)
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row .lock-link", `a\u{3164}`)
+	p.reads(".row .c-holder", `\u{34f}\u{fe0f}\u{115f}`)
+}
