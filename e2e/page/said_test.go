@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memory"
 	web "github.com/leasehold-go/leasehold/serve"
@@ -344,4 +345,57 @@ func TestSpacesAreSeen(t *testing.T) {
 	p.click(".row a")
 	p.reads("#lock-name", `\u{20}`)
 	p.reads("#lock-state", "held")
+}
+
+// Whoever is refused a name that nobody holds is not told that somebody does.
+func TestARefusalSaysWhoIsInTheWay(t *testing.T) {
+	t.Parallel()
+	var young atomic.Bool
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path != "/v1/reserve" || !young.Load() {
+			service.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusConflict)
+		fmt.Fprint(w, `{"outcome":"busy","code":"not_yet","error":"the server may have forgotten leases"}`)
+	})
+	s.hold("kept", "job", "", minute)
+	s.ends("kept", "job", "at_least_ms")
+	s.hold("held", "program", "", minute)
+	for _, c := range []struct{ name, want string }{
+		{"kept", "Refused: a finished job keeps it."},
+		{"held", "Refused: somebody holds it."},
+		{"other", "Not now: the server may have forgotten leases"},
+	} {
+		young.Store(c.name == "other")
+		p := open(t, s.url+"/#/lock/"+c.name)
+		p.click("#reserve")
+		p.write("dialog [name=reason]", "tuning")
+		p.do(chromedp.KeyEvent(kb.Enter))
+		p.until("it is refused", func() bool { return p.text("dialog .answer") != "" }, "dialog")
+		if text := p.text("dialog .answer"); text != c.want {
+			t.Errorf("%s: it reads %q, want %q", c.name, text, c.want)
+		}
+	}
+}
+
+// A timeline has those who wait now, although nobody knows since when.
+func TestATimelineHasWaitsOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	p := open(t, embedded(t, passed).url)
+	most := run(p, chromedp.Evaluate[int](`import('./parts/timeline.js').then(({ waitsOf }) =>
+		Math.max(0, ...waitsOf([], { waiters: [{ handle: 'a' }, { handle: 'b' }] }, 3_600_000).map((step) => step.count)))`, chromedp.EvalAwaitPromise))
+	if most != 2 {
+		t.Errorf("at most %d wait, want 2", most)
+	}
+}
+
+// Letters and marks that nothing is drawn for are seen too.
+func TestLettersWithoutAShapeAreSeen(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, passed)
+	s.hold("a\u3164", "one", "\u034f\ufe0f\u115f", minute)
+	p := open(t, s.url+"/#/locks")
+	p.reads(".row .lock-link", `a\u{3164}`)
+	p.reads(".row .c-holder", `\u{34f}\u{fe0f}\u{115f}`)
 }

@@ -371,3 +371,81 @@ func TestAnOlderService(t *testing.T) {
 	p.reads("#lock-state", "free")
 	p.reads("#history", "evicted ci")
 }
+
+// A line of a chart has a gap for a time that nobody saw, and what was before it stands where it happened.
+func TestChartsLeaveOutWhatNobodySaw(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {
+		if r.URL.Path != "/v1/overview" {
+			service.ServeHTTP(w, r)
+			return
+		}
+		points := []any{}
+		for _, minutes := range []int{0, 1, 2, 40, 41, 42} {
+			if minutes > 0 || r.URL.Query().Get("prefix") == "" {
+				points = append(points, map[string]any{"ago_ms": minutes * 60_000, "held": 4 + minutes%2, "grants": 1, "lost": 1})
+			}
+		}
+		answer(t, w, service, r, func(figures map[string]any) {
+			figures["series"] = map[string]any{"step_ms": 60_000, "points": points}
+		})
+	})
+	p := open(t, s.url)
+	// The minutes at which the lines of a figure are drawn.
+	lines := func(figure int) string {
+		return eval[string](p, fmt.Sprintf(`[...document.querySelectorAll('.figure:nth-child(%d) path.line')].map((line) =>
+			line.getAttribute('d').match(/[\d.]+ /g).map((x) => ((line.ownerSVGElement.clientWidth - 3 - x) * 42 / (line.ownerSVGElement.clientWidth - 6)).toFixed(0)).join(' ')).join(', ')`, figure))
+	}
+	drawn := func(figure int, want string) {
+		t.Helper()
+		p.until("lines at "+want, func() bool { return lines(figure) == want }, ".figures")
+	}
+	drawn(1, "0 1 2, 40 41 42")
+	drawn(7, "1 2, 40 41 42") // without the current minute, which is not over
+	hovers := func(figure int, part float64, want string) {
+		t.Helper()
+		eval[bool](p, fmt.Sprintf(`(() => { const chart = document.querySelector('.figure:nth-child(%d) svg'), box = chart.getBoundingClientRect()
+			return chart.dispatchEvent(new PointerEvent('pointermove', { bubbles: true, clientX: box.left + %g * box.width })) })()`, figure, part))
+		p.reads(fmt.Sprintf(".figure:nth-child(%d) .tip", figure), want)
+	}
+	hovers(1, 0.06, "40 min ago")
+	hovers(5, 0.06, "40 min ago")
+	eval[string](p, `location.hash = '#/?prefix=b'`)
+	drawn(7, "1 2, 40 41 42")
+}
+
+// A pause is of what was shown: events of another kind are not looked for among those that it keeps.
+func TestAPauseEndsWithAnotherFilter(t *testing.T) {
+	t.Parallel()
+	s := embedded(t, passed)
+	s.hold("x", "one", "", minute)
+	s.post("release", map[string]any{"name": "x", "owner": "one"})
+	p := open(t, s.url+"/#/events?kind=granted")
+	p.reads("#events", "x granted")
+	p.click("#pause")
+	p.reads("#live", "paused")
+	eval[bool](p, `(() => { const kind = document.getElementById('kind'); kind.value = 'released'; return kind.dispatchEvent(new Event('change', { bubbles: true })) })()`)
+	p.reads("#events", "x released")
+	p.reads("#live", "live")
+	p = open(t, s.url+"/#/events?kind=evicted")
+	p.reads(".known", "No event matches.")
+	p.click("#pause")
+	p.reads("#pause", "(0 new)") // there is nothing of which more could have come
+}
+
+// An instance that does not look at the store does not say what it cannot know of others.
+func TestFiguresOfThisInstanceAlone(t *testing.T) {
+	t.Parallel()
+	s := embeddedWith(t, &web.Options{History: web.HistoryOptions{Every: -1}}, passed)
+	s.grant("deploy", minute, map[string]any{"host": "web-1"})
+	p := open(t, s.url)
+	p.reads("#partial", "not the whole store")
+	p.reads(".figure:nth-child(1) .value", "1")
+	for at, never := range map[string]string{
+		"[aria-labelledby=hosts]": "No holder", "[aria-labelledby=contended]": "Nobody waits", ".figure:nth-child(3)": "Nobody waits",
+	} {
+		if text := p.text(at); strings.Contains(text, never) || !strings.Contains(text, "unknown") {
+			t.Errorf("%s reads %q", at, text)
+		}
+	}
+}

@@ -18,6 +18,7 @@ export class Refusal extends Error {
     super(answer.error ?? `status ${status}`)
     this.status = status
     this.code = answer.code ?? ''
+    this.holder = answer.holder // who is in the way, if that may be known
   }
 
   /** The reason, as a word of the console. */

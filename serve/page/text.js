@@ -4,7 +4,7 @@ import { html } from './html.js'
 import { say } from './words.js'
 
 /** Escapes characters that are invisible, as a space at an end is, or change the direction of text. */
-export const seen = (text) => (text ?? '').replace(/[\p{C}\p{Zl}\p{Zp}]|[^\S ]|^ | $/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`)
+export const seen = (text) => (text ?? '').replace(/[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|[^\S ]|^ | $/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`)
 
 /** Text from anybody, shown safely. */
 export const Text = ({ of, ...rest }) => html`<bdi title=${seen(of)} ...${rest}>${seen(of)}</bdi>`

@@ -86,8 +86,10 @@ async function attempt (call, body, done) {
     const { word, over } = done(await act(call, body))
     return { word, over, close: !over, busy: !over }
   } catch (error) {
-    const words = { 410: call === 'reset' ? 'actRunSince' : 'actLost', 409: 'actBusy', 401: 'notAllowed', 403: 'notAllowed', 501: 'actUnsupported', 404: 'actUnsupported', 400: 'actRefused', 429: 'actLimit' }
+    const early = error.code === 'not_yet' // nothing is granted yet, to anybody
+    const busy = early ? 'actNotYet' : error.holder && !error.holder.owner ? 'actKept' : 'actBusy'
+    const words = { 410: call === 'reset' ? 'actRunSince' : 'actLost', 409: busy, 401: 'notAllowed', 403: 'notAllowed', 501: 'actUnsupported', 404: 'actUnsupported', 400: 'actRefused', 429: 'actLimit' }
     const word = say(words[error.status] ?? 'actUnknown')
-    return { word: [400, 409, 501].includes(error.status) ? `${word} ${error.message}` : word, busy: false }
+    return { word: early || [400, 501].includes(error.status) ? `${word} ${error.message}` : word, busy: false }
   }
 }

@@ -24,7 +24,7 @@ const same = (a, b) => a.token === b.token && (!a.handle || !b.handle || a.handl
 export function barsOf (entries, state, range) {
   const open = []
   const bars = []
-  // If its beginning is unknown, a bar is a stub.
+  // If its beginning is unknown, a bar is a stub, and so is a wait.
   const begun = (held, to) => held ? { from: to + held } : { from: to + range * STUB, unbegun: true }
   for (const entry of [...entries].reverse()) {
     if (BEGINS.has(entry.kind)) {
@@ -57,7 +57,7 @@ export function waitsOf (entries, state, range) {
       began.delete(key)
     }
   }
-  for (const waiter of state?.waiters ?? []) wait(waiter.waited_ms ?? began.get(waiter.handle) ?? 0, 0)
+  for (const waiter of state?.waiters ?? []) wait(waiter.waited_ms ?? began.get(waiter.handle) ?? range * STUB, 0)
   let count = 0
   return steps.filter((step) => step.ago <= range).sort((a, b) => b.ago - a.ago).map((step) => ({ ago: step.ago, count: count += step.by }))
 }

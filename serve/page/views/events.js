@@ -65,7 +65,7 @@ const endOf = (minute) => minute && new Date(Date.parse(minute) + 59_999).toISOS
 
 export function Events ({ query }) {
   useHeard()
-  const [paused, setPaused] = useState(null) // what was shown when it was paused, and when that was
+  const [paused, setPaused] = useState(null) // what was shown when it was paused, of which look, and when that was
   const { prefix = '', kind = '' } = query
   const [until, at] = [instantOf(query.until), instantOf(query.at)]
   const back = until !== null || Boolean(query.older) // these are not the last events
@@ -73,9 +73,9 @@ export function Events ({ query }) {
   const past = useLook((signal) => askEvents(asks, signal), ['history', asks], { vital: true })
   const known = past.data || past.problem === 'missing' ? past : past.before ?? past
   const now = eventsOf(known)
-  const held = back ? null : paused
+  const held = paused?.look === past ? paused : null // with another filter, it goes on
   const all = held ? held.events.map((event) => ({ ...event, age: event.age + since(held.at) })) : now
-  const fresh = now.findIndex((event) => event.seq === held?.events[0]?.seq)
+  const fresh = held?.events.length === 0 ? now.length : now.findIndex((event) => event.seq === held?.events[0].seq)
   const wanted = (query.q ?? '').toLowerCase()
   const shown = inOrder(all.filter((event) =>
     (!kind || kind.split(',').includes(event.kind) || event.kind === 'gap') && (!event.name || event.name.startsWith(prefix)) &&
@@ -90,7 +90,7 @@ export function Events ({ query }) {
     <div class="head"><h1 tabindex="-1">${say('events')}</h1>
       ${!back
         ? html`<span id="live" class=${live && !held ? 'badge is-held' : 'badge is-unknown'}>${say(held ? 'paused' : live ? 'hears' : 'deaf')}</span>
-          <button type="button" id="pause" aria-pressed=${held !== null} onClick=${() => setPaused(held ? null : { events: now, at: mark() })}>${held ? say('goOn', fresh < 0 ? `${now.length}+` : number(fresh)) : say('pause')}</button>`
+          <button type="button" id="pause" aria-pressed=${held !== null} disabled=${known !== past} onClick=${() => setPaused(held ? null : { events: now, look: past, at: mark() })}>${held ? say('goOn', fresh < 0 ? `${now.length}+` : number(fresh)) : say('pause')}</button>`
         : upTo !== null && html`<span id="live" class="badge is-unknown">${say('upTo', clock(new Date(upTo)))}</span>`}</div>
     <${Filters} label=${say('filter')} count=${['prefix', 'kind', 'until'].filter((field) => query[field]).length}
       search=${html`<${Filter} id="q" label=${say('search')} value=${query.q ?? ''} />`}>

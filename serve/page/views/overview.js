@@ -52,17 +52,20 @@ export function Overview ({ query }) {
 
 function Figures ({ data, prefix }) {
   const points = data.series?.points ?? []
-  const hour = points.filter((point) => point.ago_ms <= HOUR)
-  const per = say('perPoint', time(data.series?.step_ms ?? 60_000))
-  // Figures per minute are shown for whole minutes: the current one would look like a drop.
-  const spark = (label, lines, show, bars) => points.length > (lines[0].whole ? 2 : 1) && html`<${Spark} points=${bars ? hour : lines[0].whole ? points.slice(1) : points} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(points.at(-1).ago_ms))} show=${show} />`
+  const step = data.series?.step_ms ?? 60_000
+  const per = say('perPoint', time(step))
+  const spark = (label, lines, show, bars) => {
+    // Figures per minute are shown for whole minutes: the current one would look like a drop.
+    const shown = points.filter((point) => bars ? point.ago_ms <= HOUR : point.ago_ms > 0 || !lines[0].whole)
+    return shown.length > 1 && html`<${Spark} points=${shown} step=${step} lines=${lines} bars=${bars} label=${say('chartLabel', label, time(shown.at(-1).ago_ms))} show=${show} />`
+  }
   return html`<div class="figures">
     <${Figure} label=${say('figHeld')} value=${number(data.held)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'held' })}>
       ${spark(say('figHeld'), [{ field: 'held' }], (p) => number(p.held))}<//>
     <${Figure} label=${say('figWaiting')} value=${number(data.waiting)} note=${data.partial && say('ownOnly')} href=${link('locks', { prefix, state: 'waited', sort: 'waiting', dir: 'desc' })}>
       ${spark(say('figWaiting'), [{ field: 'waiting', className: 'wait' }], (p) => number(p.waiting))}<//>
     <${Figure} label=${say('figLongest')} value=${data.longest_wait_ms ? time(data.longest_wait_ms) : '–'}
-      note=${data.longest_wait_name ? html`<${LockLink} name=${data.longest_wait_name} />` : say(data.waiting > 0 ? 'unknownState' : 'nobodyWaits')} />
+      note=${data.longest_wait_name ? html`<${LockLink} name=${data.longest_wait_name} />` : say(data.waiting > 0 || data.partial ? 'unknownState' : 'nobodyWaits')} />
     <${Figure} label=${say('figRisk')} value=${number(data.at_risk)} tone=${data.at_risk > 0 ? 'late' : ''} href=${data.at_risk > 0 ? link('locks', { prefix, state: 'late' }) : undefined} note=${say('figRiskWhat')} />
     <${Figure} label=${say('figLost')} value=${number(data.lost_hour)} tone=${data.lost_hour > 0 ? 'bad' : ''} href=${link('events', { prefix, kind: 'expired' })} note=${say('lastHour')}>
       ${spark(say('figLost'), [{ field: 'lost', className: 'bad' }], (p) => `${number(p.lost)} ${per}`, true)}<//>
@@ -80,7 +83,7 @@ function Contended ({ data }) {
   return html`<section class="card" aria-labelledby="contended">
     <h2 id="contended">${say('contended')}</h2>
     ${all.length === 0
-      ? html`<${Empty}>${say('nobodyWaits')}<//>`
+      ? html`<${Empty}>${say(data.partial ? 'unknownState' : 'nobodyWaits')}<//>`
       : html`<table class="plain"><thead><tr><th scope="col">${say('name')}</th><th scope="col" class="n">${say('waiting')}</th><th scope="col" class="n">${say('longest')}</th></tr></thead>
         <tbody>${all.map((one) => html`<tr key=${one.name}><td><${LockLink} name=${one.name} /></td><td class="n meter" style=${{ '--share': `${100 * one.waiting / most}%` }}>${number(one.waiting)}</td><td class="n">${time(one.longest_wait_ms || null)}</td></tr>`)}</tbody></table>`}
   </section>`
@@ -92,7 +95,7 @@ function Hosts ({ data, prefix }) {
   return html`<section class="card" aria-labelledby="hosts">
     <h2 id="hosts">${say('hosts')}</h2>
     ${all.length === 0
-      ? html`<${Empty}>${say('noHosts')}<//>`
+      ? html`<${Empty}>${say(data.partial ? 'unknownState' : 'noHosts')}<//>`
       : html`<table class="plain"><thead><tr><th scope="col">${say('host')}</th><th scope="col" class="n">${say('heldCount')}</th><th scope="col" class="n">${say('waiting')}</th></tr></thead>
         <tbody>${all.map((one) => html`<tr key=${one.host}><td><a href=${link('locks', { prefix, host: one.host })}><${Text} of=${one.host} /></a></td><td class="n meter" style=${{ '--share': `${100 * one.held / most}%` }}>${number(one.held)}</td><td class="n">${number(one.waiting)}</td></tr>`)}</tbody></table>`}
   </section>`

@@ -300,6 +300,8 @@ export default {
   actLost: 'It had already ended.',
   actRunSince: 'Nothing was reset: another run has finished since.',
   actBusy: 'Refused: somebody holds it.',
+  actKept: 'Refused: a finished job keeps it.',
+  actNotYet: 'Not now:',
   actUnsupported: 'This store or service does not support it.',
   actRefused: 'Refused:',
   actLimit: 'Too many calls. Try again in a moment.',

@@ -300,6 +300,8 @@ export default {
   actLost: '它已经结束。',
   actRunSince: '未重置：此后又有一次运行已完成。',
   actBusy: '被拒绝：锁正被持有。',
+  actKept: '被拒绝：已完成的任务仍保留着它。',
+  actNotYet: '暂时无法执行：',
   actUnsupported: '此存储或服务不支持。',
   actRefused: '被拒绝：',
   actLimit: '调用过多，请稍后再试。',
