@@ -283,7 +283,7 @@ func (g *gathering) releaseFrom(ctx context.Context, from int) {
 		le.giveUp()
 	}
 	g.locker.calls.cleanUp(func() {
-		releaseAll(ctx, held) // its result is not needed: the leases expire
+		releaseAll(ctx, held, true) // its result is not needed: the leases expire
 	})
 }
 
@@ -295,9 +295,10 @@ func (le *Lease) giveUp() {
 }
 
 // releaseAll releases all leases but the first concurrently, then the first. A caller that waits
-// for the first name, and holds nothing, then finds the others free. The first is let at once all
-// the same, unless a call of this process waits for it: the next call is not refused because of it.
-func releaseAll(ctx context.Context, leases []*Lease) []error {
+// for the first name, and holds nothing, then finds the others free. Until then the first is renewed.
+// One that is given up is let at once all the same, unless a call of this process waits for it: the
+// next call is not refused because of it.
+func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
 	if d := leases[0].hold.locker.batches; d != nil && others > 0 && oneBound(leases) {
@@ -305,13 +306,13 @@ func releaseAll(ctx context.Context, leases []*Lease) []error {
 		return errs
 	}
 	first, last := leases[0], false
-	handsOver := first.hold.handsOver()
-	if !handsOver {
+	early := givenUp && !first.hold.handsOver()
+	if early {
 		last, errs[0] = first.let(ctx)
 	}
 	several.Bounded(others, others, func(i int) { errs[i+1] = leases[i+1].release(ctx) })
 	switch {
-	case handsOver:
+	case !early:
 		errs[0] = first.release(ctx)
 	case last:
 		errs[0] = first.finishRelease(first.hold.release(ctx, nil))
@@ -472,7 +473,7 @@ func (ls *Leases) Release(ctx context.Context) error {
 	if ls.ctx.Err() == nil {
 		ls.ctx.cancel(ErrReleased)
 	}
-	errs := releaseAll(ctx, ls.leases)
+	errs := releaseAll(ctx, ls.leases, false)
 	for i, le := range ls.leases {
 		errs[i] = le.wrap("release", errs[i])
 	}

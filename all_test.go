@@ -345,3 +345,16 @@ func TestAllHaveTheirOwnTime(t *testing.T) {
 		wantFree(t, newLocker(t, server.Connect(), nil), "a", "long", "short")
 	})
 }
+
+// While the others are released, which may take longer than the first lease's TTL, that one is
+// renewed. So it is not lost meanwhile, and AtLeast keeps its resource.
+func TestTheFirstOfAllIsHeldUntilTheOthersAreReleased(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		locks := newLocker(t, way(slowOf{server.Connect(), "long", time.Second}), nil)
+		all := acquireAll(t, locks, []string{"long"}, leasehold.For("a", leasehold.TTL(300*time.Millisecond), leasehold.AtLeast(time.Hour)))
+		wantErr(t, all.Release(t.Context()), nil)
+		_, err := newLocker(t, server.Connect(), nil).TryAcquire(t.Context(), "a")
+		wantErr(t, err, leasehold.ErrBusy)
+	})
+}

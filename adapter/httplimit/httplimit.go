@@ -35,14 +35,17 @@ type Limit struct {
 	Name func(r *http.Request) string
 	// Most is the limit, at least 1. All instances should name the same one; see [leasehold.Limit].
 	Most int
-	// Weight returns how much of Most a request uses, at least 1. Nil means 1 for each.
+	// Weight returns how much of Most a request uses. Less than 1 counts as 1, such as the
+	// ContentLength of a body of unknown length. A request that weighs more than Most is answered
+	// with 413 Content Too Large. Nil means 1 for each.
 	Weight func(r *http.Request) int
 	// Wait is how long a request may wait for its turn. Zero means that it is refused at once.
 	Wait time.Duration
 	// FailOpen serves requests when the engine does not answer. Otherwise they are refused with 503
-	// Service Unavailable.
+	// Service Unavailable, as are those that Limit could never admit: its fields are out of range, the
+	// engine has no limits, or the request already holds a slot of the name.
 	FailOpen bool
-	// Error is called when the engine did not answer, when a lease was lost while its request was
+	// Error is called when the limit could not be checked, when a lease was lost while its request was
 	// served, or when the outcome of its release is unknown. Nil ignores such errors.
 	Error func(r *http.Request, err error)
 
@@ -71,9 +74,10 @@ func (l *Limit) Handler(next http.Handler) http.Handler {
 }
 
 func (l *Limit) serve(w http.ResponseWriter, r *http.Request, name string, next http.Handler) {
-	opts := []leasehold.Option{leasehold.Limit(l.Most), leasehold.Wait(l.Wait)}
+	opts, weight := []leasehold.Option{leasehold.Limit(l.Most), leasehold.Wait(l.Wait)}, 1
 	if l.Weight != nil {
-		opts = append(opts, leasehold.Weight(l.Weight(r)))
+		weight = max(l.Weight(r), 1)
+		opts = append(opts, leasehold.Weight(weight))
 	}
 	served := false
 	err := l.Locks.Do(r.Context(), name, func(ctx context.Context) error {
@@ -93,10 +97,10 @@ func (l *Limit) serve(w http.ResponseWriter, r *http.Request, name string, next 
 		http.Error(w, "too many requests at once", http.StatusTooManyRequests)
 	case errors.Is(err, leasehold.ErrInvalidName):
 		http.Error(w, "the name to count the request for is invalid", http.StatusBadRequest)
-	case errors.Is(err, leasehold.ErrTooHeavy):
+	case errors.Is(err, leasehold.ErrTooHeavy), weight > l.Most: // maybe no valid weight at all
 		http.Error(w, "the request is heavier than the limit", http.StatusRequestEntityTooLarge)
 	case r.Context().Err() != nil: // nobody would read an answer
-	case l.FailOpen:
+	case l.FailOpen && !errors.Is(err, leasehold.ErrInvalidOption) && !errors.Is(err, leasehold.ErrUnsupported) && !errors.Is(err, leasehold.ErrDeadlock):
 		l.tell(r, err)
 		next.ServeHTTP(w, r)
 	default:

@@ -192,6 +192,32 @@ func TestWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// FailOpen does not serve what no engine could admit, nor a request whose weight is odd, outside the limit.
+func TestFailOpenIsForEnginesThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		most, weight, want int
+	}{
+		{4, driver.MaxWeight + 1, http.StatusRequestEntityTooLarge},
+		{4, 0, http.StatusOK},
+		{4, -1, http.StatusOK},
+		{driver.MaxWeight + 1, 1, http.StatusServiceUnavailable},
+	} {
+		limit := &httplimit.Limit{Locks: newLocks(t, memory.New()), Name: tenant, Most: c.most, FailOpen: true,
+			Weight: func(*http.Request) int { return c.weight }}
+		next := func(_ http.ResponseWriter, r *http.Request) {
+			if _, ok := leasehold.FromContext(r.Context()); !ok {
+				t.Errorf("%d of %d was served outside the limit", c.weight, c.most)
+			}
+		}
+		w := httptest.NewRecorder()
+		limit.Handler(http.HandlerFunc(next)).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/t1", nil))
+		if w.Code != c.want {
+			t.Errorf("%d of %d: %d, want %d", c.weight, c.most, w.Code, c.want)
+		}
+	}
+}
+
 // A request whose lease is lost hears it, and so does Error.
 func TestLostLease(t *testing.T) {
 	t.Parallel()

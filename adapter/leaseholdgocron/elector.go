@@ -81,11 +81,12 @@ func (e *Elector) Task(fn func(ctx context.Context) error) func(ctx context.Cont
 	return func(ctx context.Context) error {
 		e.mu.Lock()
 		term, tasks := e.term, e.tasks
-		if term != nil {
+		leads := term != nil && term.Err() == nil
+		if leads {
 			tasks.Add(1)
 		}
 		e.mu.Unlock()
-		if term == nil {
+		if !leads {
 			return ErrNoLease
 		}
 		defer tasks.Done()

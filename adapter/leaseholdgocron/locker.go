@@ -78,11 +78,23 @@ func under(ctx, held context.Context, fn func(ctx context.Context) error) error 
 	both, end := context.WithCancelCause(held)
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
-	err := fn(both)
+	err := fn(taskContext{both, held})
 	if lost := context.Cause(held); errors.Is(lost, leasehold.ErrLost) {
 		err = errors.Join(err, lost)
 	}
 	return err
+}
+
+// A taskContext derives from held. Its Err checks the clock, as that of held does: after a pause the
+// task may run before the deadline's timer does.
+type taskContext struct {
+	context.Context
+	held context.Context
+}
+
+func (c taskContext) Err() error {
+	_ = c.held.Err() // ends c too
+	return c.Context.Err()
 }
 
 // held is the lease of a running job, as a gocron.Lock.

@@ -22,7 +22,8 @@ type Leases struct {
 	unknown map[string]*leasehold.Lease
 }
 
-// Put adds a lease that was acquired just now. An earlier one of an unknown outcome is over then.
+// Put adds a lease that was acquired just now. An earlier one of an unknown outcome is over then,
+// even if its outcome comes later.
 func (l *Leases) Put(lease *leasehold.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,9 @@ func (l *Leases) Release(ctx context.Context, name string) error {
 	if err != nil && !errors.Is(err, leasehold.ErrLost) && !errors.Is(err, leasehold.ErrReleased) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.unknown[name] = lease
+		if len(l.all[name]) == 0 {
+			l.unknown[name] = lease
+		}
 	}
 	return err
 }

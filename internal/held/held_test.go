@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -99,6 +100,42 @@ func TestAnUnknownReleaseIsNotTriedInPlaceOfTheNext(t *testing.T) {
 		}
 		if state, err := locks.Inspect(t.Context(), "a"); err != nil || len(state.Holders) > 0 {
 			t.Errorf("%d holders, %v", len(state.Holders), err)
+		}
+	})
+}
+
+// So it is if the next one was acquired before the outcome was unknown.
+func TestAnUnknownReleaseIsOverOnceTheNextIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		link := locktest.NewFaulty(server.Connect())
+		var all Leases
+		take := func(d driver.Driver) {
+			locks, err := leasehold.New(d, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { locks.Close() })
+			lease, err := locks.Acquire(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Put(lease)
+		}
+		take(link)
+		link.Next(locktest.OpRelease, func(_ context.Context, apply func() error) error {
+			apply()
+			take(server.Connect())
+			return locktest.ErrInjected
+		})
+		if err := all.Release(t.Context(), "a"); !errors.Is(err, locktest.ErrInjected) {
+			t.Errorf("%v, want an unknown outcome", err)
+		}
+		if err := all.Release(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		if err := all.Release(t.Context(), "a"); err == nil || errors.Is(err, locktest.ErrInjected) {
+			t.Errorf("%v, want that it is not held", err)
 		}
 	})
 }
