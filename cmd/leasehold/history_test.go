@@ -52,6 +52,7 @@ func TestHistory(t *testing.T) {
 	for _, wrong := range []string{"a --prefix b", "--limit 0", "--kind none", "--since x", "--until x", "--since 1h --until 1h", "--follow --until 1h", "a b"} {
 		c.want(exitUsage, append([]string{"history"}, strings.Split(wrong, " ")...)...)
 	}
+	c.want(exitUsage, "history", "--kind", "") // of a variable that is not set
 	contains(t, c.want(exitUsage, "history", "--store", "sqlite:"+c.dir+"/locks.db", "x").stderr, "keeps no history", "--store http://HOST:7400 history")
 
 	sh := *c
