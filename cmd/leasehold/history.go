@@ -22,6 +22,9 @@ import (
 // historyLimit is the default number of entries that history prints.
 const historyLimit = 50
 
+// historyOldest is ten years, the oldest that a service lets ask for.
+const historyOldest = span(10 * 365 * 24 * time.Hour)
+
 // A historian is a store that keeps a history.
 type historian interface {
 	History(ctx context.Context, query url.Values) (wire.Entries, error)
@@ -95,6 +98,8 @@ func (h *history) check() error {
 		return usageErrorf("--until and --follow exclude each other")
 	case h.since > 0 && h.since <= h.until:
 		return usageErrorf("--since %v --until %v: nothing is between them: --since is to be longer", &h.since, &h.until)
+	case max(h.since, h.until) > historyOldest:
+		return usageErrorf("--since %v --until %v: want at most ten years", &h.since, &h.until)
 	case h.limit < 1:
 		return usageErrorf("--limit %d: want a number of events", h.limit)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -53,6 +54,15 @@ func TestHistory(t *testing.T) {
 		c.want(exitUsage, append([]string{"history"}, strings.Split(wrong, " ")...)...)
 	}
 	c.want(exitUsage, "history", "--kind", "") // of a variable that is not set
+	held := c.acquire("held")
+	for _, wrong := range [][]string{ // which the service refuses
+		{"history", "--since", "100000h"}, {"history", "--until", "100000h"},
+		{"evict", "held", "--owner", held.Owner[:8], "--yes", "--reason", strings.Repeat("x", driver.MaxNote+1)},
+	} {
+		if o := c.call(wrong...); o.code != exitUsage {
+			t.Errorf("%.60q: exit code %d: %s", wrong, o.code, o.stderr)
+		}
+	}
 	contains(t, c.want(exitUsage, "history", "--store", "sqlite:"+c.dir+"/locks.db", "x").stderr, "keeps no history", "--store http://HOST:7400 history")
 
 	sh := *c
