@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -56,6 +57,8 @@ func (e *eviction) check(a *app) error {
 		return usageErrorf("--owner is missing\nSee who holds it: %s", a.line("show", e.name))
 	case strings.TrimSpace(e.reason) == "":
 		return usageErrorf("--reason is missing\nSay why, for the holder that is evicted")
+	case len(e.reason) > driver.MaxNote:
+		return usageErrorf("--reason has %d bytes, at most %d", len(e.reason), driver.MaxNote)
 	}
 	return nil
 }

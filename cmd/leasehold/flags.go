@@ -39,8 +39,12 @@ func argNames(names ...string) cobra.PositionalArgs {
 // checkFilled refuses flags with an empty value.
 func checkFilled(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if err == nil && f.Value.Type() == "string" {
-			err = filled("--"+f.Name, f.Value.String())
+		switch kind, text := f.Value.Type(), f.Value.String(); {
+		case err != nil:
+		case kind == "string":
+			err = filled("--"+f.Name, text)
+		case kind == "stringSlice" && text == "[]":
+			err = filled("--"+f.Name, "")
 		}
 	})
 	return err

@@ -21,7 +21,8 @@ type instances struct {
 	mu      sync.Mutex
 	down    bool
 	answers string
-	entries map[string][]happened // by instance, the oldest first
+	warning func(after string) string // of the page after that; nil: none
+	entries map[string][]happened     // by instance, the oldest first
 }
 
 type happened struct {
@@ -61,6 +62,9 @@ func (s *instances) History(ctx context.Context, query url.Values) (wire.Entries
 		page.Entries = append(page.Entries, wire.Entry{Seq: strconv.Itoa(i), Kind: "granted", Name: e.name,
 			Time: e.at.UTC().Format(time.RFC3339Nano), Ago: time.Since(e.at).Milliseconds()})
 	}
+	if s.warning != nil {
+		page.Warning = s.warning(query.Get("after"))
+	}
 	if i > 0 {
 		page.Next = strconv.Itoa(i + 1)
 	}
@@ -68,10 +72,10 @@ func (s *instances) History(ctx context.Context, query url.Values) (wire.Entries
 }
 
 // followed starts history --follow.
-func followed(t *testing.T, s *instances) (printed func() (stdout, stderr string)) {
+func followed(t *testing.T, s *instances, json bool) (printed func() (stdout, stderr string)) {
 	var out, err bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
-	h := history{a: &app{stdout: &out, stderr: &err}, limit: historyLimit, follow: true}
+	h := history{a: &app{json: json, stdout: &out, stderr: &err}, limit: historyLimit, follow: true}
 	var done sync.WaitGroup
 	done.Go(func() { h.show(ctx, s) })
 	t.Cleanup(func() { cancel(); done.Wait() })
@@ -82,26 +86,55 @@ func followed(t *testing.T, s *instances) (printed func() (stdout, stderr string
 	}
 }
 
-// All that happened in an outage is printed.
+// All that happened in an outage is printed, or it is told that events are missing.
 func TestFollowedHistoryAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &instances{answers: "a", entries: map[string][]happened{}}
-		s.happens("a", 3)
-		printed := followed(t, s)
-		printed()
-		s.set(true, "a")
-		printed()
-		s.happens("a", 2500)
-		s.set(false, "a")
-		out, says := printed()
-		if n := strings.Count(out, "granted"); n != 2503 || strings.Contains(says, "events are missing") {
-			t.Errorf("%d lines of 2,503; %s", n, says)
-		}
-		s.happens("a", followMost+7)
-		if out, says = printed(); strings.Count(out, "granted") != 2503+followMost || !strings.Contains(says, "events are missing") {
-			t.Errorf("%d lines; %s", strings.Count(out, "granted"), says)
-		}
-	})
+	for _, json := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &instances{answers: "a", entries: map[string][]happened{}}
+			s.happens("a", 3)
+			printed := followed(t, s, json)
+			printed()
+			s.set(true, "a")
+			printed()
+			s.happens("a", 2500)
+			s.set(false, "a")
+			out, says := printed()
+			if n := strings.Count(out, "granted"); n != 2503 || strings.Contains(says, "events are missing") {
+				t.Errorf("json %v: %d lines of 2,503; %s", json, n, says)
+			}
+			s.happens("a", followMost+7)
+			if out, says = printed(); strings.Count(out, "granted") != 2503+followMost || !strings.Contains(says, "events are missing") {
+				t.Errorf("json %v: %d lines; %s", json, strings.Count(out, "granted"), says)
+			}
+		})
+	}
+}
+
+// A warning of the service is told once, whenever it begins and of whichever page it is.
+func TestHistoryTellsWarnings(t *testing.T) {
+	for _, json := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &instances{answers: "a", entries: map[string][]happened{}}
+			s.happens("a", 3)
+			printed := followed(t, s, json)
+			printed()
+			for _, warning := range []string{"older is missing", "newer is missing"} {
+				s.mu.Lock()
+				s.warning = func(string) string { return warning }
+				s.mu.Unlock()
+				if _, says := printed(); strings.Count(says, warning) != 1 {
+					t.Errorf("json %v: no %q, or several, in %q", json, warning, says)
+				}
+			}
+			var out, says bytes.Buffer
+			h := history{a: &app{json: json, stdout: &out, stderr: &says}, limit: 2 * wire.MaxPage}
+			s.happens("a", wire.MaxPage)
+			s.warning = func(after string) string { return after }
+			if err := h.show(t.Context(), s); err != nil || !strings.Contains(says.String(), "warning: 4") {
+				t.Errorf("json %v: %v, %q", json, err, says.String())
+			}
+		})
+	}
 }
 
 // Instances that take turns are both listened to.
@@ -110,7 +143,7 @@ func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
 		s := &instances{answers: "a", entries: map[string][]happened{}}
 		s.happens("a", 2)
 		s.happens("b", 9)
-		printed := followed(t, s)
+		printed := followed(t, s, false)
 		printed()
 		for range 3 {
 			s.happens("b", 1)
@@ -134,7 +167,7 @@ func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
 func TestFollowedHistoryIsInNoOrderOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &instances{answers: "a", entries: map[string][]happened{}}
-		printed := followed(t, s)
+		printed := followed(t, s, false)
 		printed()
 		s.happens("a", 1)
 		printed()

@@ -22,6 +22,9 @@ import (
 // historyLimit is the default number of entries that history prints.
 const historyLimit = 50
 
+// historyOldest is ten years, the oldest that a service lets ask for.
+const historyOldest = span(10 * 365 * 24 * time.Hour)
+
 // A historian is a store that keeps a history.
 type historian interface {
 	History(ctx context.Context, query url.Values) (wire.Entries, error)
@@ -95,6 +98,8 @@ func (h *history) check() error {
 		return usageErrorf("--until and --follow exclude each other")
 	case h.since > 0 && h.since <= h.until:
 		return usageErrorf("--since %v --until %v: nothing is between them: --since is to be longer", &h.since, &h.until)
+	case max(h.since, h.until) > historyOldest:
+		return usageErrorf("--since %v --until %v: want at most ten years", &h.since, &h.until)
 	case h.limit < 1:
 		return usageErrorf("--limit %d: want a number of events", h.limit)
 	}
@@ -136,7 +141,7 @@ func (h *history) run(ctx context.Context) error {
 
 // show prints the history. With --follow it continues with new entries, until ctx ends.
 func (h *history) show(ctx context.Context, store historian) error {
-	seen := seenHistory{told: map[string]bool{}}
+	seen := seenHistory{told: map[string]string{}}
 	look := func() error {
 		since, limit, has := seen.answered, followMost, seen.has
 		if since.IsZero() { // the first look
@@ -147,7 +152,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 			return err
 		}
 		if !since.IsZero() && (!page.all || time.Since(since) > wire.Duration(page.BeginsMS)) {
-			h.a.tell(onWarning, "", 0, "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
+			h.a.announce(onWarning, "", "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
 		return h.take(&seen, page)
 	}
@@ -157,13 +162,19 @@ func (h *history) show(ctx context.Context, store historian) error {
 	return h.a.every(ctx, look)
 }
 
-// take prints a page. It names the instance that answered, once per instance.
+// take prints a page. It names the instance that answered, once per instance, and tells its warning
+// when that changes.
 func (h *history) take(seen *seenHistory, page newEntries) error {
 	if err := h.print(page.Entries.Entries); err != nil {
 		return err
 	}
-	if seen.take(page); !seen.told[page.Instance] {
-		seen.told[page.Instance] = true
+	seen.take(page)
+	warning, told := seen.told[page.Instance]
+	seen.told[page.Instance] = page.Warning
+	if page.Warning != "" && page.Warning != warning {
+		h.a.announce(onWarning, "", "warning: %s", plain(page.Warning))
+	}
+	if !told {
 		h.sayFrom(page.Entries)
 	}
 	return nil
@@ -176,10 +187,10 @@ const followMost = 20 * wire.MaxPage
 // Between instances it compares ages, because their clocks differ.
 type seenHistory struct {
 	instance string
-	last     int64     // number of the newest entry of instance
-	newest   time.Time // time of the newest printed entry, or of the first answer
-	answered time.Time // time of the last answer
-	told     map[string]bool
+	last     int64             // number of the newest entry of instance
+	newest   time.Time         // time of the newest printed entry, or of the first answer
+	answered time.Time         // time of the last answer
+	told     map[string]string // by instance that was named, its last warning
 }
 
 func (s *seenHistory) has(page wire.Entries, e wire.Entry) bool {
@@ -234,7 +245,7 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 		}
 		same := page.Instance == found.Instance // numbers of another instance mean nothing here
 		if same {
-			found.all = page.Next == ""
+			found.all, found.Warning = page.Next == "", cmp.Or(found.Warning, page.Warning)
 			for _, e := range page.Entries { // sorted by number, not always by age
 				if has(page, e) {
 					found.all = true
@@ -272,9 +283,6 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 
 // sayFrom reports on standard error which instance answered, and since when it has recorded events.
 func (h *history) sayFrom(page wire.Entries) {
-	if page.Warning != "" {
-		h.a.tell(onWarning, "", 0, "warning: %s", plain(page.Warning))
-	}
 	if h.a.json {
 		return
 	}

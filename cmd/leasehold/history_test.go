@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -51,6 +52,16 @@ func TestHistory(t *testing.T) {
 	}
 	for _, wrong := range []string{"a --prefix b", "--limit 0", "--kind none", "--since x", "--until x", "--since 1h --until 1h", "--follow --until 1h", "a b"} {
 		c.want(exitUsage, append([]string{"history"}, strings.Split(wrong, " ")...)...)
+	}
+	c.want(exitUsage, "history", "--kind", "") // of a variable that is not set
+	held := c.acquire("held")
+	for _, wrong := range [][]string{ // which the service refuses
+		{"history", "--since", "100000h"}, {"history", "--until", "100000h"},
+		{"evict", "held", "--owner", held.Owner[:8], "--yes", "--reason", strings.Repeat("x", driver.MaxNote+1)},
+	} {
+		if o := c.call(wrong...); o.code != exitUsage {
+			t.Errorf("%.60q: exit code %d: %s", wrong, o.code, o.stderr)
+		}
 	}
 	contains(t, c.want(exitUsage, "history", "--store", "sqlite:"+c.dir+"/locks.db", "x").stderr, "keeps no history", "--store http://HOST:7400 history")
 

@@ -188,6 +188,14 @@ func TestListShowsWhatIsNotDamaged(t *testing.T) {
 			t.Errorf("show %s: exit code %d, %q, %q", flag, o.code, o.stdout, o.stderr)
 		}
 	}
+	// Nor is it known whether any lock is held.
+	c.want(0, "release", "fine", fine.Owner)
+	for _, flags := range []string{"-v", "--json", "--sort=name", "--host=x"} {
+		o := c.call("ls", flags)
+		if o.code != exitUnavailable || o.stdout != "" || strings.Contains(o.stderr, "No lock") || strings.Contains(o.stderr, "all there are") {
+			t.Errorf("ls %s: exit code %d, %q, %q", flags, o.code, o.stdout, o.stderr)
+		}
+	}
 }
 
 func TestShowTellsByItsExitCode(t *testing.T) {

@@ -54,7 +54,7 @@ func (l *lister) list(ctx context.Context, a *app) error {
 			next = page.Next
 			more = next != "" && (l.limit == 0 || l.sort != "" || l.found < l.limit)
 			if !more {
-				return errors.Join(damaged, l.end(next))
+				return errors.Join(damaged, l.end(next, damaged == nil))
 			}
 		}
 		return nil
@@ -172,8 +172,9 @@ func (l *lister) print(views []stateView) error {
 	return l.a.output(b.Bytes())
 }
 
-// end completes the output, and reports how to continue the list.
-func (l *lister) end(next string) error {
+// end completes the output, and reports how to continue the list. sound means that everything could
+// be read: otherwise locks that are not listed may be held.
+func (l *lister) end(next string, sound bool) error {
 	if l.sort != "" {
 		l.arrange(l.kept)
 		if l.limit > 0 {
@@ -188,6 +189,7 @@ func (l *lister) end(next string) error {
 		if err := l.a.output([]byte("\n]\n")); err != nil {
 			return err
 		}
+	case !sound:
 	case l.a.json:
 		if err := l.a.output([]byte("[]\n")); err != nil {
 			return err
@@ -201,7 +203,7 @@ func (l *lister) end(next string) error {
 		fmt.Fprintf(l.a.stderr, "No lock%s is held or waited for in %s\n", which, stores.Redact(l.a.storeURL))
 	}
 	if l.any() {
-		l.a.announce(onLooked, "", "%s", l.looked(len(l.seen), l.found, next == "" && l.after == ""))
+		l.a.announce(onLooked, "", "%s", l.looked(len(l.seen), l.found, sound && next == "" && l.after == ""))
 	}
 	if next != "" {
 		l.a.more(base64.RawURLEncoding.EncodeToString([]byte(next)))

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -71,6 +72,21 @@ func TestTopLeavesAtAKey(t *testing.T) {
 				t.Errorf("it leaves the terminal as\n%s\nit was\n%s", after, before)
 			}
 		})
+	}
+}
+
+// A signal ends top as it ends other commands, and the terminal is as it was.
+func TestTopEndsByASignal(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.acquire("job")
+	s := c.screen("sh", "-c", "stty rows 24 cols 120; exec leasehold top")
+	s.waitFor("q quit")
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.end(); code != exitSignal+int(syscall.SIGTERM) || !strings.Contains(s.shows(), screenLeave) {
+		t.Errorf("exit code %d: %q", code, s.shows())
 	}
 }
 

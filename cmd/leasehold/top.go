@@ -126,7 +126,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 		case <-alone:
 			keys, behind = decodeKeys(behind, true)
 		case <-ctx.Done():
-			return nil
+			return context.Cause(ctx)
 		}
 		for _, key := range keys {
 			if v.press(key); v.quits {

@@ -86,6 +86,7 @@ func openAndWait(ctx context.Context, a *app, open opener, name string, bound ti
 // began.
 func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string, began time.Time, bound time.Duration) error {
 	answered := time.Now()
+	var failed error // of the last look that was not cut off; nil: it had an answer
 	for {
 		state, err := inspectOnce(ctx, locks, name)
 		now := time.Now()
@@ -94,12 +95,13 @@ func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string,
 		case err == nil && len(state.Holders) == 0:
 			return a.print(waitView{name, true, waited.Seconds()}, func(io.Writer) {})
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return errors.Join(failed, context.Cause(ctx))
 		case err == nil:
 			answered = now
 		case exitCode(err) != exitUnavailable || errors.Is(err, driver.ErrCorrupt) || now.Sub(answered) > answerBound:
 			return err
 		}
+		failed = err
 		next := untilNextLook(state, waited)
 		switch {
 		case bound < 0:
@@ -109,7 +111,7 @@ func waitFree(ctx context.Context, a *app, locks *leasehold.Locker, name string,
 			return &exitError{exitBusy, fmt.Errorf("%s is still held after %v\nSee who holds it: %s", shown(name), spanText(waited), a.line("show", name))}
 		}
 		if pause.For(ctx, next) != nil {
-			return context.Cause(ctx)
+			return errors.Join(failed, context.Cause(ctx))
 		}
 	}
 }

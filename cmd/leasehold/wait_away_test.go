@@ -40,6 +40,9 @@ func TestWaitThatIsOverPausesWhileTheStoreIsAway(t *testing.T) {
 			if looks := store.Calls(locktest.OpInspect); !errors.Is(err, context.DeadlineExceeded) || looks > most {
 				t.Errorf("a wait of %v looks %d times, at most %d would do: %v", bound, looks, most, err)
 			}
+			if !errors.Is(err, locktest.ErrInjected) {
+				t.Errorf("a wait of %v does not say why the store failed: %v", bound, err)
+			}
 		})
 	}
 }

@@ -127,6 +127,7 @@ type holder struct {
 	guardian int    // pid; 0: it has died
 	since    uint64 // start time of the guardian; older processes are not ours
 	killed   bool   // kill has killed the guardian
+	reaped   bool   // its pid may be another process's
 	deadline deadline
 	child    command
 	watchdog
@@ -349,7 +350,7 @@ func (h *holder) ended(m message) (Result, error) {
 func (h *holder) leave() {
 	defer h.conn.file.Close()
 	defer h.deadline.unmap()
-	if h.guardian == 0 {
+	if h.guardian == 0 || h.reaped {
 		return
 	}
 	syscall.Kill(h.guardian, syscall.SIGKILL)
@@ -435,6 +436,8 @@ func (h *holder) reapAny() bool {
 		case err == syscall.EINTR:
 		case pid <= 0:
 			return true
+		case pid == h.guardian:
+			h.reaped = true
 		case pid == h.child.pid:
 			h.child.known, h.child.status = true, status
 		}

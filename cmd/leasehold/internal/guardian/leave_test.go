@@ -4,6 +4,7 @@ package guardian
 
 import (
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,4 +44,27 @@ func TestLeaveUnmapsTheDeadlineOnce(t *testing.T) {
 	if _, _, errno := unix.Syscall(unix.SYS_MSYNC, page, size, unix.MS_ASYNC); errno != 0 {
 		t.Errorf("the page of another is gone: %v", errno)
 	}
+}
+
+// The number of a guardian that kill has reaped may be another process's.
+func TestLeaveKnowsThatTheGuardianIsReaped(t *testing.T) {
+	h := &holder{plan: newLease(time.Minute).plan("exit 0"), term: homeTerminal()}
+	if err := h.start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.serve(); err != nil {
+		t.Fatal(err)
+	}
+	h.kill()
+	other := exec.Command("sleep", "1000")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h.guardian = other.Process.Pid
+	h.leave()
+	if !running(other.Process.Pid) {
+		t.Error("leave has killed another process")
+	}
+	other.Process.Kill()
+	other.Wait()
 }

@@ -41,6 +41,9 @@ func (h *holder) answered() {
 
 // feel sends the next ping. If the last one has no answer, it acts on that instead.
 func (h *holder) feel() {
+	if h.reaped {
+		return
+	}
 	if !h.owed {
 		h.owed = true
 		h.conn.send(message{Verb: toPing})
@@ -111,5 +114,7 @@ func (h *holder) pass(sig syscall.Signal) {
 // guardian.
 func (h *holder) urge(m message) {
 	h.conn.send(m)
-	syscall.Kill(h.guardian, syscall.SIGCONT)
+	if !h.reaped {
+		syscall.Kill(h.guardian, syscall.SIGCONT)
+	}
 }
