@@ -153,12 +153,6 @@ func (c *cli) checkCronJob(t *testing.T, text string) {
 	if ends := pod.TerminationGracePeriodSeconds; err != nil || ends == nil || grace >= time.Duration(*ends)*time.Second {
 		t.Errorf("%v of grace, the pod has %v s: %v", grace, ends, err)
 	}
-	// A container that is killed as a whole leaves its lease, which the next pod is to outlast.
-	ttl, _ := time.ParseDuration(it.Command[1+slices.Index(it.Command, "--ttl")])
-	wait, _ := time.ParseDuration(it.Command[1+slices.Index(it.Command, "-w")])
-	if ttl == 0 || wait <= ttl {
-		t.Errorf("the next pod waits %v for a lease of %v", wait, ttl)
-	}
 	c.runRecipe(strings.Join(it.Command, " "))
 }
 
