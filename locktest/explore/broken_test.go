@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -112,6 +113,19 @@ var breakages = []breakage{
 			return nil
 		}}
 	}},
+	{"losesAtRenewal", "three", "is lost though nothing happened", true, true, losesAtRenewal},
+	{"failsToExtend", "extend", "Extend of c1 fails though nothing happened", true, true, losesAtRenewal},
+	{"failsToRelease", "two", "Release of c1 fails though nothing happened", true, true, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context, how driver.End) error {
+			return cmp.Or(c.Release(ctx, how), driver.ErrLost)
+		}}
+	}},
+}
+
+func losesAtRenewal(d driver.Driver) driver.Driver {
+	return &brokenDriver{Driver: d, renew: func(driver.Claim, context.Context, time.Duration) (driver.Grant, error) {
+		return driver.Grant{}, driver.ErrLost
+	}}
 }
 
 // TestFinds explores drivers that are broken: each is found with one change, or with none, and so
@@ -127,27 +141,29 @@ func TestFinds(t *testing.T) {
 					}
 					return p.Link("", b.breaks(server.Connect()))
 				}
-			}}.withDefaults()
-			i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == b.scenario })
-			s := newSearch(t, h, scenarios[i])
-			var found *finding
-			for n := 0; n <= 1 && found == nil; n++ {
-				s.seen = make(map[uint64]struct{})
-				found = s.deepen(nil, n)
-			}
-			if found == nil || !strings.Contains(found.violation, b.says) {
-				t.Fatalf("found %v after %d schedules, want one that says %q", found, s.figures.schedules, b.says)
-			}
+			}}
+			found := finds(t, h, b.scenario, b.says)
 			if b.plain && len(found.changes) > 0 {
 				t.Errorf("found with %v, and not without changes", found.changes)
 			}
-			name, changes, err := decode(found.encode(s.scenario.name))
+			name, changes, err := decode(found.encode(b.scenario))
 			if err != nil || name != b.scenario || !slices.Equal(changes, found.changes) {
 				t.Errorf("%s is read as %s %v, %v", found.encode(b.scenario), name, changes, err)
 			}
 			t.Log(found.encode(b.scenario), found.violation)
 		})
 	}
+}
+
+// finds returns the first schedule that breaks a promise, which must be the one that says so.
+func finds(t *testing.T, h Harness, name, says string) *finding {
+	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == name })
+	s := newSearch(t, h.withDefaults(), scenarios[i])
+	found := s.inOrder()
+	if found == nil || !strings.Contains(found.violation, says) {
+		t.Fatalf("found %v after %d schedules, want one that says %q", found, s.figures.schedules, says)
+	}
+	return found
 }
 
 // Random schedules know how many events there are, also where no schedule is tried in order:

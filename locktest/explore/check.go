@@ -240,13 +240,22 @@ func (w *World) checkEvicted() {
 }
 
 // releases checks the result of a Release. It must not be nil if another may have held meanwhile.
-// It reports whether the outcome is known.
+// Without changes, a lease that is renewed is not lost, and its Release does not fail. releases
+// reports whether the outcome is known.
 func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known bool) {
 	w.tell("%s: Release: %v", l.client.name, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.asked.IsZero() {
 		l.asked = asked
+	}
+	if w.changed.IsZero() && !l.wish.noRenew && !l.evicted && l.resumes == nil {
+		switch {
+		case lost:
+			w.fail("the lease of %s is lost though nothing happened", l.client.name)
+		case err != nil && !errors.Is(err, leasehold.ErrReleased):
+			w.fail("Release of %s fails though nothing happened: %v", l.client.name, err)
+		}
 	}
 	if err == nil && lost {
 		w.fail("Release of %s says released, of a lease that had ended", l.client.name)
