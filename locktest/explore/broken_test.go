@@ -181,7 +181,7 @@ func TestRandomChangesReachTheEnd(t *testing.T) {
 	}
 }
 
-// A schedule whose event does not occur shows nothing.
+// A schedule shows nothing if its event does not occur, or its action is not possible there.
 func TestReplayTellsOfMissingEvents(t *testing.T) {
 	h := Harness{New: func(w *World) func(*Process) driver.Driver {
 		server := memory.NewServer()
@@ -189,7 +189,9 @@ func TestReplayTellsOfMissingEvents(t *testing.T) {
 	}}.withDefaults()
 	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == "two" })
 	s := newSearch(t, h, scenarios[i])
-	for text, want := range map[string]bool{"two; p1 Nonsense 1 = lose": false, "two; p1 Try 1 = lose": true} {
+	for text, want := range map[string]bool{
+		"two; p1 Nonsense 1 = lose": false, "two; p1 Try 1 = nonsense": false, "two; p1 Try 1 = cancel c9": false, "two; p1 Try 1 = lose": true,
+	} {
 		_, changes, err := decode(text)
 		if err != nil {
 			t.Fatal(err)
