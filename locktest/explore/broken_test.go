@@ -166,6 +166,39 @@ func finds(t *testing.T, h Harness, name, says string) *finding {
 	return found
 }
 
+// After the engine has lost its data, a holder must not go on beside another for ever.
+func TestFindsRenewalOfWhatWasForgotten(t *testing.T) {
+	found := finds(t, Harness{Changes: 1, New: func(w *World) func(*Process) driver.Driver {
+		server, flushed, last := memory.NewServer(), false, make(map[driver.Claim]uint64)
+		w.OnFlush(func() {
+			flushed = true
+			server.Flush()
+		})
+		return func(p *Process) driver.Driver {
+			return p.Link("", &brokenDriver{Driver: deaf{server.Connect()}, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
+				g, err := c.Try(ctx)
+				last[c] = g.Fence
+				return g, err
+			}, renew: func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+				g, err := c.Renew(ctx, ttl)
+				if flushed && errors.Is(err, driver.ErrLost) {
+					return driver.Grant{TTL: ttl, Fence: last[c]}, nil
+				}
+				return g, err
+			}})
+		}
+	}}, "crowd", "both believe")
+	t.Log(found.encode("crowd"), found.violation)
+}
+
+// A deaf driver does not tell of losses.
+type deaf struct{ driver.Driver }
+
+func (d deaf) Claim(req driver.Request) (driver.Claim, error) {
+	req.Lost = nil
+	return d.Driver.Claim(req)
+}
+
 // Random schedules know how many events there are, also where no schedule is tried in order:
 // otherwise all of their changes fall on the first events.
 func TestRandomChangesReachTheEnd(t *testing.T) {

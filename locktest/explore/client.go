@@ -182,6 +182,7 @@ func (c *client) extend(l *lease, ttls float64) {
 	defer cancel()
 	c.world.mu.Lock()
 	lives := l.believes()
+	l.longest = max(l.longest, ttls)
 	c.world.mu.Unlock()
 	err := l.Extend(ctx, c.world.ttl(ttls))
 	c.world.tell("%s: Extend: %v", c.name, err)
