@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -112,6 +113,19 @@ var breakages = []breakage{
 			return nil
 		}}
 	}},
+	{"losesAtRenewal", "three", "is lost though nothing happened", true, true, losesAtRenewal},
+	{"failsToExtend", "extend", "Extend of c1 fails though nothing happened", true, true, losesAtRenewal},
+	{"failsToRelease", "two", "Release of c1 fails though nothing happened", true, true, func(d driver.Driver) driver.Driver {
+		return &brokenDriver{Driver: d, release: func(c driver.Claim, ctx context.Context, how driver.End) error {
+			return cmp.Or(c.Release(ctx, how), driver.ErrLost)
+		}}
+	}},
+}
+
+func losesAtRenewal(d driver.Driver) driver.Driver {
+	return &brokenDriver{Driver: d, renew: func(driver.Claim, context.Context, time.Duration) (driver.Grant, error) {
+		return driver.Grant{}, driver.ErrLost
+	}}
 }
 
 // TestFinds explores drivers that are broken: each is found with one change, or with none, and so
@@ -127,27 +141,62 @@ func TestFinds(t *testing.T) {
 					}
 					return p.Link("", b.breaks(server.Connect()))
 				}
-			}}.withDefaults()
-			i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == b.scenario })
-			s := newSearch(t, h, scenarios[i])
-			var found *finding
-			for n := 0; n <= 1 && found == nil; n++ {
-				s.seen = make(map[uint64]struct{})
-				found = s.deepen(nil, n)
-			}
-			if found == nil || !strings.Contains(found.violation, b.says) {
-				t.Fatalf("found %v after %d schedules, want one that says %q", found, s.figures.schedules, b.says)
-			}
+			}}
+			found := finds(t, h, b.scenario, b.says)
 			if b.plain && len(found.changes) > 0 {
 				t.Errorf("found with %v, and not without changes", found.changes)
 			}
-			name, changes, err := decode(found.encode(s.scenario.name))
+			name, changes, err := decode(found.encode(b.scenario))
 			if err != nil || name != b.scenario || !slices.Equal(changes, found.changes) {
 				t.Errorf("%s is read as %s %v, %v", found.encode(b.scenario), name, changes, err)
 			}
 			t.Log(found.encode(b.scenario), found.violation)
 		})
 	}
+}
+
+// finds returns the first schedule that breaks a promise, which must be the one that says so.
+func finds(t *testing.T, h Harness, name, says string) *finding {
+	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == name })
+	s := newSearch(t, h.withDefaults(), scenarios[i])
+	found := s.inOrder()
+	if found == nil || !strings.Contains(found.violation, says) {
+		t.Fatalf("found %v after %d schedules, want one that says %q", found, s.figures.schedules, says)
+	}
+	return found
+}
+
+// After the engine has lost its data, a holder must not go on beside another for ever.
+func TestFindsRenewalOfWhatWasForgotten(t *testing.T) {
+	found := finds(t, Harness{Changes: 1, New: func(w *World) func(*Process) driver.Driver {
+		server, flushed, last := memory.NewServer(), false, make(map[driver.Claim]uint64)
+		w.OnFlush(func() {
+			flushed = true
+			server.Flush()
+		})
+		return func(p *Process) driver.Driver {
+			return p.Link("", &brokenDriver{Driver: deaf{server.Connect()}, try: func(c driver.Claim, ctx context.Context) (driver.Grant, error) {
+				g, err := c.Try(ctx)
+				last[c] = g.Fence
+				return g, err
+			}, renew: func(c driver.Claim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+				g, err := c.Renew(ctx, ttl)
+				if flushed && errors.Is(err, driver.ErrLost) {
+					return driver.Grant{TTL: ttl, Fence: last[c]}, nil
+				}
+				return g, err
+			}})
+		}
+	}}, "crowd", "both believe")
+	t.Log(found.encode("crowd"), found.violation)
+}
+
+// A deaf driver does not tell of losses.
+type deaf struct{ driver.Driver }
+
+func (d deaf) Claim(req driver.Request) (driver.Claim, error) {
+	req.Lost = nil
+	return d.Driver.Claim(req)
 }
 
 // Random schedules know how many events there are, also where no schedule is tried in order:
@@ -165,7 +214,7 @@ func TestRandomChangesReachTheEnd(t *testing.T) {
 	}
 }
 
-// A schedule whose event does not occur shows nothing.
+// A schedule shows nothing if its event does not occur, or its action is not possible there.
 func TestReplayTellsOfMissingEvents(t *testing.T) {
 	h := Harness{New: func(w *World) func(*Process) driver.Driver {
 		server := memory.NewServer()
@@ -173,7 +222,9 @@ func TestReplayTellsOfMissingEvents(t *testing.T) {
 	}}.withDefaults()
 	i := slices.IndexFunc(scenarios, func(sc scenario) bool { return sc.name == "two" })
 	s := newSearch(t, h, scenarios[i])
-	for text, want := range map[string]bool{"two; p1 Nonsense 1 = lose": false, "two; p1 Try 1 = lose": true} {
+	for text, want := range map[string]bool{
+		"two; p1 Nonsense 1 = lose": false, "two; p1 Try 1 = nonsense": false, "two; p1 Try 1 = cancel c9": false, "two; p1 Try 1 = lose": true,
+	} {
 		_, changes, err := decode(text)
 		if err != nil {
 			t.Fatal(err)

@@ -172,7 +172,7 @@ func (w *World) soils(verb string) {
 func (w *World) ttls(text string) time.Duration {
 	number, by, fraction := strings.Cut(text, "/")
 	var n, d time.Duration = 0, 1
-	fmt.Sscan(number, &n) // text from an action is valid; an invalid text of the flag gives 0
+	fmt.Sscan(number, &n) // text from an action is valid
 	if fraction {
 		fmt.Sscan(by, &d)
 	}

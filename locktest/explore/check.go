@@ -22,6 +22,7 @@ type lease struct {
 	begun   time.Time
 	owner   string    // owner of its grant; see World.ownerOf
 	stale   bool      // it had ended before the client got it
+	longest float64   // guarded by World.mu; the longest TTL that was asked for, in TTLs
 	asked   time.Time // guarded by World.mu; when Release was first called
 	lingers time.Time // guarded by World.mu; until when AtLeast keeps others out
 	evicted bool      // guarded by World.mu; an eviction of it has begun, or the client left it to another process
@@ -97,6 +98,7 @@ func (w *World) begins(l *lease, asked int) *lease {
 	defer w.mu.Unlock()
 	l.owner = w.ownerOf(l)
 	l.evicted = w.ledger.evicted[l.Owner()]
+	l.longest = float64(max(l.wish.ttls, 1))
 	w.checkToken(l, asked)
 	l.stale = !l.believes()
 	if late := time.Since(l.Deadline()); late > 0 && !l.client.process.dead {
@@ -106,6 +108,7 @@ func (w *World) begins(l *lease, asked int) *lease {
 	case l.stale:
 	case l.evicted:
 		w.checkLate(l)
+	case w.excused(l):
 	default:
 		w.checkAlone(l)
 		w.checkLingers(l)
@@ -198,10 +201,11 @@ func (w *World) checkLate(l *lease) {
 	}
 }
 
-// excused reports whether another may hold beside l, according to the documentation.
+// excused reports whether another may hold beside l, according to the documentation. What the engine
+// may have forgotten is excused until its TTL is over, and not renewed afterwards. Requires World.mu.
 func (w *World) excused(l *lease) bool {
 	forgotten := w.ledger.forgotten
-	return l.evicted || !forgotten.IsZero() && l.begun.Before(forgotten.Add(w.harness.TTL))
+	return l.evicted || !forgotten.IsZero() && !l.Deadline().After(forgotten.Add(w.ttl(l.longest)))
 }
 
 func (w *World) at(t time.Time) time.Duration { return t.Sub(w.start).Round(time.Millisecond) }
@@ -240,13 +244,22 @@ func (w *World) checkEvicted() {
 }
 
 // releases checks the result of a Release. It must not be nil if another may have held meanwhile.
-// It reports whether the outcome is known.
+// Without changes, a lease that is renewed is not lost, and its Release does not fail. releases
+// reports whether the outcome is known.
 func (w *World) releases(l *lease, asked time.Time, lost bool, err error) (known bool) {
 	w.tell("%s: Release: %v", l.client.name, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.asked.IsZero() {
 		l.asked = asked
+	}
+	if w.changed.IsZero() && !l.wish.noRenew && !l.evicted && l.resumes == nil {
+		switch {
+		case lost:
+			w.fail("the lease of %s is lost though nothing happened", l.client.name)
+		case err != nil && !errors.Is(err, leasehold.ErrReleased):
+			w.fail("Release of %s fails though nothing happened: %v", l.client.name, err)
+		}
 	}
 	if err == nil && lost {
 		w.fail("Release of %s says released, of a lease that had ended", l.client.name)

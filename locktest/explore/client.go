@@ -172,15 +172,25 @@ func (c *client) release(l *lease) {
 	}
 }
 
-// extend renews the lease for the given number of TTLs.
+// extend renews the lease for the given number of TTLs. Without changes, that does not fail while the
+// lease lives, unless the engine has no such TTL.
 func (c *client) extend(l *lease, ttls float64) {
 	if l == nil || !c.ready("Extend") {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.world.harness.TTL)
 	defer cancel()
+	c.world.mu.Lock()
+	lives := l.believes()
+	l.longest = max(l.longest, ttls)
+	c.world.mu.Unlock()
 	err := l.Extend(ctx, c.world.ttl(ttls))
 	c.world.tell("%s: Extend: %v", c.name, err)
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	if err != nil && lives && c.world.changed.IsZero() && !errors.Is(err, driver.ErrUnsupported) {
+		c.world.fail("Extend of %s fails though nothing happened: %v", c.name, err)
+	}
 }
 
 // outstay waits until all others have ended and their leases are over, while its own process still
