@@ -141,14 +141,15 @@ func (h *hub) released(one *claim) {
 // lost reports that a call found its claim's lease over.
 func (h *hub) lost(one *claim, why error, ranOut bool) {
 	t := one.lease.term
-	if t == nil || !t.over.CompareAndSwap(false, true) {
-		return
-	}
 	e := one.event(wire.EventEnded)
 	end := time.Now()
 	h.mu.Lock()
+	evicting := h.evicting[e.lease()] > 0 // its caller reports it, or else the next look
 	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
 	h.mu.Unlock()
+	if evicting || t == nil || !t.over.CompareAndSwap(false, true) {
+		return
+	}
 	last := t.renewed.Load()
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
@@ -170,16 +171,16 @@ func (h *hub) reset(name, by string) {
 }
 
 // evict begins an eviction. The caller reports its outcome, and then calls done.
-func (h *hub) evict(name string) (done func()) {
+func (h *hub) evict(l lease) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.touched[name] = true
-	h.evicting[name]++
+	h.touched[l.name] = true
+	h.evicting[l]++
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.evicting[name]--; h.evicting[name] == 0 {
-			delete(h.evicting, name)
+		if h.evicting[l]--; h.evicting[l] == 0 {
+			delete(h.evicting, l)
 		}
 	}
 }

@@ -326,7 +326,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (dr
 	if err != nil {
 		return driver.Holder{}, err
 	}
-	defer s.hub.evict(c.Name)()
+	defer s.hub.evict(eventOf(c.Name, holder).lease())()
 	if err := s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return holder, err
 	}

@@ -255,6 +255,34 @@ func (d *late) Evict(ctx context.Context, name, owner, reason string) error {
 	return err
 }
 
+// renewing has the holder renew between an eviction's effect and its answer.
+type renewing struct {
+	*memory.Driver
+	renew func()
+}
+
+func (d *renewing) Evict(ctx context.Context, name, owner, reason string) error {
+	err := d.Driver.Evict(ctx, name, owner, reason)
+	d.renew()
+	return err
+}
+
+// If the holder learns of its eviction first, the report is still the call's.
+func TestEvictionThatTheHolderSeesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &renewing{Driver: memory.New()}
+		s := newBubble(t, d, often)
+		d.renew = func() { s.want(410, wire.Renew, `{"name":"n","owner":"o","ttl_ms":60000}`) }
+		s.want(200, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000}`)
+		s.want(200, wire.Evict, `{"name":"n","owner":"o","reason":"r"}`)
+		all := s.wantHistory("name=n", "granted, evicted")
+		if e := all.Entries[0]; e.By == "" || e.Reason != "r" {
+			t.Errorf("recorded %+v", e)
+		}
+	})
+}
+
 // If a look comes between an eviction's effect and its answer, it leaves the report to the call,
 // which knows the reason and who evicted.
 func TestEvictionThatALookSeesFirst(t *testing.T) {

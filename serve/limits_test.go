@@ -1,12 +1,26 @@
 package serve_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
 )
+
+func TestRateIsANumber(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
+		d := memory.New()
+		if s, err := serve.New(d, &serve.Options{Limits: serve.Limits{Rate: rate}}); err == nil {
+			t.Errorf("a rate of %v is accepted", rate)
+			s.Close()
+		}
+		d.Close()
+	}
+}
 
 func TestWeightsAndLimits(t *testing.T) {
 	t.Parallel()

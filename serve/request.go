@@ -26,7 +26,8 @@ import (
 // has room for 255.
 const maxOwner = 255
 
-// bodyWithin is how long a client may take to send a body.
+// bodyWithin is how long a client may take to send a body. net/http reads one that no handler has
+// read, before it sends the answer.
 const bodyWithin = 10 * time.Second
 
 // maxTTL is ten years, as in package leasehold.
@@ -38,11 +39,9 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) bool {
 		s.refuse(w, http.StatusUnsupportedMediaType, wire.CodeInvalid, errors.New("the Content-Type is to be application/json"))
 		return false
 	}
-	ctl := http.NewResponseController(w)
-	_ = ctl.SetReadDeadline(time.Now().Add(bodyWithin)) // a connection without deadlines has another bound
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opts.MaxBody))
 	if err == nil {
-		_ = ctl.SetReadDeadline(time.Time{}) // otherwise it would end the wait for other holders
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // otherwise it would end the wait for other holders
 	} else {
 		w.Header().Set("Connection", "close") // do not wait for the rest of the body
 	}

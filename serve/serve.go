@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -158,8 +159,8 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 func (s *Server) complete() error {
 	o := &s.opts
 	if o.MaxWait < 0 || o.MaxBody < 0 || o.Limits.Waiting < 0 || o.Limits.WaitingEach < 0 ||
-		o.Limits.Streams < 0 || o.Limits.StreamsEach < 0 || o.Limits.Rate < 0 {
-		return errors.New("serve: MaxWait, MaxBody and Limits are not negative")
+		o.Limits.Streams < 0 || o.Limits.StreamsEach < 0 || !(o.Limits.Rate >= 0 && o.Limits.Rate <= math.MaxFloat64) {
+		return errors.New("serve: MaxWait, MaxBody and Limits are finite, and not negative")
 	}
 	if o.Webhook != nil {
 		if err := o.Webhook.check(); err != nil {

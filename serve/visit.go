@@ -81,6 +81,9 @@ var exempt = map[string]bool{wire.Renew: true, wire.Release: true}
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{ResponseWriter: w, r: r, began: time.Now(), came: s.pulse.arrival()}
 	v.Call, v.From = nameOf(r.URL.Path), r.RemoteAddr
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(v.began.Add(bodyWithin)) // a connection without deadlines has another bound
+	}
 	if s.opts.Trace != nil && counted[r.URL.Path] != nil && r.URL.Path != wire.Events {
 		ctx, end := s.opts.Trace(r, v.Call)
 		r = r.WithContext(ctx)

@@ -346,7 +346,7 @@ class Claim {
         if (err instanceof Busy) {
           silent = undefined
           if (now() >= end) throw err
-          if (err.code === 'not_yet' || left === 0) await sleep(PAUSE, signal)
+          if (['not_yet', 'draining'].includes(err.code) || left === 0) await sleep(PAUSE, signal)
         } else if (err instanceof Unknown) {
           silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err

@@ -46,10 +46,12 @@ const DROP = Symbol('drop')
 const HANG = Symbol('hang')
 const READ_ONLY = Symbol('read-only')
 const SHORT = Symbol('short')
+const STOPPING = Symbol('stopping')
 
 // front stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the call, and
 // its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become read-only, once;
-// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered. Answers of the instance come late by so many seconds.
+// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered; of STOPPING, the answer is that of
+// an instance that stops. Answers of the instance come late by so many seconds.
 async function front (target, late = 0) {
   const says = {}
   const dropped = []
@@ -62,6 +64,10 @@ async function front (target, late = 0) {
     let body = ''
     for await (const part of request) body += part
     calls.push(JSON.parse(body || '{}'))
+    if (said === STOPPING) {
+      response.statusCode = 409
+      return response.end('{"outcome": "busy", "code": "draining", "error": "this instance is stopping"}')
+    }
     const answer = await fetch(target + request.url, { method: request.method, headers: { 'Content-Type': 'application/json' }, body: body || undefined })
     const text = await answer.text()
     await new Promise((resolve) => setTimeout(resolve, late * 1000))
@@ -515,6 +521,16 @@ test('lost answers cost nothing', async () => {
   await new Client(url).withLease(name, { wait: 0 }, (lease) => lease.extend())
   assert.deepEqual(calls.slice(-3).map((c) => c.answered), [undefined, 1, 2])
   await client.withLease(name, { wait: 0 }, () => {})
+})
+
+test('a waiter pauses at an instance that stops', async () => {
+  const { says, calls, url } = await front(server.url)
+  says['/v1/acquire'] = STOPPING
+  const began = performance.now()
+  setTimeout(() => delete says['/v1/acquire'], 1000)
+  await new Client(url).withLease(name, { ttl: 10 * LONG, wait: LONG }, () => {
+    assert.ok(calls.length <= (performance.now() - began) / 200 + 2, `${calls.length} calls`) // a pause is 200 ms
+  })
 })
 
 test('a grant without an answer is given back', async () => {

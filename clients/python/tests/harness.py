@@ -91,13 +91,14 @@ def guarded(test, token):
     return Instance(test, options=["--access", file.name])
 
 
-DROP, HANG, READ_ONLY, SHORT = object(), object(), object(), object()
+DROP, HANG, READ_ONLY, SHORT, STOPPING = object(), object(), object(), object(), object()
 
 
 class Front(http.server.ThreadingHTTPServer):
     """Stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the
     call, and its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become
-    read-only, once; of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered. Answers of the instance come late by so many seconds."""
+    read-only, once; of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered; of STOPPING, the answer is
+    that of an instance that stops. Answers of the instance come late by so many seconds."""
 
     late = 0
 
@@ -139,6 +140,8 @@ class FrontHandler(http.server.BaseHTTPRequestHandler):
             self.server.ends.wait()
             return
         said = says
+        if says is STOPPING:
+            status, said = 409, b'{"outcome": "busy", "code": "draining", "error": "this instance is stopping"}'
         if says in (None, DROP, READ_ONLY, SHORT):
             request = urllib.request.Request(self.server.target + self.path, body, {"Content-Type": "application/json"})
             try:

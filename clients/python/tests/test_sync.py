@@ -16,7 +16,7 @@ import leasehold
 from leasehold import Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
-from harness import DROP, HANG, LONG, READ_ONLY, SHORT, Front, Instance, Program, Served, dead, guarded, silent, telling, until
+from harness import DROP, HANG, LONG, READ_ONLY, SHORT, STOPPING, Front, Instance, Program, Served, dead, guarded, silent, telling, until
 
 
 def json_event(owner):
@@ -429,6 +429,14 @@ class TestClient(Served, unittest.TestCase):
             lease.extend()
         self.assertEqual([call.get("answered", 0) for call in front.calls[-3:]], [0, 1, 2])
         self.client.acquire(self.name, wait=0).release()
+
+    def test_a_waiter_pauses_at_an_instance_that_stops(self):
+        front = Front(self, self.server.url)
+        front.says = {"/v1/acquire": STOPPING}
+        began = time.monotonic()
+        threading.Timer(5 * _claim.PAUSE, front.says.clear).start()
+        with Client(front.url).acquire(self.name, ttl=10 * LONG, wait=LONG):
+            self.assertLessEqual(len(front.calls), (time.monotonic() - began) / _claim.PAUSE + 2)
 
     def test_a_grant_without_an_answer_is_given_back(self):
         front = Front(self, self.server.url)

@@ -271,7 +271,7 @@ class Claim:
                 silent = None
                 if now() >= end:
                     raise
-                if e.code == "not_yet" or left == 0:
+                if e.code in ("not_yet", "draining") or left == 0:
                     yield PAUSE
             except Unknown:
                 if silent is None:  # an instance that had the call wait was there until now
