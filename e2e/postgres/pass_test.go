@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/claimtest"
@@ -56,5 +59,51 @@ func TestPostgresPassesBesideAJoin(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("the waiter was not told")
+	}
+}
+
+// A waiter that leaves a free lock, and has waited for the row because another joined the queue behind it, does not see that
+// place. It has the other look all the same.
+func TestPostgresLeavesBesideAJoin(t *testing.T) {
+	t.Parallel()
+	p := servers.StartPostgres(t)
+	d := opened(t, p.URL(), "")
+	asks(t, d, "x", nil).granted(t)
+	waiter := asks(t, d, "x", func(req *driver.Request) { req.Queue = true })
+	waiter.refused(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	hears, err := pgx.Connect(ctx, p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hears.Close(context.Background())
+	if _, err := hears.Exec(ctx, "LISTEN leasehold_wake"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := d.DB.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, text := range []string{
+		"UPDATE leasehold_locks SET rev = rev + 1, tail = tail + 1, owner = '', expires = 0 WHERE name = 'x'",
+		`INSERT INTO leasehold_places (name, seq, owner, proc, mode, lim, wants, note, asks)
+			SELECT p.name, l.tail, 'behind', p.proc, p.mode, p.lim, p.wants, p.note, p.asks FROM leasehold_places p JOIN leasehold_locks l ON l.name = p.name`,
+	} {
+		if _, err := tx.Exec(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := make(chan error, 1)
+	go func() { left <- waiter.Release(ctx, driver.End{}) }()
+	claimtest.Eventually(t, "the release waits for the row", func() bool {
+		return p.Must(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == "1"
+	})
+	if err := errors.Join(tx.Commit(), <-left); err != nil {
+		t.Fatal(err)
+	}
+	if heard, err := hears.WaitForNotification(ctx); err != nil || heard.Payload != "look" {
+		t.Errorf("heard %v, %v; want that others look", heard, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -119,6 +120,39 @@ func TestLeaseOutlivesTheOtherClaimOfItsOwner(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatal("nobody renews it, and it has not ended")
+		}
+	}
+}
+
+// Nor does a claim with a shorter TTL, which has resumed it and is gone, shorten it.
+func TestLeaseOutlivesAShorterClaimOfItsOwner(t *testing.T) {
+	t.Parallel()
+	const ttl, shorter = time.Minute, 4 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	d, direct := driverOn(t, clientOf(t, e), nil), clientOf(t, e)
+	first := claimOf(t, d, driver.Request{Resource: "a", Owner: "owner", TTL: ttl})
+	if err := within(t, ttl, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	for what, call := range map[string]func(context.Context, driver.Claim) error{
+		"Renew": func(ctx context.Context, c driver.Claim) error { _, err := c.Renew(ctx, shorter); return err },
+		"Try":   func(ctx context.Context, c driver.Claim) error { _, err := c.Try(ctx); return err },
+	} {
+		again := claimOf(t, d, driver.Request{Resource: "a", Owner: "owner", TTL: shorter})
+		if err := within(t, ttl, func(ctx context.Context) error { return call(ctx, again) }); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		again.(driver.Forgetter).Forget()
+		_, leases := keysOf(t, direct, "a")
+		if len(leases) != 1 {
+			t.Fatalf("after %s: %d keys; want one", what, len(leases))
+		}
+		lives, err := direct.TimeToLive(t.Context(), clientv3.LeaseID(leases[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lives.GrantedTTL < int64(ttl/time.Second) {
+			t.Errorf("after %s with %v, the key is in a session of %d s; want %v", what, shorter, lives.GrantedTTL, ttl)
 		}
 	}
 }

@@ -224,26 +224,32 @@ func (c *claim) holdsBehind(before []entry, l limit, rev int64) bool {
 
 // tooHeavy refuses a claim that is heavier than its limit. It leaves nothing behind.
 func (c *claim) tooHeavy(ctx context.Context, p *place) error {
+	if err := c.withdraw(ctx, p); err != nil {
+		return err
+	}
+	return driver.ErrTooHeavy
+}
+
+// withdraw deletes the key of a place that c gives up before it holds. It returns errAgain if
+// another claim of its owner was granted meanwhile, or releases it.
+func (c *claim) withdraw(ctx context.Context, p *place) error {
 	d := c.d
 	d.mu.Lock()
-	if p.phase == held || !c.mayEnd(p) { // another claim of its owner was granted meanwhile, or releases it
+	if p.phase == held || !c.mayEnd(p) {
 		d.mu.Unlock()
 		return errAgain
 	}
 	p.on(release, errReleased)
-	isOver := p.phase == over
 	d.mu.Unlock()
-	if !isOver {
-		if _, err := p.delete(ctx); err != nil {
-			return err
-		}
+	if _, err := p.delete(ctx); err != nil {
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c.place == p {
 		c.leave()
 	}
-	return driver.ErrTooHeavy
+	return nil
 }
 
 // granted records that p is held, by a call that started at started.
@@ -281,10 +287,12 @@ func (c *claim) avoid(ctx context.Context, p *place) error {
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	p.spend()
-	p.on(release, errDeleted)
-	p.on(no, errDeleted)
-	c.d.lookThrough(p.named)
+	if p.phase == idle { // else another claim of its owner was granted it meanwhile, or releases it
+		p.spend()
+		p.on(release, errDeleted)
+		p.on(no, errDeleted)
+		c.d.lookThrough(p.named)
+	}
 	return errAgain
 }
 
@@ -292,6 +300,9 @@ func (c *claim) avoid(ctx context.Context, p *place) error {
 func (c *claim) refuse(p *place, all []entry) error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
+	if p.phase == held || p.phase == leaving { // by another claim of its owner, or by the driver, whose deletion must stay
+		return errAgain
+	}
 	p.on(no, errDeleted) // an earlier attempt may still arrive
 	return &driver.Busy{Retry: lookAgain, Holder: all[0].holder()}
 }

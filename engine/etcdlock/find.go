@@ -148,9 +148,6 @@ func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
 	d.mu.Lock()
 	here := d.at(e.key)
 	isLeaving := here != nil && here.phase == leaving
-	if !isLeaving {
-		p.on(release, errReleased)
-	}
 	d.mu.Unlock()
 	if isLeaving {
 		if err := here.clear(ctx); err != nil {
@@ -158,14 +155,11 @@ func (c *claim) adopt(ctx context.Context, p *place, e entry) error {
 		}
 		return errAgain
 	}
-	if _, err := p.delete(ctx); err != nil {
+	if err := c.withdraw(ctx, p); err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c.place == p {
-		c.leave()
-	}
 	if c.current() == nil {
 		d.adopted(c, e)
 	}

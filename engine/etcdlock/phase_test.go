@@ -113,3 +113,45 @@ func TestNoPutOfAPlaceThatIsNotIdle(t *testing.T) {
 		}
 	}
 }
+
+// A claim that gives up by what it has read leaves a place alone that another claim of its owner has
+// released or been granted since: a put that comes late would make a key that nobody has, or the
+// other would lose what it holds.
+func TestGivingUpLeavesTheOtherClaimItsPlace(t *testing.T) {
+	ways := map[string]func(c *claim, p *place) error{
+		"refused":  func(c *claim, p *place) error { return c.refuse(p, []entry{{}}) },
+		"avoiding": func(c *claim, p *place) error { return c.avoid(t.Context(), p) },
+		"adopting": func(c *claim, p *place) error { return c.adopt(t.Context(), p, entry{key: "other"}) },
+		"heavy":    func(c *claim, p *place) error { return c.tooHeavy(t.Context(), p) },
+	}
+	for way, giveUp := range ways {
+		for _, since := range []phase{held, leaving} {
+			t.Run(way+"/"+phaseNames[since], func(t *testing.T) {
+				told := make(chan error, 1)
+				d, p := placeIn(t, idle, driver.Request{TTL: time.Minute, Lost: func(err error) { told <- err }})
+				giving := &claim{d: d, req: driver.Request{Resource: "a", Owner: "owner", TTL: time.Minute}, dir: p.claim.dir}
+				d.mu.Lock()
+				giving.join(p)
+				p.named.gone = true // nobody looks there for strays: there is no server
+				if since == held {
+					p.exists(5)
+					p.on(yes, nil)
+				} else {
+					p.unsure.moves = []*session{p.in} // as with a put, but keepOut would send a tombstone for that
+					p.claim.quit()
+				}
+				d.mu.Unlock()
+				if err := giveUp(giving, p); !errors.Is(err, errAgain) {
+					t.Errorf("%v; want errAgain", err)
+				}
+				if got := p.phase; got != since {
+					t.Errorf("then %s; want it still %s", phaseNames[got], phaseNames[since])
+				}
+				d.Close()
+				if len(told) > 0 {
+					t.Errorf("the holder was told %v", <-told)
+				}
+			})
+		}
+	}
+}

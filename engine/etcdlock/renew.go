@@ -55,6 +55,9 @@ func (p *place) renewed(started boottime.Instant, ttl time.Duration, err error) 
 func (p *place) keep(ctx context.Context, ttl time.Duration) error {
 	d := p.d
 	d.mu.Lock()
+	if len(p.claims) > 1 && p.in != nil { // another claim may count on the longer TTL
+		ttl = max(ttl, p.in.ttl)
+	}
 	var k *keepAlive
 	fits := p.fits(ttl) && len(p.unsure.moves) == 0 // rewriting the key ends uncertain moves
 	if fits {

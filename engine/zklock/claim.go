@@ -25,9 +25,10 @@ type claim struct {
 	calls  onecall.Gate // a call must begin here to use the claim
 	silent bool         // guarded by recalls.mu; Release has begun: a grant that comes now notifies nobody
 
-	node      *own // guarded by calls; nil: no known node
-	uncertain bool // guarded by calls; a creation had no answer: its node may exist, or still come
-	behind    bool // guarded by calls; Release has left another node behind, and has to remove its own
+	node      *own   // guarded by calls; nil: no known node
+	uncertain bool   // guarded by calls; a creation had no answer: its node may exist, or still come
+	behind    bool   // guarded by calls; Release has left another node behind, and has to remove its own
+	after     string // guarded by calls; the path of the node that Release may have left behind; "": none
 
 	mu     sync.Mutex
 	phase  phase            // guarded by mu

@@ -17,25 +17,26 @@ import (
 func (c *claim) linger(ctx context.Context, d time.Duration) error {
 	now := c.s.d.clock.Now()
 	_, err := exclusively(ctx, c, func() (struct{}, error) {
-		again, behind := c.behind, ""
+		var err error
+		again := c.behind
 		if !again {
-			if err := c.holds(now); err != nil {
-				return struct{}{}, err
-			}
-			var err error
-			if behind, err = c.leaveBehind(ctx, d); err != nil {
-				return struct{}{}, err
+			if err = c.holds(now); err == nil {
+				err = c.leaveBehind(ctx, d)
 			}
 		}
-		err := c.leave(ctx)
-		lost := errors.Is(err, driver.ErrLost)
-		switch {
-		case again: // an earlier attempt, or the timer, may have removed the node
+		if err == nil {
+			err = c.leave(ctx)
+			c.behind = err != nil && !errors.Is(err, driver.ErrLost)
+		}
+		if again { // an earlier attempt, or the timer, may have removed the node
 			err = unlessLost(err)
-		case lost: // it may have ended before, so nothing is kept in its place
-			c.takeBack(ctx, behind)
 		}
-		c.behind = err != nil && !lost
+		switch {
+		case err == nil:
+			c.after = ""
+		case errors.Is(err, driver.ErrLost): // it may have ended before, so nothing is kept in its place
+			c.takeBack(ctx)
+		}
 		return struct{}{}, err
 	})
 	return err
@@ -47,33 +48,37 @@ func (c *claim) linger(ctx context.Context, d time.Duration) error {
 // A waiter that listed the claims before waits only for the end of our node, and would then hold.
 // So our node is marked first. That wakes all that wait for it, and all that read it later see the
 // mark.
-func (c *claim) leaveBehind(ctx context.Context, d time.Duration) (path string, err error) {
+func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	client, err := c.s.ready(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	c.node.lingers = true // even if it is unknown whether that was written
 	if err := c.write(client, c.req.Note); err != nil {
-		return "", err
+		return err
 	}
 	kind := strings.TrimPrefix(c.node.name, protected+c.guid)
-	path = c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
+	c.after = c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
 	err = c.s.creates(func() error {
-		_, err := client.CreateTTL(path, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.acl(), max(d, time.Millisecond))
+		_, err := client.CreateTTL(c.after, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.acl(), max(d, time.Millisecond))
 		return err
 	})
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):
-		return path, nil
+		return nil
 	case isCode(err, unimplemented):
-		return "", fmt.Errorf("%w: the ensemble has no TTL nodes, set zookeeper.extendedTypesEnabled", driver.ErrUnsupported)
+		return fmt.Errorf("%w: the ensemble has no TTL nodes, set zookeeper.extendedTypesEnabled", driver.ErrUnsupported)
 	}
-	return "", explain(err)
+	return explain(err)
 }
 
-// takeBack removes a node that leaveBehind has made. If that fails, the node ends after its time.
-func (c *claim) takeBack(ctx context.Context, path string) {
+// takeBack removes a node that leaveBehind may have made. If that fails, the node ends after its
+// time, or the next Release tries again.
+func (c *claim) takeBack(ctx context.Context) {
+	if c.after == "" {
+		return
+	}
 	if client, err := c.s.reach(ctx); err == nil {
-		_ = client.Delete(path, -1)
+		_ = client.Delete(c.after, -1)
 	}
 }

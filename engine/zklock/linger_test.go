@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -89,6 +90,61 @@ func lingersAfterItsEviction(t *testing.T, z *servers.ZooKeeper) {
 	}}, z.Addr())
 	c := claimtest.New(t, d, driver.Request{Resource: name, Owner: "me", TTL: d.Features().SessionTTL})
 	granted(t, c)
+	if err := c.Release(t.Context(), driver.End{Linger: time.Minute}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Release of what was evicted: %v; want ErrLost", err)
+	}
+	if st, err := operator.Inspect(t.Context(), name); err != nil || len(st.Holders) > 0 {
+		t.Errorf("then it is held by %+v, %v; want nobody", st.Holders, err)
+	}
+}
+
+// unansweredTTL is a connection that ends when the first node with a TTL has been asked for, before its answer is read.
+type unansweredTTL struct {
+	net.Conn
+	asked *atomic.Bool
+	ended atomic.Bool
+}
+
+func (c *unansweredTTL) Write(b []byte) (int, error) {
+	const kind = 21
+	if len(b) > 12 && binary.BigEndian.Uint32(b[8:]) == kind && c.asked.CompareAndSwap(false, true) {
+		c.ended.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *unansweredTTL) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.ended.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// evictedBetweenReleases: a lease has left its node behind, which had no answer, and is evicted before its Release is repeated.
+// Release tells so, and nothing keeps the name.
+func evictedBetweenReleases(t *testing.T, z *servers.ZooKeeper) {
+	const name = "evicted-between"
+	operator, direct := driverOn(t, &zklock.Options{TTLNodes: true}, z.Addr()), client(t, z.Addr())
+	var asked atomic.Bool
+	d := driverOn(t, &zklock.Options{SessionTimeout: time.Minute, TTLNodes: true, Dial: func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, timeout)
+		return &unansweredTTL{Conn: conn, asked: &asked}, err
+	}}, z.Addr())
+	lost := make(chan struct{})
+	c := claimtest.New(t, d, driver.Request{Resource: name, Owner: "me", TTL: d.Features().SessionTTL, Lost: func(error) { close(lost) }})
+	granted(t, c)
+	if err := c.Release(t.Context(), driver.End{Linger: time.Minute}); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("Release without an answer: %v; want an unknown outcome", err)
+	}
+	claimtest.Eventually(t, "a node is left behind", func() bool {
+		nodes, _, err := direct.Children(zklock.DefaultPrefix + "/" + name)
+		return err == nil && len(nodes) == 2
+	})
+	if err := operator.Evict(t.Context(), name, "me", "why"); err != nil {
+		t.Fatal(err)
+	}
+	<-lost
 	if err := c.Release(t.Context(), driver.End{Linger: time.Minute}); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Release of what was evicted: %v; want ErrLost", err)
 	}

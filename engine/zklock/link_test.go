@@ -57,6 +57,7 @@ func TestLinks(t *testing.T) {
 		"LeaseAfterASleep":            leaseAfterASleep,
 		"LingersAtTheSecondAttempt":   lingersAtTheSecondAttempt,
 		"LingersAfterItsEviction":     lingersAfterItsEviction,
+		"EvictedBetweenReleases":      evictedBetweenReleases,
 	}))
 }
 

@@ -164,7 +164,7 @@ func (c *claim) enter(ctx context.Context, client *zk.Conn) ([]string, error) {
 // entering is called before a creation is sent. If nobody takes its answer, the timer looks for the
 // node.
 func (c *claim) entering() {
-	c.behind = false
+	c.behind, c.after = false, ""
 	c.uncertain = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
