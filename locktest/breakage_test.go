@@ -167,6 +167,26 @@ func broadcast(late bool) func(c *warpedClaim, ctx context.Context) (driver.Gran
 	}
 }
 
+// pushedFor delivers grants with their Wakes, for so many times the TTL of the lease.
+func pushedFor(times time.Duration) func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+	return func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+		g, err := c.inner.Try(ctx)
+		if busy, ok := errors.AsType[*driver.Busy](err); ok && c.asked.Queue {
+			inner, wake, granted := busy.Wake, make(chan struct{}), make(chan driver.Grant, 1)
+			busy.Wake, busy.Granted = wake, granted
+			go func() {
+				<-inner
+				if g, err := c.inner.Try(context.Background()); err == nil {
+					g.TTL *= times
+					granted <- g
+				}
+				close(wake)
+			}()
+		}
+		return g, err
+	}
+}
+
 func wakeAll(c *warpedClaim, ctx context.Context, how driver.End) error {
 	err := c.inner.Release(ctx, how)
 	armed, _ := c.remember(c.asked.Resource, nil).([]chan struct{})
