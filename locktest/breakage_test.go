@@ -261,3 +261,47 @@ func pausedFor(late time.Duration) func(p *warp, t testing.TB) locktest.Harness 
 		return h
 	}
 }
+
+// servesLate is a harness whose engine, while it is paused, keeps attempts, or renewals, until a
+// while after the pause, although their callers have given them up.
+func servesLate(renewals bool) func(p *warp, t testing.TB) locktest.Harness {
+	return func(p *warp, t testing.TB) locktest.Harness {
+		var paused atomic.Bool
+		kept := func(ctx context.Context, kept bool, call func(ctx context.Context)) bool {
+			if !paused.Load() {
+				return false
+			}
+			if kept {
+				go func() {
+					for paused.Load() {
+						time.Sleep(time.Millisecond)
+					}
+					time.Sleep(locktest.Margin / 16)
+					call(context.WithoutCancel(ctx))
+				}()
+			}
+			<-ctx.Done()
+			return true
+		}
+		*p = warp{
+			try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+				if kept(ctx, !renewals, func(ctx context.Context) { c.inner.Try(ctx) }) {
+					return driver.Grant{}, ctx.Err()
+				}
+				return c.inner.Try(ctx)
+			},
+			renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+				if kept(ctx, renewals, func(ctx context.Context) { c.inner.Renew(ctx, ttl) }) {
+					return driver.Grant{}, ctx.Err()
+				}
+				return c.inner.Renew(ctx, ttl)
+			},
+		}
+		h := p.harness(t)
+		h.Pause = func(testing.TB) func() {
+			paused.Store(true)
+			return func() { paused.Store(false) }
+		}
+		return h
+	}
+}
