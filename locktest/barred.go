@@ -15,6 +15,7 @@ var barredCases = []Case{
 	{Name: "BarredSharerIsRefused", Needs: NeedBars | NeedShared, Run: barredSharerIsRefused},
 	{Name: "BarredAfterEvictionIsRefused", Needs: NeedBars | NeedOperator, Run: barredAfterEvictionIsRefused},
 	{Name: "BarredLingererIsRefused", Needs: NeedBars | NeedLingers, Run: barredLingererIsRefused},
+	{Name: "BarredForAsLongAsAsked", Needs: NeedBars, Run: barredForAsLongAsAsked},
 }
 
 // barFor is longer than any case takes.
@@ -127,4 +128,33 @@ func barredLingererIsRefused(t testing.TB, h Harness) {
 	next.wins(time.Until(began.Add(h.over(rest)))+Margin, "what lingered is over")
 	next.released()
 	holder.isBarred(d1, "nobody holds any more")
+}
+
+// barredForAsLongAsAsked: a bar lasts for its length from the Release on, not for the shorter TTL of
+// the claim.
+func barredForAsLongAsAsked(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	ttl := shortTTL(d1)
+	holder := holding(t, d1, lasting(request(newName(t)), ttl))
+	never := contend(t, d1, lasting(request(newName(t)), ttl))
+	before := time.Now()
+	for _, c := range []*contender{holder, never} {
+		c.end.Bar = ttl + 5*aWhile/2
+		if err := c.release(); err != nil && !errors.Is(err, driver.ErrLost) { // ErrLost: a busy machine let it expire
+			t.Fatalf("Release: %v", err)
+		}
+	}
+	end := before.Add(holder.end.Bar * 49 / 50) // clocks run at different rates
+	for ; ; time.Sleep(aWhile / 4) {
+		for i, c := range []*contender{holder, never} {
+			_, err := contend(t, d2, c.req).try()
+			switch now := time.Now(); {
+			case now.After(end):
+				return
+			case !errors.Is(err, driver.ErrBarred):
+				t.Fatalf("Try of %s, %v after it was barred for %v: %v; want ErrBarred",
+					[]string{"a holder", "an owner that never asked"}[i], now.Sub(before), c.end.Bar, err)
+			}
+		}
+	}
 }

@@ -167,6 +167,26 @@ func broadcast(late bool) func(c *warpedClaim, ctx context.Context) (driver.Gran
 	}
 }
 
+// pushedFor delivers grants with their Wakes, for so many times the TTL of the lease.
+func pushedFor(times time.Duration) func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+	return func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+		g, err := c.inner.Try(ctx)
+		if busy, ok := errors.AsType[*driver.Busy](err); ok && c.asked.Queue {
+			inner, wake, granted := busy.Wake, make(chan struct{}), make(chan driver.Grant, 1)
+			busy.Wake, busy.Granted = wake, granted
+			go func() {
+				<-inner
+				if g, err := c.inner.Try(context.Background()); err == nil {
+					g.TTL *= times
+					granted <- g
+				}
+				close(wake)
+			}()
+		}
+		return g, err
+	}
+}
+
 func wakeAll(c *warpedClaim, ctx context.Context, how driver.End) error {
 	err := c.inner.Release(ctx, how)
 	armed, _ := c.remember(c.asked.Resource, nil).([]chan struct{})
@@ -231,6 +251,50 @@ func pausedFor(late time.Duration) func(p *warp, t testing.TB) locktest.Harness 
 					return err
 				}
 				return c.inner.Release(ctx, how)
+			},
+		}
+		h := p.harness(t)
+		h.Pause = func(testing.TB) func() {
+			paused.Store(true)
+			return func() { paused.Store(false) }
+		}
+		return h
+	}
+}
+
+// servesLate is a harness whose engine, while it is paused, keeps attempts, or renewals, until a
+// while after the pause, although their callers have given them up.
+func servesLate(renewals bool) func(p *warp, t testing.TB) locktest.Harness {
+	return func(p *warp, t testing.TB) locktest.Harness {
+		var paused atomic.Bool
+		kept := func(ctx context.Context, kept bool, call func(ctx context.Context)) bool {
+			if !paused.Load() {
+				return false
+			}
+			if kept {
+				go func() {
+					for paused.Load() {
+						time.Sleep(time.Millisecond)
+					}
+					time.Sleep(locktest.Margin / 16)
+					call(context.WithoutCancel(ctx))
+				}()
+			}
+			<-ctx.Done()
+			return true
+		}
+		*p = warp{
+			try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+				if kept(ctx, !renewals, func(ctx context.Context) { c.inner.Try(ctx) }) {
+					return driver.Grant{}, ctx.Err()
+				}
+				return c.inner.Try(ctx)
+			},
+			renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+				if kept(ctx, renewals, func(ctx context.Context) { c.inner.Renew(ctx, ttl) }) {
+					return driver.Grant{}, ctx.Err()
+				}
+				return c.inner.Renew(ctx, ttl)
 			},
 		}
 		h := p.harness(t)

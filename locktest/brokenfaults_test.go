@@ -17,6 +17,8 @@ var brokenFaults = []breakage{
 	{name: "calls do not end with their context", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(false)},
 	{name: "calls of a paused engine say busy", rejects: []string{"CallsEndWithTheirContext"}, harness: pausable(true)},
 	{name: "calls end late", rejects: []string{"CallsEndWithTheirContext"}, harness: pausedFor(locktest.Margin / 3)},
+	{name: "an attempt is made after its caller gave up", rejects: []string{"LateCallsHaveNoEffect"}, harness: servesLate(false)},
+	{name: "a renewal is made after its caller gave up", rejects: []string{"LateCallsHaveNoEffect"}, harness: servesLate(true)},
 	{name: "the cause of a context is the answer", rejects: []string{"CauseOfAContextIsNoAnswer"}, warp: warp{
 		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			if ctx.Err() != nil {

@@ -97,6 +97,9 @@ var brokenEnds = []breakage{
 	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredAfterEvictionIsRefused", "BarredLingererIsRefused"}, warp: warp{
 		bar: func(*warpedClaim, time.Duration) time.Duration { return 0 },
 	}},
+	{name: "the mark ends with the lease", rejects: []string{"BarredForAsLongAsAsked"}, warp: warp{
+		bar: func(c *warpedClaim, keep time.Duration) time.Duration { return min(keep, c.asked.TTL) },
+	}},
 	{name: "an owner that had nothing is not kept out", rejects: []string{"BarredOwnerIsRefused", "BarredAfterEvictionIsRefused"}, warp: warp{
 		bar: func(c *warpedClaim, keep time.Duration) time.Duration {
 			if !c.holds(context.Background()) {

@@ -51,6 +51,13 @@ var brokenTTLs = []breakage{
 			return g, err
 		},
 	}},
+	{name: "a renewed lease is much shorter than it says", rejects: []string{"HolderLearnsBeforeSuccessor"}, warp: warp{
+		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+			g, err := c.inner.Renew(ctx, ttl/3)
+			g.TTL = ttl
+			return g, err
+		},
+	}},
 	{name: "Renew does not restart the lease", rejects: []string{"RenewKeepsTheGrant", "RenewalOutlivesTheTTL", "ExtendMovesTheDeadline", "RenewRestartsTheTTL"}, warp: warp{
 		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			st, err := c.Inspect(ctx, c.asked.Resource)

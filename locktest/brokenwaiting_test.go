@@ -56,6 +56,7 @@ var brokenWaits = []breakage{
 		b.Wake, b.Retry = make(chan struct{}), 3*locktest.Margin/4
 	})},
 	{name: "Wake is armed after the answer", rejects: []string{"WakeIsArmedBeforeTheAnswer"}, warp: warp{try: broadcast(true), release: wakeAll}},
+	{name: "a grant with a Wake is for twice the lease", rejects: []string{"PushedGrantCountsFromItsTry"}, warp: warp{try: pushedFor(2)}},
 	{name: "everybody is woken", rejects: []string{"OneReleaseWakesOneWaiter"}, warp: warp{try: broadcast(false), release: wakeAll}},
 	{name: "an eviction wakes nobody", rejects: []string{"EvictEndsOneLease"}, warp: deafTo("evicted ", warp{
 		evict: func(w *warped, ctx context.Context, resource, owner, reason string) error {

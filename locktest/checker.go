@@ -88,7 +88,8 @@ const maxViolations = 10
 // an error with the first violations of each resource. Violations are exclusive beliefs that
 // overlap with any other, and shared ones that together weigh more than the smallest of their
 // limits. So is a token that is not above the tokens of all beliefs that had ended before it
-// began, or for a shared one before Acquire was called.
+// began, or for a shared one before Acquire was called. Beliefs that had ended when they began
+// violate nothing.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +141,8 @@ func overlaps(beliefs []Belief) (errs []error) {
 
 // stale finds tokens that are not above the tokens of beliefs that had ended before theirs began.
 // It does not compare beliefs that overlap, as shared ones may, or whose Acquires overlap. The
-// order of their grants is unknown.
+// order of their grants is unknown. Nor does it judge one that had ended before Acquire returned: a
+// pause after its grant may have lasted beyond later ones.
 func stale(beliefs []Belief) (errs []error) {
 	beliefs = slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.called().Compare(b.called()) })
 	byEnd := slices.SortedStableFunc(slices.Values(beliefs), func(a, b Belief) int { return a.Until.Compare(b.Until) })
@@ -152,7 +154,7 @@ func stale(beliefs []Belief) (errs []error) {
 			}
 			byEnd = byEnd[1:]
 		}
-		if b.Token != 0 && b.Token <= highest.Token {
+		if b.Token != 0 && b.Token <= highest.Token && b.Until.After(b.From) {
 			errs = append(errs, fmt.Errorf("token did not grow: %v came after %v", b, highest))
 		}
 	}

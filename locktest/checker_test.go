@@ -38,6 +38,7 @@ func TestHistoryCheck(t *testing.T) {
 		{"without tokens", []Belief{ex("a", 0, 0, 10), ex("b", 0, 20, 30)}, ""},
 		{"two resources at once", []Belief{ex("a", 5, 0, 10), other(ex("b", 2, 5, 30))}, ""},
 		{"ended before it began", []Belief{ex("a", 1, 5, 0), ex("b", 2, 6, 30)}, ""},
+		{"knew of it after its end", []Belief{ex("b", 2, 6, 8), ex("a", 1, 20, 5)}, ""},
 		{"sharers", []Belief{sh("a", 2, 0, 0, 10), sh("b", 1, 0, 5, 30), sh("c", 3, 0, 6, 8)}, ""},
 		{"sharers at their limit", []Belief{sh("a", 1, 2, 0, 10), sh("b", 2, 2, 5, 30), sh("c", 3, 2, 10, 12)}, ""},
 		{"weights at their limit", []Belief{weighs(3, sh("a", 1, 4, 0, 10)), sh("b", 2, 4, 5, 30), weighs(3, sh("c", 3, 4, 10, 12))}, ""},

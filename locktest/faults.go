@@ -23,6 +23,7 @@ var faultCases = []Case{
 	{Name: "WaiterOutlivesACutLink", Run: waiterOutlivesACutLink},
 	{Name: "WaiterDoesNotSpin", Run: waiterDoesNotSpin},
 	{Name: "CallsEndWithTheirContext", Needs: NeedPause, Alone: true, Run: callsEndWithTheirContext},
+	{Name: "LateCallsHaveNoEffect", Needs: NeedPause, Alone: true, Run: lateCallsHaveNoEffect},
 	{Name: "HolderEndsWhileTheEngineIsPaused", Needs: NeedPause, Alone: true, Run: holderEndsWhileTheEngineIsPaused},
 	{Name: "RestartKeepsLeases", Needs: NeedRestart, Alone: true, Run: restartKeepsLeases},
 	{Name: "FlushEndsLeases", Needs: NeedFlushState, Alone: true, Run: flushEndsLeases},
@@ -304,6 +305,62 @@ func callsEndWithTheirContext(t testing.TB, h Harness) {
 			t.Errorf("%s returned %v after its context had ended, at best", call.what, late)
 		}
 	}
+}
+
+// lateCallsHaveNoEffect: the contexts of calls end while the engine is paused. Once it has answered
+// later calls of the same claims, the earlier ones grant nothing, and shorten no lease.
+func lateCallsHaveNoEffect(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	ttl := renewableTTL(d)
+	holder := holding(t, d, request(newName(t)))
+	fresh := []*contender{contend(t, d, request(newName(t))), contend(t, d, queued(request(newName(t))))}
+	other := contend(t, d2, request(holder.req.Resource))
+	resume := sync.OnceFunc(h.Pause(t))
+	defer resume()
+	for _, call := range []func(context.Context) error{
+		fresh[0].tryOnce, fresh[1].tryOnce,
+		func(ctx context.Context) error { _, err := holder.claim.Renew(ctx, ttl); return err },
+	} {
+		_ = within(t, "a call while the engine is paused", 200*time.Millisecond, call) // its outcome is unknown
+	}
+	resume()
+	eventually(t, callLimit, "an answer to the holder", func() bool {
+		_, err := holder.renew(longTTL)
+		if errors.Is(err, driver.ErrLost) {
+			t.Fatalf("Renew by the holder, after a pause: %v", err)
+		}
+		return err == nil
+	})
+	shorter := time.Now().Add(h.over(ttl)) // when a lease that is shortened from now on is over
+	for _, c := range fresh {
+		c.ends()
+		next := contend(t, d2, request(c.req.Resource)) // an engine may keep the name taken until late calls are over
+		eventually(t, h.over(followWithin), "a grant after a Release", func() bool { return next.tryOnce(bounded(t)) == nil })
+		next.ends()
+	}
+	end := time.Now().Add(max(0, time.Until(shorter)) + aWhile)
+	for time.Now().Before(end) {
+		for _, c := range fresh {
+			next := contend(t, d2, request(c.req.Resource))
+			if _, err := next.try(); errors.Is(err, driver.ErrBusy) {
+				t.Fatal("busy, though all that a claim asked for before its Release was given up")
+			}
+			next.ends()
+		}
+		if _, err := other.try(); err == nil {
+			t.Fatal("granted, though the holder has renewed for long after it had renewed for less")
+		}
+		time.Sleep(aWhile / 10)
+	}
+}
+
+// ends releases the claim, which may hold, until it is known to hold nothing.
+func (c *contender) ends() {
+	c.t.Helper()
+	eventually(c.t, callLimit, "an answer to Release", func() bool {
+		err := c.release()
+		return err == nil || errors.Is(err, driver.ErrLost)
+	})
 }
 
 // holderEndsWhileTheEngineIsPaused: a holder that cannot renew ends by its deadline. Everything

@@ -15,6 +15,7 @@ import (
 var lossCases = []Case{
 	{Name: "HolderLearnsBeforeSuccessor", Run: holderLearnsBeforeSuccessor},
 	{Name: "DeadlineCountsFromBeforeTheCall", Run: deadlineCountsFromBeforeTheCall},
+	{Name: "PushedGrantCountsFromItsTry", Needs: NeedWakes, Run: pushedGrantCountsFromItsTry},
 	{Name: "EvictionEndsTheContext", Needs: NeedOperator, Run: evictionEndsTheContext},
 	{Name: "LostIsCalledOnce", Needs: NeedOperator | NeedLossNotice, Run: lostIsCalledOnce},
 	{Name: "LostIsNotCalledOnRelease", Run: lostIsNotCalledOnRelease},
@@ -32,7 +33,8 @@ func holderLearnsBeforeSuccessor(t testing.TB, h Harness) {
 	lease := acquire(t, holder, name)
 	var history History
 	done := history.Believe(lease)
-	eventually(t, ttl, "a renewal", func() bool { return time.Until(lease.Deadline()) > ttl*2/5 })
+	first := lease.Deadline()
+	eventually(t, ttl, "a renewal", func() bool { return lease.Deadline().After(first) })
 	heal := sever()
 	successor := acquire(t, other, name)
 	if lease.Context().Err() == nil {
@@ -91,6 +93,36 @@ func deadlineCountsFromBeforeTheCall(t testing.TB, h Harness) {
 	}
 	check("Renew", lease)
 	release(t, lease)
+}
+
+// pushedGrantCountsFromItsTry: a waiter is granted without another Try. The lease lasts for the
+// TTL of its Grant, counted from before the Try that was refused. Engines that deliver no grant
+// pass.
+func pushedGrantCountsFromItsTry(t testing.TB, h Harness) {
+	d, d2 := open(t, h), open(t, h)
+	holder := holding(t, d2, request(newName(t)))
+	waiter := contend(t, d, queued(lasting(request(holder.req.Resource), renewableTTL(d))))
+	before := time.Now()
+	busy := waiter.busy("it is held")
+	time.Sleep(aWhile / 2) // which the TTL of the grant counts
+	holder.released()
+	woken(t, busy, "it was released")
+	var g driver.Grant
+	select {
+	case g = <-busy.Granted: // before Wake closed
+	default:
+		return
+	}
+	third := contend(t, d2, request(holder.req.Resource))
+	for end := before.Add(g.TTL * 49 / 50); ; time.Sleep(tryEvery) { // clocks run at different rates
+		_, err := third.try()
+		switch now := time.Now(); {
+		case now.After(end):
+			return
+		case err == nil:
+			t.Fatalf("somebody else was granted %v after the Try of a grant for %v", now.Sub(before), g.TTL)
+		}
+	}
 }
 
 // evictionEndsTheContext: an eviction ends the holder's context. It does so at once if the engine

@@ -28,6 +28,7 @@ var sound = []struct {
 			}
 		},
 	}},
+	{name: "a grant comes with its Wake", accepts: []string{"PushedGrantCountsFromItsTry"}, warp: warp{try: pushedFor(1)}},
 	{name: "a renewal takes longer than a waiter keeps its place", accepts: []string{"QueuedWriterStopsReaders", "FenceGrowsAfterExpiry"}, warp: warp{
 		renew: func(c *warpedClaim, ctx context.Context, ttl time.Duration) (driver.Grant, error) {
 			time.Sleep(locktest.Margin)
