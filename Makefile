@@ -32,7 +32,7 @@ test: tools
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:
-	go test -short -race -p 2 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v -e /$(EXPLORER) $(WAITING_RACED:%=-e '/%$$'))
+	go test -short -race -p 3 $(EACH) $$(go list $(RACED:%=./%/...) | grep -v -e /$(EXPLORER) $(WAITING_RACED:%=-e '/%$$'))
 
 test-plain:
 	go test -short -p 2 -parallel 4 $(EACH) $$(go list ./$(EXPLORER)/... $(PLAIN:%=./%/...) $(BENCH_TESTED:%=./%) | grep -v $(WAITING:%=-e '/%$$'))

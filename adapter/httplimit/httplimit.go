@@ -42,8 +42,8 @@ type Limit struct {
 	// Wait is how long a request may wait for its turn. Zero means that it is refused at once.
 	Wait time.Duration
 	// FailOpen serves requests when the engine does not answer. Otherwise they are refused with 503
-	// Service Unavailable. So are requests that Limit could never admit, with FailOpen too: a field is
-	// out of range, the engine has no limits, or the request already holds a slot of the name.
+	// Service Unavailable. A request that Limit could never admit is always refused so: a field is out
+	// of range, the engine has no limits, or the request already has a slot.
 	FailOpen bool
 	// Error is called when the limit could not be checked, when a lease was lost while its request was
 	// served, or when the outcome of its release is unknown. Nil ignores such errors.

@@ -224,11 +224,12 @@ func (p *postgres) statements() statements {
 					ON CONFLICT (name, owner) DO UPDATE SET proc = excluded.proc, asks = excluded.asks, wants = greatest(p.wants, excluded.wants),
 						seq = CASE WHEN p.seq > (SELECT served FROM l) THEN p.seq ELSE excluded.seq END)
 				SELECT {now}, {floor}, l.name, ` + rowColumns + `, '[]' || coalesce(` + pgComes + `, '') FROM l`,
-			// Waiters are notified if one of them may hold, now that the place is gone. Places are not
-			// read: if the statement has waited for the row, the snapshot lacks the newest.
+			// Waiters are notified if one of them may hold, now that the place is gone. If the statement has
+			// waited for the row, its snapshot may lack their places.
 			leave: `WITH gone AS (DELETE FROM {p}places WHERE name = $1::text AND owner = $2::text RETURNING seq)
 				UPDATE {p}locks l SET rev = rev + 1 WHERE name = $1::text AND EXISTS (SELECT FROM gone) AND NOT (owner = $2::text AND expires > {now})
-				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND l.crowd > {now}
+				RETURNING CASE WHEN (l.expires <= {now} OR l.record <> '` + nothing + `') AND (l.rev - 1 <> (SELECT s.rev FROM {p}locks s WHERE s.name = $1::text)
+						OR EXISTS (SELECT FROM {p}places p WHERE p.name = l.name AND p.owner <> $2::text))
 					THEN pg_notify('{channel}', '` + lookMessage + `')::text END`,
 			remove: `DELETE FROM {p}places p USING jsonb_to_recordset($2::jsonb) AS r(name text, owner text, seq bigint)
 				WHERE p.proc = $1::text AND p.name = r.name AND p.owner = r.owner AND p.seq = r.seq`,

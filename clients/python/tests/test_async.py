@@ -202,7 +202,9 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(Lost) as lost:
             await lease.release()
         for error in (lease.cause, lost.exception):
-            self.assertEqual((error.code, str(error)), ("deadline", "the deadline passed without a renewal: an answer to another call"))
+            self.assertEqual(error.code, "deadline")
+            # The last attempt may begin when no time is left for an answer.
+            self.assertRegex(str(error), "^the deadline passed without a renewal: (an answer to another call|no answer in)")
         self.assertIsInstance(lease.cause.__cause__, Unknown)
 
     async def test_losses_of_two_sections_end_both(self):
