@@ -86,7 +86,7 @@ func followed(t *testing.T, s *instances, json bool) (printed func() (stdout, st
 	}
 }
 
-// All that happened in an outage is printed, or it is told that events are missing.
+// All that happened in an outage is printed, or a warning says that events are missing.
 func TestFollowedHistoryAfterAnOutage(t *testing.T) {
 	for _, json := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestFollowedHistoryAfterAnOutage(t *testing.T) {
 	}
 }
 
-// A warning of the service is told once, whenever it begins and of whichever page it is.
+// A warning of the service is printed once, whenever it appears and on whichever page.
 func TestHistoryTellsWarnings(t *testing.T) {
 	for _, json := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -497,8 +497,8 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 	}
 }
 
-// What a key sends to the whole process group, as Ctrl-C and Ctrl-Z do, neither ends nor stops the guard of a shell: it ends
-// the command at its deadline. So it is under "set -e", which would end it with whatever the signal has ended.
+// Keys such as Ctrl-C and Ctrl-Z signal the whole process group. They neither end nor stop the guard of a shell, which ends
+// the command at its deadline. This holds under "set -e", too, although the signal ends the sleep that the guard waits for.
 func TestCopyOutlivesASignal(t *testing.T) {
 	t.Parallel()
 	for i := range 6 {

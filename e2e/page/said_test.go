@@ -347,7 +347,7 @@ func TestSpacesAreSeen(t *testing.T) {
 	p.reads("#lock-state", "held")
 }
 
-// Whoever is refused a name that nobody holds is not told that somebody does.
+// A caller who is refused a name that nobody holds is not told that somebody holds it.
 func TestARefusalSaysWhoIsInTheWay(t *testing.T) {
 	t.Parallel()
 	var young atomic.Bool

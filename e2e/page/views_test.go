@@ -372,7 +372,7 @@ func TestAnOlderService(t *testing.T) {
 	p.reads("#history", "evicted ci")
 }
 
-// A line of a chart has a gap for a time that nobody saw, and what was before it stands where it happened.
+// A line in a chart breaks where nobody looked, and earlier points stay at the time when they happened.
 func TestChartsLeaveOutWhatNobodySaw(t *testing.T) {
 	t.Parallel()
 	s := embedded(t, func(w http.ResponseWriter, r *http.Request, service http.Handler) {

@@ -62,8 +62,8 @@ func TestPostgresPassesBesideAJoin(t *testing.T) {
 	}
 }
 
-// A waiter that leaves a free lock, and has waited for the row because another joined the queue behind it, does not see that
-// place. It has the other look all the same.
+// A waiter leaves a free lock while another joins the queue behind it. Its statement waits for the row and cannot see the new
+// place, but wakes the newcomer all the same.
 func TestPostgresLeavesBesideAJoin(t *testing.T) {
 	t.Parallel()
 	p := servers.StartPostgres(t)
