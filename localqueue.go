@@ -22,7 +22,7 @@ type turn struct {
 	hold    *hold         // the exclusive lease that has the turn; nil: a contender has it
 	kept    bool          // hold has no lease, and the next call may take it
 	refused bool          // the engine has refused a contender: others hold the resource
-	gone    chan struct{} // closed when the hold that has the turn has been released at the engine; nil: no release is under way
+	gone    chan struct{} // closed once the engine has released the hold that has the turn; nil: it is not being released
 	first   *turnWaiter
 	last    *turnWaiter
 }
@@ -76,8 +76,8 @@ func (q *localQueue) take(name string) (taken bool, by *hold, gone <-chan struct
 	return true, nil, nil
 }
 
-// leaving records that the hold that has the turn is being released, until the turn passes or
-// clearHolder is called.
+// leaving records that a release of the hold that has the turn has begun. The record stays until the
+// turn passes or clearHolder is called.
 func (q *localQueue) leaving(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -277,8 +277,8 @@ func (q *localQueue) close() (all []*hold) {
 	return all
 }
 
-// clearHolder records that a call has the turn without a lease, because the lease that it was about
-// to take was released.
+// clearHolder records that the call that has the turn holds no lease. The lease that it was about to
+// take was released.
 func (q *localQueue) clearHolder(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

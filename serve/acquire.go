@@ -186,7 +186,7 @@ func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 		if s.features.Resumes {
 			s.forget(one)
 		} else {
-			s.end(one) // its late calls must not arrive after those of the next claim
+			s.end(one) // else its late calls could arrive after those of the next claim
 		}
 		one.driver, one.acquires = nil, false
 	}

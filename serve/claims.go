@@ -222,8 +222,8 @@ func (c *claims) on(one *claim, e event) {
 	one.on(e)
 }
 
-// lasts records that a claim has a lease or a place, or may have one. It ends at until unless it is
-// renewed.
+// lasts records that a claim has, or may have, a lease or a place, which ends at until unless the
+// claim renews it.
 func (c *claims) lasts(one *claim, e event, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

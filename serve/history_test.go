@@ -255,7 +255,7 @@ func (d *late) Evict(ctx context.Context, name, owner, reason string) error {
 	return err
 }
 
-// renewing has the holder renew between an eviction's effect and its answer.
+// A renewing driver has the holder renew after an eviction has taken effect and before Evict returns.
 type renewing struct {
 	*memory.Driver
 	renew func()

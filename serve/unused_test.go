@@ -27,7 +27,7 @@ func TestUnusedGrantKeepsNothing(t *testing.T) {
 	})
 }
 
-// Whoever is refused because of a job that has finished is not told that somebody holds the name.
+// A caller refused because a finished job keeps the name is not told that somebody holds it.
 func TestRefusalSaysThatAJobHasFinished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

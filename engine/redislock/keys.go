@@ -11,7 +11,7 @@ import (
 // Kinds of a resource's companion keys. The letter is part of a companion's name. Companions
 // expire: those of waiters after seconds, those of sharers with the longest lease.
 const (
-	kindHistory = 'f' // string: the last fence, and the last exclusive grant; it expires after historyTTL, or later if the fence is ahead of the clock, and never with RequireFenceHistory
+	kindHistory = 'f' // string: the last fence and the last exclusive grant; lasts for historyTTL, longer if the fence is ahead of the clock, for ever with RequireFenceHistory
 	kindQueue   = 'q' // sorted set: waiters in the order of their first Try
 	kindDetails = 'd' // hash: about each waiter and each sharer, and a mark if a sharer may want to know who waits
 	kindShares  = 's' // sorted set: sharers by the end of their leases

@@ -201,8 +201,8 @@ func (w *World) checkLate(l *lease) {
 	}
 }
 
-// excused reports whether another may hold beside l, according to the documentation. What the engine
-// may have forgotten is excused until its TTL is over, and not renewed afterwards. Requires World.mu.
+// excused reports whether the documentation lets another client hold at the same time as l: l was
+// evicted, or the engine may have forgotten it and has not renewed it since. Requires World.mu.
 func (w *World) excused(l *lease) bool {
 	forgotten := w.ledger.forgotten
 	return l.evicted || !forgotten.IsZero() && !l.Deadline().After(forgotten.Add(w.ttl(l.longest)))
