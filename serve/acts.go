@@ -138,19 +138,23 @@ func (h *hub) released(one *claim) {
 	h.tell(e, nil)
 }
 
-// lost reports that a call found its claim's lease over.
+// lost reports that a call found its claim's lease over. While it is being evicted here, that is left
+// to evicted, unless the eviction fails.
 func (h *hub) lost(one *claim, why error, ranOut bool) {
 	t := one.lease.term
-	e := one.event(wire.EventEnded)
-	end := time.Now()
-	h.mu.Lock()
-	evicting := h.evicting[e.lease()] > 0 // its caller reports it, or else the next look
-	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
-	h.mu.Unlock()
-	if evicting || t == nil || !t.over.CompareAndSwap(false, true) {
+	if t == nil {
 		return
 	}
-	last := t.renewed.Load()
+	e := one.event(wire.EventEnded)
+	end, last := time.Now(), t.renewed.Load()
+	report := func() {
+		if t.over.CompareAndSwap(false, true) {
+			h.record(e)
+			h.s.observeLoss(e)
+		}
+	}
+	h.mu.Lock()
+	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	} else if ranOut && last != nil {
@@ -161,8 +165,11 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 		e.silent = sinceOf(last.sent, end)
 	}
 	e.held = sinceOf(one.lease.since, end)
-	h.record(e)
-	h.s.observeLoss(e)
+	if under := h.evicting[e.lease()]; under != nil {
+		under.unreported, report = report, func() {}
+	}
+	h.mu.Unlock()
+	report()
 }
 
 // reset reports the end of a hold without an owner.
@@ -170,18 +177,37 @@ func (h *hub) reset(name, by string) {
 	h.record(told{kind: wire.WasReset, Event: wire.Event{Name: name}, more: more{by: by}})
 }
 
-// evict begins an eviction. The caller reports its outcome, and then calls done.
-func (h *hub) evict(l lease) (done func()) {
+// An eviction is what is known of a lease that is being evicted.
+type eviction struct {
+	calls      int    // in progress
+	unreported func() // reports the loss that a call has found; nil: none has
+}
+
+// evict begins an eviction. The caller calls done, after evicted if it succeeded.
+func (h *hub) evict(l lease) (done func(succeeded bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.touched[l.name] = true
-	h.evicting[l]++
-	return func() {
+	under := h.evicting[l]
+	if under == nil {
+		under = &eviction{}
+		h.evicting[l] = under
+	}
+	under.calls++
+	return func(succeeded bool) {
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.evicting[l]--; h.evicting[l] == 0 {
-			delete(h.evicting, l)
+		if succeeded {
+			under.unreported = nil
 		}
+		report := func() {}
+		if under.calls--; under.calls == 0 {
+			delete(h.evicting, l)
+			if under.unreported != nil {
+				report = under.unreported
+			}
+		}
+		h.mu.Unlock()
+		report()
 	}
 }
 

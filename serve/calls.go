@@ -318,16 +318,16 @@ func (s *Server) heldOrFailed(w http.ResponseWriter, err error) {
 }
 
 // evictNow ends the lease of the owner that c names, in full or by its handle. by is who evicts.
-func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (driver.Holder, error) {
+func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (holder driver.Holder, err error) {
 	if s.operator == nil {
 		return driver.Holder{}, fmt.Errorf("%w: evictions", driver.ErrUnsupported)
 	}
-	holder, err := s.holderCalled(ctx, c.Name, c.Owner)
-	if err != nil {
+	if holder, err = s.holderCalled(ctx, c.Name, c.Owner); err != nil {
 		return driver.Holder{}, err
 	}
-	defer s.hub.evict(eventOf(c.Name, holder).lease())()
-	if err := s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
+	done := s.hub.evict(eventOf(c.Name, holder).lease())
+	defer func() { done(err == nil) }()
+	if err = s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return holder, err
 	}
 	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)

@@ -1,8 +1,10 @@
 package serve_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -259,12 +261,13 @@ func (d *late) Evict(ctx context.Context, name, owner, reason string) error {
 type renewing struct {
 	*memory.Driver
 	renew func()
+	fails error
 }
 
 func (d *renewing) Evict(ctx context.Context, name, owner, reason string) error {
 	err := d.Driver.Evict(ctx, name, owner, reason)
 	d.renew()
-	return err
+	return cmp.Or(d.fails, err)
 }
 
 // If the holder learns of its eviction first, the report is still the call's.
@@ -280,6 +283,19 @@ func TestEvictionThatTheHolderSeesFirst(t *testing.T) {
 		if e := all.Entries[0]; e.By == "" || e.Reason != "r" {
 			t.Errorf("recorded %+v", e)
 		}
+	})
+}
+
+// If an eviction has no answer, the loss that the holder has learned of is reported all the same.
+func TestEvictionWithoutAnAnswerThatTheHolderSees(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &renewing{Driver: memory.New(), fails: errors.New("no answer")}
+		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: time.Hour}}) // no look finds it
+		d.renew = func() { s.want(410, wire.Renew, `{"name":"n","owner":"o","ttl_ms":60000}`) }
+		s.want(200, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000}`)
+		s.want(503, wire.Evict, `{"name":"n","owner":"o","reason":"r"}`)
+		s.wantHistory("name=n", "granted, evicted")
 	})
 }
 

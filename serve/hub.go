@@ -47,7 +47,7 @@ type hub struct {
 	prefix    string              // guarded by mu; known has names with this prefix
 	asks      string              // guarded by mu; the prefix of the current or last look
 	touched   map[string]bool     // guarded by mu; names with reports since the last look began, or with an eviction in progress
-	evicting  map[lease]int       // guarded by mu; evictions in progress here, which nothing else reports
+	evicting  map[lease]*eviction // guarded by mu; evictions in progress here, which nothing else reports
 	looking   bool                // guarded by mu; the goroutine of run exists
 	partial   bool                // guarded by mu; the last look for listeners found more than mostFollowed names
 	due       time.Time           // guarded by mu; when the history needs a look at all names
@@ -126,7 +126,7 @@ func (e told) frame() sent {
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
 	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
-	h.evicting = make(map[lease]int)
+	h.evicting = make(map[lease]*eviction)
 	h.places = make(map[lease]*waitedAt)
 }
 
