@@ -40,15 +40,24 @@ export const precise = (ms) => ms >= 1000 && ms < 10_000 ? `${(ms / 1000).toFixe
 /** Formats a growing duration, coarsely enough not to flicker. */
 export const ago = (ms) => ms < 1000 ? say('justNow') : say('ago', time(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : ms))
 
+// Formatters by language, options and time zone: to make one takes longer than all else that a tick does with a figure.
+const formatters = new Map()
+
+function format (Formatter, value, options) {
+  const language = document.documentElement.lang
+  const key = language + Formatter.name + JSON.stringify(options) + new Date().getTimezoneOffset()
+  if (!formatters.has(key)) formatters.set(key, new Formatter(language, options))
+  return formatters.get(key).format(value)
+}
+
 /** Formats a time of day by this machine's clock, with the day unless it is today. */
 export function clock (date, seconds = true) {
-  const locale = document.documentElement.lang
   const options = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', ...(seconds && { second: '2-digit' }) }
   if (date.toDateString() !== new Date().toDateString()) Object.assign(options, { month: 'short', day: 'numeric' })
-  return new Intl.DateTimeFormat(locale, options).format(date)
+  return format(Intl.DateTimeFormat, date, options)
 }
 
 /** Formats the time of day that comes in `ms` milliseconds. */
 export const clockIn = (ms) => clock(new Date(Date.now() + ms), false)
 
-export const number = (n) => n === undefined || n === null ? '–' : new Intl.NumberFormat(document.documentElement.lang).format(n)
+export const number = (n) => n === undefined || n === null ? '–' : format(Intl.NumberFormat, n)
