@@ -15,12 +15,14 @@ BEGUN := $(shell date +%s)
 # one part fails, the others go on. -count=1: tests build the command themselves, which the cache of go test does not
 # see, so that it would pass a broken one.
 UNRACED = cmd/leasehold e2e bench
-RACED_E2E = e2e/mysql e2e/postgres e2e/memcached e2e/nats e2e/s3
-# Those that wait longest come first, so that nothing is left to wait for alone.
-RACED = $(RACED_E2E) $(filter-out $(UNRACED),$(MODULES))
+# One of the databases: what differs for the others are statements.
+RACED_E2E = e2e/postgres e2e/memcached e2e/nats e2e/s3
+# Those that take longest come first, so that nothing is left to wait for alone.
+LONGEST = e2e/postgres engine/zklock engine/etcdlock engine/redislock
+RACED = $(LONGEST) $(filter-out $(LONGEST),$(RACED_E2E) $(filter-out $(UNRACED),$(MODULES)))
 # The explorer delivers one message at a time: with the race detector it takes five times as long, for the same orders.
 EXPLORER = locktest/explore
-PLAIN = cmd/leasehold $(filter-out $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
+PLAIN = cmd/leasehold e2e/mysql $(filter-out e2e/mysql $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # These do little but wait, for minutes: they run beside the others from the first moment, and take no other's turn.
 WAITING = cmd/leasehold/internal/guardian e2e/badday e2e/sqlite e2e/served
 WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
