@@ -357,18 +357,17 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	case !a.chosen && (!refused || a.one.req.Queue):
 		defer s.giveUp(a.one)
 	}
-	switch code := wire.CodeBusy; {
+	switch {
 	case refused:
 		now := *busy
 		now.Holder = busy.Holder.Later(time.Since(a.answered))
-		s.busy(w, &now, code, a.chosen && a.one.req.Queue)
-	case err == errSuperseded, err == errDraining, err == errGone: // after errGone, nobody reads the answer
-		if err == errSuperseded {
-			code = wire.CodeSuperseded
-		} else if err == errDraining {
-			code = wire.CodeDraining
-		}
-		s.busy(w, &driver.Busy{}, code, a.chosen && err == errDraining) // after errSuperseded, the other call may give up the place
+		s.busy(w, &now, a.chosen && a.one.req.Queue)
+	case err == errGone: // nobody reads the answer
+		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeBusy, Error: err.Error()})
+	case err == errSuperseded: // the other call may give up the place
+		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeSuperseded, Error: err.Error()})
+	case err == errDraining:
+		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeDraining, Error: err.Error(), Queued: a.chosen})
 	case errors.Is(err, driver.ErrNotYet):
 		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
 	default:

@@ -162,8 +162,8 @@ func (s *Server) unknown(w http.ResponseWriter, err error) {
 }
 
 // busy answers a refusal. queued means that the place is kept for some seconds.
-func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, code string, queued bool) {
-	a := wire.Answer{Outcome: wire.Busy, Code: code, Error: "somebody else holds it", Queued: queued, Wakes: b.Wake != nil, Retry: wire.Ceil(b.Retry)}
+func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, queued bool) {
+	a := wire.Answer{Outcome: wire.Busy, Code: wire.CodeBusy, Error: "somebody else holds it", Queued: queued, Wakes: b.Wake != nil, Retry: wire.Ceil(b.Retry)}
 	if v := w.(*visit); b.Holder != (driver.Holder{}) && v.client.May(View, v.Name) {
 		a.Holder = new(holderOf(b.Holder))
 		if b.Holder.Owner.Reveal() == "" {

@@ -311,7 +311,7 @@ func (s *Server) operate(v *visit, r *http.Request, bound time.Duration, failed 
 // heldOrFailed is failed for a call that somebody may prevent by holding the name.
 func (s *Server) heldOrFailed(w http.ResponseWriter, err error) {
 	if busy, held := errors.AsType[*driver.Busy](err); held {
-		s.busy(w, busy, wire.CodeBusy, false)
+		s.busy(w, busy, false)
 		return
 	}
 	s.failed(w, err)
