@@ -212,3 +212,21 @@ func TestShowTellsByItsExitCode(t *testing.T) {
 	c.store = "redis://127.0.0.1:1"
 	c.want(69, "show", "-q", "job")
 }
+
+// A name that could be taken for another one is quoted, and what does not show is escaped.
+func TestNamesThatLookAlike(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"发布/1":           "发布/1",
+		"a\u200b":        `"a\u200b"`,
+		"a\u3164":        `"a\u3164"`, // a letter that does not show
+		"发布\u2764\ufe0f": `"发布❤\ufe0f"`,
+		"a\ufffd":        `"a\ufffd"`,
+		"a ":             `"a "`,
+		`"a"`:            `"\"a\""`,
+	} {
+		if got := shown(name); got != want {
+			t.Errorf("shown(%+q) = %s, want %s", name, got, want)
+		}
+	}
+}

@@ -209,15 +209,19 @@ func weighed(mode string, weight int) string {
 	return fmt.Sprintf("%s, weight %d", mode, weight)
 }
 
-// plain returns s without unprintable characters, such as control characters and invisible ones
-// that reorder text.
+// plain returns s without characters that do not show, such as control characters and those that reorder text.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+		if isHidden(r) {
 			return -1
 		}
 		return r
 	}, s)
+}
+
+// isHidden reports whether a character does not show. Unicode has some among the letters and marks.
+func isHidden(r rune) bool {
+	return !unicode.IsPrint(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // shown returns a name unchanged, or quoted if it could be misread.
@@ -225,7 +229,15 @@ func shown(name string) string {
 	if plain(name) == name && strings.TrimSpace(name) == name && !strings.HasPrefix(name, `"`) {
 		return name
 	}
-	return strconv.Quote(name)
+	var b strings.Builder
+	for _, r := range strconv.Quote(name) {
+		if isHidden(r) { // a letter, to Quote
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // spanText formats a duration for people.
