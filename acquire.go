@@ -92,10 +92,12 @@ func (a *acquisition) prepare() (lease *Lease, err error) {
 // contends once more if the lease that refused it may be merely kept.
 func (a *acquisition) conclude(err error) (*Lease, error) {
 	if refusal := a.keptElsewhere(err); refusal != nil {
+		ctx := a.ctx
 		var cancel context.CancelFunc
-		a.ctx, cancel = context.WithTimeoutCause(a.ctx, a.patience(), errWaited)
-		defer cancel()
+		a.ctx, cancel = context.WithTimeoutCause(ctx, a.patience(), errWaited)
 		err = a.recallKeeper(refusal)
+		cancel()
+		a.ctx = ctx
 	}
 	if err == nil && a.hold.req.TTL < a.ttl {
 		err = a.lengthen()

@@ -171,6 +171,86 @@ func TestLostReplyOfAcquireLeavesNothing(t *testing.T) {
 	})
 }
 
+// A grant that ends before its call learns of it is not the one that the call ends with: the call
+// goes on, unless an operator has ended the grant.
+func TestGrantLostBeforeItsCallLearnsOfIt(t *testing.T) {
+	flush := func(_ *testing.T, server *memory.Server, _ *leasehold.Locker) { server.Flush() }
+	evict := func(t *testing.T, _ *memory.Server, others *leasehold.Locker) {
+		state, err := others.Inspect(context.Background(), "a")
+		if err == nil {
+			err = others.Evict(context.Background(), "a", state.Holders[0].Owner.Reveal(), "for the test")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	lead := func(locks *leasehold.Locker) error {
+		done := errors.New("done")
+		if err := locks.Lead(context.Background(), "a", func(context.Context) error { return done }); !errors.Is(err, done) {
+			return err
+		}
+		return nil
+	}
+	call := func(locks *leasehold.Locker) error {
+		lease, err := locks.Acquire(context.Background(), "a")
+		if err != nil {
+			return err
+		}
+		return lease.Release(context.Background())
+	}
+	for name, c := range map[string]struct {
+		ends func(*testing.T, *memory.Server, *leasehold.Locker)
+		asks func(*leasehold.Locker) error
+		want error
+	}{
+		"the engine forgets it":              {flush, call, nil},
+		"the engine forgets it, of a leader": {flush, lead, nil},
+		"it is evicted":                      {evict, call, leasehold.ErrEvicted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+				first, got := acquire(t, others, "a"), make(chan error, 1)
+				locks := newLocker(t, mine, nil)
+				go func() { got <- c.asks(locks) }()
+				synctest.Wait()
+				mine.Next(locktest.OpTry, locktest.LoseReply)
+				first.Release(t.Context())
+				synctest.Wait() // granted, and about to try again
+				c.ends(t, server, others)
+				second := acquire(t, others, "a")
+				time.Sleep(time.Hour)
+				if ended := len(got) > 0; ended != (c.want != nil) {
+					t.Errorf("ended before the next grant: %v", ended)
+				}
+				if err := second.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := <-got; !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				wantFree(t, others, "a")
+			})
+		})
+		t.Run(name+", in the first try", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+				mine.Next(locktest.OpTry, func(_ context.Context, apply func() error) error {
+					err := apply()
+					c.ends(t, server, others)
+					return err
+				})
+				if err := c.asks(newLocker(t, mine, nil)); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				wantFree(t, others, "a")
+			})
+		})
+	}
+}
+
 // A call that does not wait is not refused because of a grant that an earlier call of its process
 // is still cleaning up. If its context ends before that, it returns the context's error.
 func TestNoCallIsRefusedByWhatItsProcessLeftBehind(t *testing.T) {

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +25,14 @@ type contending struct {
 	grant     driver.Grant     // the answer to the last call
 	pace      waiting.Pace
 	waitState waitState
-	late      bool          // a grant arrived after its own deadline, and no refusal since
+	late      bool          // a grant arrived after its own deadline or loss, and no refusal since
 	tried     *driver.Trial // the first call if it was sent already, else nil
 }
 
 // contend tries until the engine grants. A call that does not wait for other holders tries once.
 // A final refusal is a *BusyError.
 func (a *acquisition) contend() (err error) {
-	l, claim, most := a.locker, a.hold.claim, callBoundOf(a.hold.req.TTL)
+	l, most := a.locker, callBoundOf(a.hold.req.TTL)
 	for {
 		if t := a.tried; t != nil {
 			a.tried, a.grant, err = nil, t.Grant, t.Err
@@ -39,7 +40,7 @@ func (a *acquisition) contend() (err error) {
 			var now time.Time
 			a.sent, now = l.clock.Read()
 			call := newBound(a.ctx, now.Add(most))
-			a.grant, err = claim.Try(call)
+			a.grant, err = a.hold.claim.Try(call)
 			call.end()
 		}
 		if err == nil && l.calls.isClosing() {
@@ -47,11 +48,11 @@ func (a *acquisition) contend() (err error) {
 		}
 		busy, isBusy := errors.AsType[*driver.Busy](err)
 		switch {
-		case err == nil && l.inTime(a.sent, a.grant):
+		case err == nil && a.isUsable():
 			return nil
-		case err == nil: // too late to be used: request a fresh TTL, once
+		case err == nil: // too late to be used, or lost: request a fresh TTL, once
 			if a.late {
-				err = errTooLate(a.hold.req.TTL)
+				err = cmp.Or(a.hold.lostCause(), errTooLate(a.hold.req.TTL))
 			}
 			a.late = true
 		case isBusy:
@@ -78,10 +79,29 @@ func (a *acquisition) contend() (err error) {
 			a.trace(Event{Step: StepRetrying, Err: err})
 			err = a.pace.Rest(a.ctx, l.calls.closing, err)
 		}
+		if err == nil {
+			err = a.replaceLost()
+		}
 		if err != nil {
 			return a.waitState.waitError(a.name, err)
 		}
 	}
+}
+
+// isUsable reports whether the grant can be used: its deadline has not passed, nor was it lost.
+func (a *acquisition) isUsable() bool {
+	return a.locker.inTime(a.sent, a.grant) && a.hold.lostCause() == nil
+}
+
+// replaceLost replaces a hold that was lost before the call learned of its grant, because nothing
+// that its claim is granted later could be used. If somebody evicted it, replaceLost returns that.
+func (a *acquisition) replaceLost() error {
+	h, ctx := a.hold, a.caller
+	if cause := h.lostCause(); cause == nil || errors.Is(cause, ErrEvicted) {
+		return cause
+	}
+	a.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its result is not needed: what it leaves expires
+	return a.newHold(a.locker.owners.next())
 }
 
 // timerDelay is how much later than its deadline the timer of a context may end it.
@@ -111,7 +131,7 @@ func (a *acquisition) refusal(busy *driver.Busy) *BusyError {
 func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 	select {
 	case a.grant = <-busy.Granted:
-		return a.locker.inTime(a.sent, a.grant) && !a.noRenew && !a.locker.calls.isClosing()
+		return a.isUsable() && !a.noRenew && !a.locker.calls.isClosing()
 	default:
 		return false
 	}

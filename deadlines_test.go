@@ -204,11 +204,11 @@ func (d gated) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 }
 
 // acquireGroup acquires ten leases at once and returns when their first renewal is in flight.
-func acquireGroup(t *testing.T, locks *leasehold.Locker, d gated) []*leasehold.Lease {
+func acquireGroup(t *testing.T, locks *leasehold.Locker, d gated, opts ...leasehold.Option) []*leasehold.Lease {
 	t.Helper()
 	leases := make([]*leasehold.Lease, 10)
 	for i := range leases {
-		leases[i] = acquire(t, locks, fmt.Sprint("lease ", i))
+		leases[i] = acquire(t, locks, fmt.Sprint("lease ", i), opts...)
 	}
 	if n := <-d.sizes; n != len(leases) {
 		t.Fatalf("a batch of %d, want all %d", n, len(leases))
@@ -246,6 +246,24 @@ func TestReleaseWhileTheBatchIsInFlight(t *testing.T) {
 			}
 		}
 		releaseAll(t, leases[6:])
+	})
+}
+
+// What AtLeast leaves ends on time although the release has waited for the batch.
+func TestReleaseAfterTheBatchKeepsAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, start := newGated(), time.Now()
+		leases := acquireGroup(t, newLocker(t, d, nil), d, leasehold.AtLeast(time.Minute))
+		time.AfterFunc(3*time.Second, func() { close(d.open) })
+		if err := leases[0].Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		state, err := d.Inspect(t.Context(), leases[0].Name())
+		if err != nil || len(state.Holders) != 1 {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		wantDuration(t, "kept", time.Since(start)+state.Holders[0].Left, time.Minute, time.Minute+time.Millisecond)
+		releaseAll(t, leases[1:])
 	})
 }
 

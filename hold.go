@@ -168,8 +168,9 @@ func (h *hold) release(ctx context.Context, tried error) error {
 // beginRelease begins a release. It returns the context of its calls, and how to end the hold:
 // AtLeast may let it linger.
 func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
-	keep := h.stopRenewals()
+	until := h.stopRenewals()
 	_ = h.calling.Begin(context.Background()) // the call in flight is bounded; stopRenewals has cancelled a renewal
+	keep := until.Sub(h.locker.clock.Now())
 	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(callBoundOf(h.req.TTL)))
 }
 
@@ -191,22 +192,22 @@ func (h *hold) endRelease(call *bound, how driver.End, tried, err error) error {
 	}
 }
 
-// stopRenewals prevents further renewals and cancels the one in flight. It returns how long AtLeast
-// still keeps the hold.
-func (h *hold) stopRenewals() (keep time.Duration) {
+// stopRenewals prevents further renewals and cancels the one in flight. It returns until when
+// AtLeast keeps the hold.
+func (h *hold) stopRenewals() (until boottime.Instant) {
 	h.mu.Lock()
 	h.transition(onRelease)
 	cancel := h.renewals.cancel
-	keep = h.holders.keepUntil.Sub(h.locker.clock.Now())
+	until = h.holders.keepUntil
 	if h.phase == lost { // AtLeast ends with the TTL
-		keep = min(keep, h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)).Sub(h.locker.clock.Now()))
+		until = min(until, h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)))
 	}
 	h.mu.Unlock()
 	if cancel != nil { // without h.mu: the call's context may derive from this hold
 		cancel() // its outcome no longer matters, and it must not delay us
 	}
 	h.unschedule()
-	return keep
+	return until
 }
 
 // withoutCancel returns a context with ctx's values that never ends, for clean-ups and leases.

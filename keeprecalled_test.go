@@ -189,6 +189,22 @@ func TestTryElsewhereWaitsForTwoRoundTrips(t *testing.T) {
 	})
 }
 
+// What bounds the wait for what another process keeps does not bound the renewal that follows it.
+func TestOncePerElsewhereIsLengthenedInItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		theirs := newFaulty(t, k.server)
+		theirs.Always(locktest.OpRenew, locktest.SlowReply(120*time.Millisecond))
+		k.cycle()
+		lease, err := newLocker(t, theirs, nil).TryAcquire(t.Context(), "a", leasehold.OncePer(24*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantDuration(t, "left", time.Until(lease.Deadline()), 21*time.Hour, 24*time.Hour*9/10)
+		lease.Release(t.Context())
+	})
+}
+
 // A call that does not wait is not refused because of what is being given back.
 func TestTryIsNotRefusedByWhatIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

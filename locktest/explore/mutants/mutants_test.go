@@ -59,7 +59,7 @@ var packs = []pack{
 		{Name: "batchCountsFromAnswer", Undoes: "and that of a renewal in a batch", Rejects: "TestBatches/together", File: "batch.go",
 			Old: "err := h.finishRenewal(ctx, b.sent, now,", New: "if $ {\n\t\tb.sent = now\n\t}\n\terr := h.finishRenewal(ctx, b.sent, now,"},
 		{Name: "lingersForLess", Undoes: "a lease that is released early lingers for the rest", Rejects: "TestMemory/linger", File: "hold.go",
-			Old: "keep = h.holders.keepUntil.Sub(h.locker.clock.Now())", New: "keep = h.holders.keepUntil.Sub(h.locker.clock.Now()) / time.Duration(1+count($))"},
+			Old: "keep := until.Sub(h.locker.clock.Now())", New: "keep := until.Sub(h.locker.clock.Now()) / time.Duration(1+count($))"},
 		{Name: "keepsFromOthers", Undoes: "what is kept is given back when others wait", Rejects: "TestMemory/kept", File: "wanted.go",
 			Old: "gone = h.phase == kept && h.reclaim()", New: "gone = h.phase == kept && !$ && h.reclaim()"},
 		{Name: "keepsSameToken", Undoes: "tokens grow from use to use of what is kept", Rejects: "TestMemory/kept", File: "handover.go",
