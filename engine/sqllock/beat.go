@@ -4,6 +4,7 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"database/sql"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -17,8 +18,8 @@ import (
 // A heartbeat keeps all places of a process, never leases.
 const (
 	beatEvery = 2 * time.Second
-	// beatWithin bounds a heartbeat and the work after it, because its connection may be dead
-	// and the only one.
+	// beatWithin bounds a heartbeat, and each kind of work after it, because its connection may be
+	// dead and the only one.
 	beatWithin = beatEvery / 2
 	// believed is how long waiters are answered from memory when places cannot be read.
 	believed = 3 * beatEvery
@@ -28,9 +29,9 @@ const (
 	// They stop counting before that.
 	sweepEvery = 5
 	deadGrace  = 10 * time.Second
-	// removedAtOnce bounds the places that one statement removes: after many waiters there may
-	// be thousands.
-	removedAtOnce = 500
+	// atOnce bounds the places that one statement removes, and the names for which it refuses
+	// newcomers: with many waiters there may be thousands.
+	atOnce = 500
 	// keptBeats is for how many heartbeats the time of sending is kept: more than fit into
 	// placeTTL.
 	keptBeats = 32
@@ -125,10 +126,12 @@ func (w *watcher) beat() {
 		stop()
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
 		w.reconcile(ctx, proc)
-		if round%sweepEvery == 0 {
-			_ = w.d.sweep(ctx)
-		}
 		stop()
+		if round%sweepEvery == 0 {
+			ctx, stop = context.WithTimeout(w.ctx, beatWithin)
+			_ = w.d.sweep(ctx)
+			stop()
+		}
 	}
 }
 
@@ -152,11 +155,11 @@ func (w *watcher) reconcile(ctx context.Context, proc string) {
 		return
 	}
 	gone, extend := w.applyPlaces(all, sent)
-	for part := range slices.Chunk(gone, removedAtOnce) {
+	for part := range slices.Chunk(gone, atOnce) {
 		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(part...))
 	}
-	for name := range extend {
-		_, _ = w.d.extend(ctx, name)
+	for names := range slices.Chunk(slices.Collect(maps.Keys(extend)), atOnce) {
+		_, _ = w.d.extend(ctx, names...)
 	}
 }
 
@@ -222,10 +225,10 @@ func (w *watcher) remove(ctx context.Context, name, owner string, seq int64) {
 }
 
 // extend refuses newcomers that ask by one statement for longer, so that they look at the queue.
-// If it fails, they overtake for a while. It changes nothing if they are refused already, or if the
-// row is locked.
-func (d *Driver) extend(ctx context.Context, name string) (changed bool, err error) {
-	return d.changed(ctx, d.texts.extend, name, record.Micros(placeTTL))
+// If it fails, they overtake for a while. It changes nothing where they are refused already, or
+// where the row is locked.
+func (d *Driver) extend(ctx context.Context, names ...string) (changed bool, err error) {
+	return d.changed(ctx, d.texts.extend, list(names...), record.Micros(placeTTL))
 }
 
 // mostExtensions bounds how often a waiter that has just come asks for a row that is locked.
