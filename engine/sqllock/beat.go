@@ -4,6 +4,7 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"database/sql"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -55,7 +56,8 @@ func (p *heartbeat) init() {
 // lives reports whether the places of this driver count for a while. Requires watcher.mu.
 func (p *heartbeat) lives() bool { return p.last != 0 && boottime.Now().Sub(p.last) < placeTTL/2 }
 
-// ensureAlive makes sure that new places count, and returns the process that they belong to.
+// ensureAlive makes sure that new places count, and returns the process that they belong to. It
+// sends heartbeats until one has an answer, or ctx ends.
 func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 	for {
 		w.mu.Lock()
@@ -74,7 +76,7 @@ func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 			err = w.sendHeartbeat(ctx)
 		}
 		w.one.End()
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return "", err
 		}
 	}

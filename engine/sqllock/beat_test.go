@@ -394,3 +394,36 @@ func TestBeatsOfManyNames(t *testing.T) {
 		}
 	})
 }
+
+// A heartbeat without an answer is sent again while its caller has time.
+func TestTrySendsHeartbeatsAgain(t *testing.T) {
+	t.Parallel()
+	for what, answers := range map[string]func(sent int64, age time.Duration) (in time.Duration){
+		"the server stands still": func(_ int64, age time.Duration) time.Duration { return 2*beatWithin - age },
+		"a connection is dead": func(sent int64, _ time.Duration) time.Duration {
+			if sent == 1 {
+				return time.Hour
+			}
+			return 0
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var sent atomic.Int64
+			d := scripted(t, func(ctx context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				switch text {
+				case d.texts.beat:
+					return nil, pause.For(ctx, answers(sent.Add(1), time.Since(start)))
+				case d.texts.save:
+					return [][]sqldriver.Value{{int64(4)}}, nil
+				}
+				return rowOf("x"), nil
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*beatWithin)
+			defer cancel()
+			if _, err := claimed(t, d, driver.Request{Resource: "x", Owner: "me", Mode: shared, TTL: time.Minute, Queue: true}).Try(ctx); err != nil || time.Since(start) > 2*beatWithin {
+				t.Errorf("%s: Try: %v after %v; want a grant after at most %v", what, err, time.Since(start), 2*beatWithin)
+			}
+		})
+	}
+}
