@@ -94,3 +94,39 @@ func PurgePassesOverLockedRows(t *testing.T, s Server) {
 		}
 	}
 }
+
+// HeartbeatsPassOverLockedRows checks that heartbeats refuse newcomers for longer although somebody
+// has locked the row of another name that they wait for.
+func HeartbeatsPassOverLockedRows(t *testing.T, s Server) {
+	holds, waits := s.migrated(t, s.Address), s.open(t, s.Address, nil)
+	all := []string{"a", "b", "c"}
+	var waiters []driver.Claim
+	for _, name := range all {
+		mustTry(t, claimOf(t, holds, driver.Request{Resource: name}))
+		waiters = append(waiters, claimOf(t, waits, driver.Request{Resource: name, Queue: true}))
+	}
+	refuses := func(want int) {
+		t.Helper()
+		until(t, "newcomers are refused", margin, func() bool {
+			for _, c := range waiters {
+				if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) { // keeps the place, without a statement
+					t.Fatal(err)
+				}
+			}
+			var refused int
+			if err := holds.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM leasehold_locks WHERE crowd > 0").Scan(&refused); err != nil {
+				t.Fatal(err)
+			}
+			return refused == want
+		})
+	}
+	refuses(len(all))
+	mustExec(t, holds.DB, "UPDATE leasehold_locks SET crowd = 0")
+	tx := begin(t, holds.DB)
+	lockRow(t, tx, "b")
+	refuses(len(all) - 1)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	refuses(len(all))
+}

@@ -91,6 +91,10 @@ func TestMySQLPurgePassesOverLockedRows(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) { databases.PurgePassesOverLockedRows(t, serverOf(start(t))) })
 }
 
+func TestMySQLHeartbeatsPassOverLockedRows(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) { databases.HeartbeatsPassOverLockedRows(t, serverOf(start(t))) })
+}
+
 func TestMySQLTablesRestored(t *testing.T) {
 	onEach(t, func(t *testing.T, start starter) { databases.TablesRestored(t, serverOf(start(t))) })
 }

@@ -107,6 +107,11 @@ func TestPostgresPurgePassesOverLockedRows(t *testing.T) {
 	databases.PurgePassesOverLockedRows(t, serverOf(servers.StartPostgres(t)))
 }
 
+func TestPostgresHeartbeatsPassOverLockedRows(t *testing.T) {
+	t.Parallel()
+	databases.HeartbeatsPassOverLockedRows(t, serverOf(servers.StartPostgres(t)))
+}
+
 func TestPostgresManyTakeAndGiveBack(t *testing.T) {
 	databases.ManyTakeAndGiveBack(t, serverOf(servers.StartPostgres(t)))
 }

@@ -44,7 +44,7 @@ func NewFor(config *pgx.ConnConfig) *Listener { return NewWith(config, nil) }
 
 // NewWith is [NewFor] with a function that is called before each connection. It gets a copy of
 // config that it may change, such as its password. If it fails, so does the attempt to connect.
-// nil: no function is called.
+// nil: no function is called. The config's OnNotification is not used.
 func NewWith(config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error) *Listener {
 	config = config.Copy()
 	if config.ConnectTimeout == 0 {
@@ -79,13 +79,13 @@ func (l *Listener) Listen(ctx context.Context, channel string, hear func(message
 }
 
 func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
-	config := l.config
+	config := l.config.Copy()
 	if l.before != nil {
-		config = config.Copy()
 		if err := l.before(ctx, config); err != nil {
 			return nil, err
 		}
 	}
+	config.OnNotification = nil // with a handler, pgx keeps no messages for WaitForNotification
 	return pgx.ConnectConfig(ctx, config)
 }
 

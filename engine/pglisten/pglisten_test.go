@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/leasehold-go/leasehold/engine/pglisten"
@@ -83,14 +85,14 @@ func TestEachConnectionAsks(t *testing.T) {
 	}
 }
 
-// If a server, or what is in its place, no longer answers, the attempt ends.
-func TestListenIsBounded(t *testing.T) {
-	t.Parallel()
+// served returns the address of a server that accepts one connection and leaves the rest to serve.
+func served(t *testing.T, serve func(conn net.Conn, backend *pgproto3.Backend)) string {
+	t.Helper()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
+	t.Cleanup(func() { server.Close() })
 	go func() {
 		conn, err := server.Accept()
 		if err != nil {
@@ -103,12 +105,19 @@ func TestListenIsBounded(t *testing.T) {
 		}
 		backend.Send(&pgproto3.AuthenticationOk{})
 		backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-		if backend.Flush() != nil {
-			return
+		if backend.Flush() == nil {
+			serve(conn, backend)
 		}
-		_, _ = io.Copy(io.Discard, conn) // LISTEN, which gets no answer
 	}()
-	l, err := pglisten.New("postgres://u@" + server.Addr().String() + "/db?sslmode=disable")
+	return "postgres://u@" + server.Addr().String() + "/db?sslmode=disable"
+}
+
+// If a server, or what is in its place, no longer answers, the attempt ends.
+func TestListenIsBounded(t *testing.T) {
+	t.Parallel()
+	l, err := pglisten.New(served(t, func(conn net.Conn, _ *pgproto3.Backend) {
+		_, _ = io.Copy(io.Discard, conn) // LISTEN, which gets no answer
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,5 +125,36 @@ func TestListenIsBounded(t *testing.T) {
 	defer cancel()
 	if err := l.Listen(ctx, "wake", func(string) { t.Error("heard something") }); err == nil || ctx.Err() != nil {
 		t.Errorf("Listen: %v, %v; want an error long before", err, ctx.Err())
+	}
+}
+
+// Listen receives the messages even if the program has a handler for those of its own connections.
+func TestListenTakesNoHandler(t *testing.T) {
+	t.Parallel()
+	handler := func(*pgconn.PgConn, *pgconn.Notification) { t.Error("the handler was called") }
+	for what, before := range map[string]func(context.Context, *pgx.ConnConfig) error{
+		"of the config":   nil,
+		"of the function": func(_ context.Context, c *pgx.ConnConfig) error { c.OnNotification = handler; return nil },
+	} {
+		config, err := pgx.ParseConfig(served(t, func(_ net.Conn, backend *pgproto3.Backend) {
+			if _, err := backend.Receive(); err != nil { // LISTEN
+				return
+			}
+			backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("LISTEN")})
+			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+			backend.Send(&pgproto3.NotificationResponse{Channel: "wake", Payload: "message"})
+			_ = backend.Flush() // if it fails, the message is not heard
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before == nil {
+			config.OnNotification = handler
+		}
+		var heard []string
+		err = pglisten.NewWith(config, before).Listen(t.Context(), "wake", func(message string) { heard = append(heard, message) })
+		if want := []string{"", "message"}; err == nil || !slices.Equal(heard, want) {
+			t.Errorf("handler %s: heard %q, %v; want %q, and an error as the connection ends", what, heard, err, want)
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"database/sql"
+	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -17,8 +19,8 @@ import (
 // A heartbeat keeps all places of a process, never leases.
 const (
 	beatEvery = 2 * time.Second
-	// beatWithin bounds a heartbeat and the work after it, because its connection may be dead
-	// and the only one.
+	// beatWithin bounds a heartbeat, and each kind of work after it, because its connection may be
+	// dead and the only one.
 	beatWithin = beatEvery / 2
 	// believed is how long waiters are answered from memory when places cannot be read.
 	believed = 3 * beatEvery
@@ -28,9 +30,9 @@ const (
 	// They stop counting before that.
 	sweepEvery = 5
 	deadGrace  = 10 * time.Second
-	// removedAtOnce bounds the places that one statement removes: after many waiters there may
-	// be thousands.
-	removedAtOnce = 500
+	// atOnce bounds the places that one statement removes, and the names for which it refuses
+	// newcomers: with many waiters there may be thousands.
+	atOnce = 500
 	// keptBeats is for how many heartbeats the time of sending is kept: more than fit into
 	// placeTTL.
 	keptBeats = 32
@@ -54,7 +56,8 @@ func (p *heartbeat) init() {
 // lives reports whether the places of this driver count for a while. Requires watcher.mu.
 func (p *heartbeat) lives() bool { return p.last != 0 && boottime.Now().Sub(p.last) < placeTTL/2 }
 
-// ensureAlive makes sure that new places count, and returns the process that they belong to.
+// ensureAlive makes sure that new places count, and returns the process that they belong to. It
+// sends heartbeats until one has an answer, or ctx ends.
 func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 	for {
 		w.mu.Lock()
@@ -73,7 +76,7 @@ func (w *watcher) ensureAlive(ctx context.Context) (proc string, err error) {
 			err = w.sendHeartbeat(ctx)
 		}
 		w.one.End()
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return "", err
 		}
 	}
@@ -125,10 +128,12 @@ func (w *watcher) beat() {
 		stop()
 		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
 		w.reconcile(ctx, proc)
-		if round%sweepEvery == 0 {
-			_ = w.d.sweep(ctx)
-		}
 		stop()
+		if round%sweepEvery == 0 {
+			ctx, stop = context.WithTimeout(w.ctx, beatWithin)
+			_ = w.d.sweep(ctx)
+			stop()
+		}
 	}
 }
 
@@ -152,11 +157,11 @@ func (w *watcher) reconcile(ctx context.Context, proc string) {
 		return
 	}
 	gone, extend := w.applyPlaces(all, sent)
-	for part := range slices.Chunk(gone, removedAtOnce) {
+	for part := range slices.Chunk(gone, atOnce) {
 		_, _ = w.d.changed(ctx, w.d.texts.remove, proc, list(part...))
 	}
-	for name := range extend {
-		_, _ = w.d.extend(ctx, name)
+	for names := range slices.Chunk(slices.Collect(maps.Keys(extend)), atOnce) {
+		_, _ = w.d.extend(ctx, names...)
 	}
 }
 
@@ -222,10 +227,10 @@ func (w *watcher) remove(ctx context.Context, name, owner string, seq int64) {
 }
 
 // extend refuses newcomers that ask by one statement for longer, so that they look at the queue.
-// If it fails, they overtake for a while. It changes nothing if they are refused already, or if the
-// row is locked.
-func (d *Driver) extend(ctx context.Context, name string) (changed bool, err error) {
-	return d.changed(ctx, d.texts.extend, name, record.Micros(placeTTL))
+// If it fails, they overtake for a while. It changes nothing where they are refused already, or
+// where the row is locked.
+func (d *Driver) extend(ctx context.Context, names ...string) (changed bool, err error) {
+	return d.changed(ctx, d.texts.extend, list(names...), record.Micros(placeTTL))
 }
 
 // mostExtensions bounds how often a waiter that has just come asks for a row that is locked.

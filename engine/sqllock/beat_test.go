@@ -3,8 +3,11 @@ package sqllock
 import (
 	"context"
 	sqldriver "database/sql/driver"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -333,6 +337,92 @@ func TestCutSweepIsFinished(t *testing.T) {
 			}
 			if err := d.Purge(t.Context()); err != nil || buried != 2 { // another process may have been cut short, for good
 				t.Errorf("Purge: %v; places were removed %d times, want 2", err, buried)
+			}
+		})
+	}
+}
+
+// Few statements refuse newcomers for all names of a process, so a heartbeat has time for them. What
+// it spends on places leaves time for the sweep.
+func TestBeatsOfManyNames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const names = 1000
+		var mu sync.Mutex
+		refused := make(map[string]bool) // guarded by mu; the names for which newcomers are refused
+		var stuck atomic.Bool
+		var sweeps atomic.Int64
+		d := scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) (all [][]sqldriver.Value, err error) {
+			switch {
+			case text == d.texts.mine && stuck.Load():
+				return nil, pause.For(ctx, time.Hour)
+			case text == d.texts.mine:
+				for i := range names {
+					all = append(all, []sqldriver.Value{fmt.Sprint(i), "me", int64(i + 1), int64(0), int64(7), int64(0), int64(0)})
+				}
+			case text == d.texts.extend:
+				if err := pause.For(ctx, 3*time.Millisecond); err != nil {
+					return nil, err
+				}
+				var some []string
+				if err := json.Unmarshal([]byte(args[0].Value.(string)), &some); err != nil {
+					return nil, err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, name := range some {
+					refused[name] = true
+				}
+			case text == d.texts.dead:
+				sweeps.Add(1)
+			}
+			return all, nil
+		})
+		for i := range names {
+			d.watch.arm(&driver.Request{Resource: fmt.Sprint(i), Owner: "me", TTL: time.Minute, Queue: true}, nil, boottime.Now())
+		}
+		time.Sleep(2 * (beatEvery + beatWithin))
+		mu.Lock()
+		if len(refused) != names {
+			t.Errorf("after two heartbeats, newcomers are refused for %d of %d names", len(refused), names)
+		}
+		mu.Unlock()
+		stuck.Store(true)
+		time.Sleep(sweepEvery * (beatEvery + 3*beatWithin))
+		if sweeps.Load() == 0 {
+			t.Error("no sweep, because places cannot be read")
+		}
+	})
+}
+
+// A heartbeat without an answer is sent again while its caller has time.
+func TestTrySendsHeartbeatsAgain(t *testing.T) {
+	t.Parallel()
+	for what, answers := range map[string]func(sent int64, age time.Duration) (in time.Duration){
+		"the server stands still": func(_ int64, age time.Duration) time.Duration { return 2*beatWithin - age },
+		"a connection is dead": func(sent int64, _ time.Duration) time.Duration {
+			if sent == 1 {
+				return time.Hour
+			}
+			return 0
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var sent atomic.Int64
+			d := scripted(t, func(ctx context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				switch text {
+				case d.texts.beat:
+					return nil, pause.For(ctx, answers(sent.Add(1), time.Since(start)))
+				case d.texts.save:
+					return [][]sqldriver.Value{{int64(4)}}, nil
+				}
+				return rowOf("x"), nil
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*beatWithin)
+			defer cancel()
+			if _, err := claimed(t, d, driver.Request{Resource: "x", Owner: "me", Mode: shared, TTL: time.Minute, Queue: true}).Try(ctx); err != nil || time.Since(start) > 2*beatWithin {
+				t.Errorf("%s: Try: %v after %v; want a grant after at most %v", what, err, time.Since(start), 2*beatWithin)
 			}
 		})
 	}

@@ -355,8 +355,8 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 	var busy *driver.Busy
 	var barred, heavy, lapses, others, room bool
 	err = c.d.rows.Do(ctx, c.req.Resource, change{waits: turn != nil, decide: func(r *row) bool {
-		// This release must give the lease another fence, so that a late release does not end it.
-		was := c.phase == leaving && r.Release(c.req.Owner) == nil
+		// This release must give a lease another fence, so that a late release does not end it. A place stays.
+		was := c.phase == leaving && r.Holds(c.req.Owner) && r.Release(c.req.Owner) == nil
 		a, changed := r.try(&c.req)
 		number, last, busy, after = int64(driver.NumberOf(a.Fence)), int64(r.Fence), nil, r.served+1
 		place := r.placeOf(c.req.Owner)

@@ -133,8 +133,8 @@ type placeTexts struct {
 	// process → name, owner, number, 1 if the place is over, fence, remaining time of the owner's
 	// lease, and how long newcomers are still refused.
 	mine string
-	// name, life; changed: refuses newcomers for life, unless they are refused for half of it
-	// already or the row is locked.
+	// JSON list of names, life; changed: refuses newcomers for life, where they are not refused for
+	// half of it already and the row is not locked.
 	extend string
 	// grace; changed: removes the heartbeats that ended longer ago than grace.
 	dead string

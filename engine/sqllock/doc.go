@@ -25,9 +25,10 @@
 //	                                  as idle                           if that found nothing
 //	held     a lease of known fence   the row: the lease starts again   one statement, then the
 //	                                                                    row if that found nothing
-//	leaving  a lease that a release   the row: a lease with another     the row
-//	         may have ended, or may   fence, which that release does
-//	         end when it comes        not end
+//	leaving  a lease or place that a  the row: a lease with another     the row
+//	         release may have ended,  fence, which that release does
+//	         or may end when it       not end, or the same place
+//	         comes
 //	over     nothing                  as idle                           the row
 //
 //	answer   granted  refused  refused, with a place  renewed  released  lost   unknown

@@ -186,8 +186,10 @@ func (m *mysql) statements() statements {
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1 AND {now} > 0`,
 			mine: `SELECT p.name, p.owner, p.seq, p.seq <= COALESCE(l.served, 0), COALESCE(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 				COALESCE(l.crowd, 0) - ({now} + ` + mysqlPrimary + `) FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?`,
-			extend: mysqlAtOnce + `UPDATE (SELECT l.name FROM {p}locks l WHERE l.name = ?1 AND l.crowd < {now} + ?2 DIV 2` + mysqlUnlocked + `) r
-				STRAIGHT_JOIN {p}locks l ON l.name = r.name SET l.crowd = {now} + ?2, l.rev = l.rev + 1`, // rev: a caller that has read the row must read it again
+			// By name: a scan of few rows would meet those that others have locked.
+			extend: mysqlAtOnce + `UPDATE (SELECT l.name FROM (SELECT * FROM ` + mysqlList + `name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) list) n
+				STRAIGHT_JOIN {p}locks l FORCE INDEX (PRIMARY) ON l.name = CAST(n.name AS BINARY) AND l.crowd < {now} + ?2 DIV 2` + mysqlUnlocked + `) r
+				STRAIGHT_JOIN {p}locks l FORCE INDEX (PRIMARY) ON l.name = r.name SET l.crowd = {now} + ?2, l.rev = l.rev + 1`, // rev: a caller that has read the row must read it again
 			dead: `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
 			bury: `DELETE p FROM {p}places p LEFT JOIN {p}beats b ON b.proc = p.proc WHERE b.proc IS NULL AND {now} > 0`,
 		},

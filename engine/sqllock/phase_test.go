@@ -112,6 +112,36 @@ func TestLateReleaseFindsAnotherFence(t *testing.T) {
 	}
 }
 
+// A Try after the release of a place had no answer keeps the place if it is still there.
+func TestTryKeepsThePlaceOfALateRelease(t *testing.T) {
+	t.Parallel()
+	var saved []sqldriver.NamedValue
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		switch text {
+		case d.texts.leave:
+			return nil, errors.New("no answer")
+		case d.texts.save:
+			saved = args
+			return [][]sqldriver.Value{{int64(4)}}, nil
+		}
+		rows := heldRow("x")
+		rows[0][len(rows[0])-1] = list([]any{11, "me", 0, 0, 1, "", 8_000_000}, []any{12, "behind", 0, 0, 1, "", 8_000_000})
+		return rows, nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true})
+	c.phase = queued
+	if err := c.Release(t.Context(), driver.End{}); err == nil || c.phase != leaving {
+		t.Fatalf("Release: %v in phase %d; it is to be unknown", err, c.phase)
+	}
+	_, err := c.Try(t.Context())
+	if busy, ok := errors.AsType[*driver.Busy](err); !ok || busy.Wake == nil {
+		t.Errorf("Try: %v; want a place", err)
+	}
+	if saved != nil {
+		t.Errorf("the row says that places up to %v are over; want no write", saved[8].Value)
+	}
+}
+
 // A delivered grant counts for the Try that was refused, and not for an earlier one.
 func TestGrantsThatAreTold(t *testing.T) {
 	t.Parallel()

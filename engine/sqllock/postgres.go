@@ -240,7 +240,8 @@ func (p *postgres) statements() statements {
 					CASE l.owner WHEN p.owner THEN l.expires - {floor} ELSE 0 END, coalesce(l.crowd, 0) - {now}
 				FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = $1::text`,
 			extend: `UPDATE {p}locks SET crowd = {now} + $2::bigint
-				WHERE name = (SELECT name FROM {p}locks WHERE name = $1::text AND crowd < {now} + $2::bigint / 2 FOR UPDATE SKIP LOCKED)`,
+				WHERE name = ANY (ARRAY(SELECT l.name FROM {each} CROSS JOIN LATERAL (SELECT k.name FROM {p}locks k
+					WHERE k.name = $1::jsonb ->> i AND k.crowd < {now} + $2::bigint / 2 FOR UPDATE OF k SKIP LOCKED) l))`,
 			dead: `DELETE FROM {p}beats WHERE ends < {now} - $1::bigint`,
 			bury: `DELETE FROM {p}places p WHERE NOT EXISTS (SELECT FROM {p}beats b WHERE b.proc = p.proc)`,
 		},

@@ -136,9 +136,10 @@ func (*sqlite) statements() statements {
 			unbeat: `DELETE FROM {p}beats WHERE proc = ?1`,
 			mine: `SELECT p.name, p.owner, p.seq, p.seq <= coalesce(l.served, 0), coalesce(l.fence, 0), CASE l.owner WHEN p.owner THEN l.expires - {now} ELSE 0 END,
 					coalesce(l.crowd, 0) - {now} FROM {p}places p LEFT JOIN {p}locks l ON l.name = p.name WHERE p.proc = ?1`,
-			extend: `UPDATE {p}locks SET crowd = {now} + ?2, rev = rev + 1 WHERE name = ?1 AND crowd < {now} + ?2 / 2`, // rev: a caller that has read the row must read it again
-			dead:   `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
-			bury:   `DELETE FROM {p}places WHERE NOT EXISTS (SELECT 1 FROM {p}beats b WHERE b.proc = {p}places.proc)`,
+			extend: `UPDATE {p}locks SET crowd = {now} + ?2, rev = rev + 1
+				WHERE name IN (SELECT value FROM json_each(?1)) AND crowd < {now} + ?2 / 2`, // rev: a caller that has read the row must read it again
+			dead: `DELETE FROM {p}beats WHERE ends < {now} - ?1`,
+			bury: `DELETE FROM {p}places WHERE NOT EXISTS (SELECT 1 FROM {p}beats b WHERE b.proc = {p}places.proc)`,
 		},
 		idleTexts: idleTexts{
 			idle:  `SELECT name FROM {p}locks l WHERE name > ?1 AND ` + sqliteIdle + ` ORDER BY name LIMIT ` + purgeAtOnce,
