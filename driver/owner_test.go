@@ -18,6 +18,10 @@ func TestOwner(t *testing.T) {
 	if nobody != driver.OwnerOf("") || nobody.Reveal() != "" || fmt.Sprint(nobody) != "" {
 		t.Errorf("the zero Owner is %q", nobody.Reveal())
 	}
+	shown := driver.ShownOwner(whole)
+	if !shown.IsShown() || owner.IsShown() || shown == owner || shown.Reveal() != whole || driver.ShownOwner("") != nobody {
+		t.Errorf("%v is not what others see of an owner", shown)
+	}
 	// Fmt asks no method of a field that is not exported.
 	for _, v := range []any{struct{ o driver.Owner }{owner}, struct{ o *driver.Owner }{&owner}, struct{ h driver.Holder }{driver.Holder{Owner: owner}}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {

@@ -78,7 +78,7 @@ func (h *hub) waits(one *claim) {
 		return
 	}
 	if h.looking {
-		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued, owner: one.key.owner}
+		h.places[l] = &waitedAt{Event: e.Event, note: e.note, since: one.queued, here: true}
 		h.touched[e.Name] = true
 	}
 	h.record(e)
@@ -235,7 +235,7 @@ func (one *claim) event(kind string) told {
 func eventOf(name string, h driver.Holder) told {
 	note, of := wire.Said(h.Note)
 	return told{Event: wire.Event{
-		Name: name, Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Token: token(h.Fence), Mode: h.Mode.String(),
+		Name: name, Owner: h.Owner.String(), Handle: wire.HandleOf(h.Owner), Token: token(h.Fence), Mode: h.Mode.String(),
 		Note: note, Details: of,
 	}, more: more{note: h.Note}}
 }

@@ -196,7 +196,7 @@ func textOf(err error) string {
 func holderOf(h driver.Holder) wire.Holder {
 	note, details := wire.Said(h.Note)
 	shown := wire.Holder{
-		Owner: h.Owner.String(), Handle: wire.Handle(h.Owner.Reveal()), Mode: h.Mode.String(), Limit: h.Limit, Weight: h.Weight,
+		Owner: h.Owner.String(), Handle: wire.HandleOf(h.Owner), Mode: h.Mode.String(), Limit: h.Limit, Weight: h.Weight,
 		Token: token(h.Fence), Held: wire.Millis(h.Held), Left: wire.Millis(h.Left), TTL: wire.Millis(h.TTL), Note: note, Details: details,
 	}
 	if h.TTL > 0 && h.Left > 0 {
@@ -208,7 +208,7 @@ func holderOf(h driver.Holder) wire.Holder {
 func waiterOf(w driver.Waiter) wire.Waiter {
 	note, details := wire.Said(w.Note)
 	return wire.Waiter{
-		Owner: w.Owner.String(), Handle: wire.Handle(w.Owner.Reveal()), Mode: w.Mode.String(), Weight: w.Weight,
+		Owner: w.Owner.String(), Handle: wire.HandleOf(w.Owner), Mode: w.Mode.String(), Weight: w.Weight,
 		Waited: wire.Millis(w.Waited), Note: note, Details: details,
 	}
 }

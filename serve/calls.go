@@ -48,7 +48,7 @@ func (s *Server) with(w http.ResponseWriter, r *http.Request, c *wire.Claim, ttl
 // meanwhile. If it fails, it has answered.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, acquires bool) (one *claim, give func(), ok bool) {
 	now := order{c.Caller, c.Call, c.Answered}
-	one, entry, err := s.claims.enter(key{c.Name, c.Owner}, now, acquires)
+	one, entry, err := s.claims.enter(c.Name, c.Owner, now, acquires)
 	if err != nil {
 		code := wire.CodeLate
 		if err == errUsed {
@@ -325,12 +325,13 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (ho
 	if holder, err = s.holderCalled(ctx, c.Name, c.Owner); err != nil {
 		return driver.Holder{}, err
 	}
-	done := s.hub.evict(eventOf(c.Name, holder).lease())
+	l := lease{c.Name, wire.HandleOf(holder.Owner)}
+	done := s.hub.evict(l)
 	defer func() { done(err == nil) }()
 	if err = s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return holder, err
 	}
-	s.claims.evicts(key{c.Name, holder.Owner.Reveal()}, c.Reason)
+	s.claims.evicts(l, c.Reason)
 	s.hub.evicted(c.Name, holder, c.Reason, by)
 	return holder, nil
 }
@@ -343,11 +344,17 @@ func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.H
 	}
 	state, err := s.inspect(ctx, name)
 	for _, h := range state.Holders {
-		if h.Owner.Reveal() == owner || wire.Handle(h.Owner.Reveal()) == owner {
+		if isCalled(h.Owner, owner) {
 			return h, nil
 		}
 	}
 	return driver.Holder{Owner: driver.OwnerOf(owner)}, err
+}
+
+// isCalled reports whether a caller that says owner, in full or by its handle, means o.
+func isCalled(o driver.Owner, owner string) bool {
+	handle := wire.HandleOf(o)
+	return handle != "" && (handle == owner || handle == wire.Handle(owner))
 }
 
 func (s *Server) fence(w http.ResponseWriter, r *http.Request, c *wire.FenceCall) {

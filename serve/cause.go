@@ -16,10 +16,10 @@ const causeWithin = 200 * time.Millisecond
 // hears returns a claim's Request.Lost. It only passes on the reason that the engine reports. It
 // does not end the claim, because the caller chose the owner and may have used it for a claim on
 // another name.
-func (s *Server) hears(k key, cause chan<- error) func(error) {
+func (s *Server) hears(l lease, cause chan<- error) func(error) {
 	return func(why error) {
 		if reason, ok := evictedFor(why); ok {
-			s.hub.because(k, reason)
+			s.hub.because(l, reason)
 		}
 		select {
 		case cause <- why:
@@ -75,17 +75,17 @@ func (s *Server) why(one *claim, err error) error {
 }
 
 // evicts records an eviction by this instance.
-func (c *claims) evicts(k key, reason string) {
+func (c *claims) evicts(l lease, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.evicted[k] = driver.Evicted(reason); len(c.evicted) >= mostEnds {
+	if c.evicted[l] = driver.Evicted(reason); len(c.evicted) >= mostEnds {
 		c.turnOver(time.Now())
 	}
 }
 
 // evictedHere returns why this instance has evicted the lease; nil: it has not.
-func (c *claims) evictedHere(k key) error {
+func (c *claims) evictedHere(l lease) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return cmp.Or(c.evicted[k], c.evictedBefore[k])
+	return cmp.Or(c.evicted[l], c.evictedBefore[l])
 }

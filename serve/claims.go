@@ -14,9 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A key identifies a claim.
-type key struct{ name, owner string }
-
 // An order is the position of a call among its caller's calls. It distinguishes late calls from new
 // ones.
 type order struct {
@@ -40,7 +37,8 @@ func (o order) skips(last order) bool {
 // which keeps the calls in order. Between calls it may be forgotten at any time, and this or
 // another instance creates it again. The exception is an engine that ties leases to a session.
 type claim struct {
-	key     key
+	key     lease
+	owner   string
 	calling onecall.Gate  // the caller that has begun has the turn
 	driver  *watchedClaim // guarded by calling, like the fields up to recall
 	entry   int64         // the number, in entries, of the call that has the turn
@@ -85,27 +83,24 @@ type calls struct {
 // sentAway is who has removed a waiter from the queue, and why. The zero value: nobody has.
 type sentAway struct{ by, reason string }
 
-// isOf reports whether h holds by this claim. If the engine is another service, it shows handles
-// instead of owners.
-func (one *claim) isOf(h driver.Holder) bool {
-	return h.Owner.Reveal() == one.key.owner || h.Owner.Reveal() == wire.Handle(one.key.owner)
-}
+// isOf reports whether h holds by this claim.
+func (one *claim) isOf(h driver.Holder) bool { return wire.HandleOf(h.Owner) == one.key.handle }
 
 // claims are the claims of this instance: those with calls, and those that are kept for later
 // calls.
 type claims struct {
 	mu  sync.Mutex
-	all map[key]*claim // guarded by mu
+	all map[lease]*claim // guarded by mu
 	// ends are owners that were used up recently, with the orders of their last calls. There are
 	// two generations, of which the older is forgotten next.
-	ends, former map[key]order // guarded by mu
-	turned       time.Time     // guarded by mu; when ends became former
+	ends, former map[lease]order // guarded by mu
+	turned       time.Time       // guarded by mu; when ends became former
 	// evicted are leases that this instance has evicted recently, and why, in two generations as
 	// well.
-	evicted, evictedBefore map[key]error // guarded by mu
+	evicted, evictedBefore map[lease]error // guarded by mu
 	// removed are waiters that this instance has removed recently, and why, in two generations as
 	// well.
-	removed, removedBefore map[key]error // guarded by mu
+	removed, removedBefore map[lease]error // guarded by mu
 }
 
 const (
@@ -120,8 +115,8 @@ const (
 )
 
 func (c *claims) init() {
-	c.all, c.ends, c.turned = make(map[key]*claim), make(map[key]order), time.Now()
-	c.evicted, c.removed = make(map[key]error), make(map[key]error)
+	c.all, c.ends, c.turned = make(map[lease]*claim), make(map[lease]order), time.Now()
+	c.evicted, c.removed = make(map[lease]error), make(map[lease]error)
 }
 
 var (
@@ -130,11 +125,12 @@ var (
 	errStuck = errors.New("an earlier call of this owner has no answer yet")
 )
 
-// enter returns the claim of k for a call of the given order, and the call's number among those
-// that have entered. An earlier call of the claim does not wait for other holders from now on. If
-// the owner's claim has ended, the owner may acquire again only if its caller numbers its calls.
-// Otherwise a late call could not be distinguished from a new one. leave must follow.
-func (c *claims) enter(k key, now order, acquires bool) (*claim, int64, error) {
+// enter returns the claim of name and owner for a call of the given order, and the call's number
+// among those that have entered. An earlier call of the claim does not wait for other holders from
+// now on. If the owner's claim has ended, the owner may acquire again only if its caller numbers its
+// calls. Otherwise a late call could not be distinguished from a new one. leave must follow.
+func (c *claims) enter(name, owner string, now order, acquires bool) (*claim, int64, error) {
+	k := lease{name, wire.Handle(owner)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.all[k]
@@ -149,7 +145,7 @@ func (c *claims) enter(k key, now order, acquires bool) (*claim, int64, error) {
 		return nil, 0, errUsed
 	}
 	if one == nil {
-		one = &claim{key: k, calling: onecall.New()}
+		one = &claim{key: k, owner: owner, calling: onecall.New()}
 		c.all[k] = one
 	}
 	one.chosen = one.chosen || !acquires // run says it for an acquire
@@ -191,7 +187,7 @@ func (c *claims) mayBeLate(one *claim) bool {
 }
 
 // usedUp returns the order of an owner's last call, if its claim has ended. Requires mu.
-func (c *claims) usedUp(k key) (last order, used bool) {
+func (c *claims) usedUp(k lease) (last order, used bool) {
 	if last, used = c.ends[k]; !used {
 		last, used = c.former[k]
 	}
@@ -276,7 +272,7 @@ func (c *claims) goes(one *claim) bool {
 }
 
 // inUse reports whether a call on a claim is in progress.
-func (c *claims) inUse(k key) bool {
+func (c *claims) inUse(k lease) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.all[k]
@@ -284,7 +280,7 @@ func (c *claims) inUse(k key) bool {
 }
 
 // has reports whether a claim exists, with calls or kept for later ones.
-func (c *claims) has(k key) bool {
+func (c *claims) has(k lease) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.all[k] != nil
@@ -298,9 +294,9 @@ func (c *claims) count() int {
 
 // turnOver starts the next generation of what is remembered. Requires mu.
 func (c *claims) turnOver(now time.Time) {
-	c.former, c.ends, c.turned = c.ends, make(map[key]order), now
-	c.evictedBefore, c.evicted = c.evicted, make(map[key]error)
-	c.removedBefore, c.removed = c.removed, make(map[key]error)
+	c.former, c.ends, c.turned = c.ends, make(map[lease]order), now
+	c.evictedBefore, c.evicted = c.evicted, make(map[lease]error)
+	c.removedBefore, c.removed = c.removed, make(map[lease]error)
 }
 
 // sweep forgets claims that are over, until ctx ends.
@@ -406,7 +402,7 @@ func (s *Server) use(one *claim, req driver.Request, wanted bool) (err error) {
 		one.cause = make(chan error, 1)
 		req.Lost = s.hears(one.key, one.cause)
 		if one.recall = nil; wanted && s.features.Tells {
-			one.recall = s.newRecall(one.key, req.Mode)
+			one.recall = s.newRecall(one, req.Mode)
 			req.Wanted = one.recall.comes
 		}
 		one.req = req

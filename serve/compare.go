@@ -150,14 +150,14 @@ func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") 
 func (s *seen) add(state driver.State, sees *sight) {
 	sees.limitOf(state)
 	for _, e := range state.Evicted {
-		s.ousted[lease{state.Resource, wire.Handle(e.Owner.Reveal())}] = e
+		s.ousted[lease{state.Resource, wire.HandleOf(e.Owner)}] = e
 	}
 	alone := false // an earlier holder or waiter is exclusive
 	for _, h := range state.Holders {
 		alone = alone || h.Mode == driver.Exclusive
 		if h.Owner.Reveal() != "" { // otherwise it lingers, and its end was reported
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), owner: h.Owner, row: len(sees.rows) + 1}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), row: len(sees.rows) + 1}
 			one.end = end{h.Left, s.asked, s.at}
 			one.begins(h)
 			s.held[e.lease()] = one
@@ -230,7 +230,7 @@ func (h *hub) compare(s seen, prefix string) {
 			if was.since.IsZero() {
 				was.since = one.since
 			}
-		case h.s.claims.inUse(key{l.name, one.owner.Reveal()}): // the call in progress reports it, and knows more
+		case h.s.claims.inUse(l): // the call in progress reports it, and knows more
 		default:
 			s.sight.knows(one, one.length())
 			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
@@ -321,7 +321,7 @@ func (h *hub) expire() {
 	var pace breath
 	for l, one := range h.places {
 		pace.let(&h.mu)
-		if one.seen || h.s.claims.has(key{l.name, one.owner}) || h.places[l] != one {
+		if one.seen || h.s.claims.has(l) || h.places[l] != one {
 			continue
 		}
 		if delete(h.places, l); !one.over {
@@ -349,10 +349,9 @@ func sinceOf(from, to time.Time) *int64 {
 
 // because records an engine's report that another instance or program has evicted a lease.
 // Listeners learn of it once a look finds that the lease has ended.
-func (h *hub) because(k key, reason string) {
+func (h *hub) because(l lease, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := lease{k.name, wire.Handle(k.owner)}
 	if _, ok := h.known[l]; ok {
 		if h.evicts[l] = reason; len(h.listeners) > 0 {
 			h.soon()

@@ -60,12 +60,13 @@ type waitedAt struct {
 	wire.Event
 	note  string
 	since time.Time
-	seen  bool   // by a look: then its absence from one means that it is over
-	owner string // "": only looks have found it
-	over  bool   // its end is in the history
+	seen  bool // by a look: then its absence from one means that it is over
+	here  bool // a claim here has reported it
+	over  bool // its end is in the history
 }
 
-// A lease is identified by its name and its owner's handle.
+// A lease is identified by its name and its owner's handle, as its claim is. Where the engine is
+// another service, looks see no more of an owner.
 type lease struct{ name, handle string }
 
 // A listener gets the events of names with a prefix.
@@ -166,7 +167,7 @@ func (h *hub) forget() {
 
 // losePlace discards a place, unless expire must report its end. Requires mu.
 func (h *hub) losePlace(l lease, one *waitedAt) {
-	if one.seen = false; one.owner == "" || !h.looking {
+	if one.seen = false; !one.here || !h.looking {
 		delete(h.places, l)
 	}
 }

@@ -18,7 +18,6 @@ type holding struct {
 	still time.Time     // since when looks have found no renewal
 	row   int           // its row in the sight of the look that lists it, from 1; 0: it has none
 	term  *term         // nil: this instance has neither granted nor renewed the lease
-	owner driver.Owner
 }
 
 // An end is the time at which a lease ends unless it is renewed. The engine was asked at asked, and
@@ -99,7 +98,7 @@ func (h *hub) times(state driver.State, asked time.Time) wire.State {
 		if _, d := wire.Said(one.Note); d != nil && !d.Renews() {
 			continue // nobody renews it
 		}
-		if was, _ := h.asKnown(lease{state.Resource, wire.Handle(one.Owner.Reveal())}); was != nil {
+		if was, _ := h.asKnown(lease{state.Resource, wire.HandleOf(one.Owner)}); was != nil {
 			was.learns(end{one.Left, asked, now})
 			if ttl := was.length(); ttl > 0 {
 				one.TTL = max(ttl, one.Left)

@@ -74,7 +74,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 		state.Resource = name
 		shown := s.hub.times(state, asked)
 		shown.Damaged = textOf(err)
-		s.claims.marks(&shown, state.Waiters)
+		s.claims.marks(&shown)
 		s.answer(w, http.StatusOK, shown)
 		return nil
 	})

@@ -109,5 +109,5 @@ func milliseconds(ms *int64) int64 {
 
 // holder returns the claim's lease as a holder. Requires the turn.
 func (one *claim) holder() driver.Holder {
-	return driver.Holder{Owner: driver.OwnerOf(one.key.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}
+	return driver.Holder{Owner: driver.OwnerOf(one.owner), Mode: one.req.Mode, Fence: one.lease.fence, Note: one.req.Note}
 }

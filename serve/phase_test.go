@@ -47,7 +47,7 @@ func newStage(t *testing.T) *stage {
 
 // enter keeps the claim from being forgotten.
 func (g *stage) enter() *claim {
-	one, _, err := g.s.claims.enter(key{"a", "owner"}, order{}, false)
+	one, _, err := g.s.claims.enter("a", "owner", order{}, false)
 	if err != nil {
 		g.Fatal(err)
 	}

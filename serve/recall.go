@@ -19,8 +19,8 @@ type recall struct {
 	first  atomic.Bool   // the holder was notified during this grant
 }
 
-func (s *Server) newRecall(k key, mode driver.Mode) *recall {
-	e := eventOf(k.name, driver.Holder{Owner: driver.OwnerOf(k.owner), Mode: mode})
+func (s *Server) newRecall(one *claim, mode driver.Mode) *recall {
+	e := eventOf(one.key.name, driver.Holder{Owner: driver.OwnerOf(one.owner), Mode: mode})
 	return &recall{s: s, about: e.Event}
 }
 

@@ -91,16 +91,14 @@ func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 	if err != nil {
 		return err
 	}
-	is := func(o driver.Owner) bool {
-		return o.Reveal() != "" && (o.Reveal() == c.Owner || wire.Handle(o.Reveal()) == cmp.Or(c.Handle, c.Owner))
-	}
+	owner := cmp.Or(c.Owner, c.Handle)
 	for _, h := range state.Holders {
-		if is(h.Owner) {
+		if isCalled(h.Owner, owner) {
 			return &driver.Busy{Holder: h}
 		}
 	}
 	for _, w := range state.Waiters {
-		if is(w.Owner) {
+		if isCalled(w.Owner, owner) {
 			return fmt.Errorf("%w: it waits at another instance, or without the service: end its program", driver.ErrUnsupported)
 		}
 	}
@@ -113,12 +111,7 @@ func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := c.all[key{name, owner}]
-	for k, other := range c.all {
-		if one == nil && k.name == name && wire.Handle(k.owner) == owner {
-			one = other
-		}
-	}
+	one := cmp.Or(c.all[lease{name, wire.Handle(owner)}], c.all[lease{name, owner}])
 	if one == nil || one.waiting == nil {
 		return nil, one != nil && one.isQueued()
 	}
@@ -130,20 +123,12 @@ func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued
 }
 
 // marks sets for each waiter whether it waits here, so that remove can end its wait.
-func (c *claims) marks(shown *wire.State, waiters []driver.Waiter) {
-	if len(waiters) == 0 {
-		return
-	}
+func (c *claims) marks(shown *wire.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	here := make(map[string]bool)
-	for k, one := range c.all {
-		if k.name == shown.Name && (one.waiting != nil || one.isQueued()) {
-			here[wire.Handle(k.owner)] = true
-		}
-	}
-	for i, w := range waiters { // another service shows handles instead of owners
-		shown.Waiters[i].Here = here[shown.Waiters[i].Handle] || here[w.Owner.Reveal()]
+	for i, w := range shown.Waiters {
+		one := c.all[lease{shown.Name, w.Handle}]
+		shown.Waiters[i].Here = one != nil && (one.waiting != nil || one.isQueued())
 	}
 }
 

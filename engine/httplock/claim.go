@@ -157,10 +157,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	defer c.begin()()
 	c.longest = max(c.longest, ttl)
 	c.resumes()
-	g := granted{claim: c}
-	err := c.d.again(ctx, func(bool) error {
-		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest), Wanted: c.asks(), WantedOnce: c.asksOnce()}, &g)
-	})
+	g, err := c.renew(ctx)
 	if err != nil {
 		if errors.Is(err, driver.ErrLost) {
 			c.d.watch.remove(c)
@@ -171,7 +168,16 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 	c.d.watch.add(c, g.Token)
 	g.TTL = min(g.TTL, c.d.millis(ttl))
 	wanted = g.Wanted
-	return grantOf(g.Grant)
+	return grantOf(g)
+}
+
+// renew renews for the longest TTL.
+func (c *claim) renew(ctx context.Context) (wire.Grant, error) {
+	g := granted{claim: c}
+	err := c.d.again(ctx, func(bool) error {
+		return c.d.post(ctx, c.d.links.Watch, wire.Renew, wire.RenewCall{Claim: c.next(), TTL: c.d.millis(c.longest), Wanted: c.asks(), WantedOnce: c.asksOnce()}, &g)
+	})
+	return g.Grant, err
 }
 
 // resumes is called before a call about an earlier grant. If it is the first call, another process

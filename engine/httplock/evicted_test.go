@@ -1,12 +1,18 @@
 package httplock_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/httplock"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -48,6 +54,86 @@ func TestEvictionIsToldAsSuch(t *testing.T) {
 		}
 		if err := d.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A service may take a live lease for ended, by an old answer of a replica. The driver asks whether it lives, and ends
+// nothing before the holder knows: one that lives goes on, or has no later call of its holder when the service says so
+// again. One that has ended is told so, with the reason that only the claim's own call gets.
+func TestAnEndIsCheckedBeforeItIsTold(t *testing.T) {
+	t.Parallel()
+	for _, is := range []string{"lives", "evicted", "lives, but the service says so again"} {
+		evicted, again := is == "evicted", strings.HasSuffix(is, "again")
+		engine := memory.NewServer()
+		forward := forwarder(t, instances(t, engine, 1, nil))
+		ends, calls := make(chan wire.Event), make(chan string, 8)
+		d := behind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != wire.Events {
+				calls <- r.URL.Path
+				forward.ServeHTTP(w, r)
+				return
+			}
+			for kind, e := wire.EventOpen, (wire.Event{}); ; kind = wire.EventEnded {
+				data, _ := json.Marshal(e)
+				fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, data)
+				w.(http.Flusher).Flush()
+				select {
+				case e = <-ends:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}))
+		direct := engine.Connect()
+		t.Cleanup(func() { direct.Close() })
+		told := make(chan error, 1)
+		req := driver.Request{Resource: "n", Owner: "an-owner-of-this-test", TTL: time.Minute, Lost: func(err error) { told <- err }}
+		c, err := d.Claim(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := c.Try(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if evicted {
+			if err := direct.Evict(t.Context(), "n", req.Owner, "maintenance"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for len(calls) > 0 {
+			<-calls
+		}
+		e := wire.Event{Name: "n", Handle: httplock.Shown(req.Owner), Token: strconv.FormatUint(g.Fence, 10)}
+		ends <- e
+		if call := <-calls; call != wire.Renew {
+			t.Errorf("%s: asked by %s", is, call)
+		}
+		var lost error
+		if again {
+			ends <- e
+			select {
+			case lost = <-told:
+			case <-time.After(20 * time.Second):
+				t.Fatal("not told")
+			}
+		} else if _, err := c.Renew(t.Context(), time.Minute); (err != nil) != evicted { // once the answer to the question is there
+			t.Errorf("%s: renewed: %v", is, err)
+		}
+		d.Close()
+		close(told)
+		if err, more := <-told; more {
+			lost = errors.Join(lost, err)
+		}
+		if evicted != errors.Is(lost, driver.ErrEvicted) || (evicted || again) != errors.Is(lost, driver.ErrLost) {
+			t.Errorf("%s: told %v", is, lost)
+		}
+		if len(calls) > 0 && again {
+			t.Errorf("%s: then called %s", is, <-calls)
+		}
+		if state, err := direct.Inspect(t.Context(), "n"); err != nil || len(state.Holders) == 1 == evicted {
+			t.Errorf("%s: %+v, %v", is, state, err)
 		}
 	}
 }

@@ -82,14 +82,14 @@ func stateOf(s wire.State) driver.State {
 		state.Holders = append(state.Holders, holderOf(h))
 	}
 	for _, w := range s.Waiters {
-		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Weight: modeOf(w.Mode).Uses(w.Weight), Waited: wire.Duration(w.Waited)})
+		state.Waiters = append(state.Waiters, driver.Waiter{Owner: driver.ShownOwner(w.Handle), Note: wire.Shown(w.Note, w.Details), Mode: modeOf(w.Mode), Weight: modeOf(w.Mode).Uses(w.Weight), Waited: wire.Duration(w.Waited)})
 	}
 	return state
 }
 
 func holderOf(h wire.Holder) driver.Holder {
 	return driver.Holder{
-		Owner: driver.OwnerOf(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Weight: modeOf(h.Mode).Uses(h.Weight), Fence: fenceOf(h.Token),
+		Owner: driver.ShownOwner(h.Handle), Mode: modeOf(h.Mode), Limit: h.Limit, Weight: modeOf(h.Mode).Uses(h.Weight), Fence: fenceOf(h.Token),
 		Held: wire.Duration(h.Held), Left: wire.Duration(h.Left), TTL: wire.Duration(h.TTL), Note: wire.Shown(h.Note, h.Details),
 	}
 }

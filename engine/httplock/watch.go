@@ -49,8 +49,9 @@ type watch struct {
 type lease struct{ name, handle string }
 
 type holding struct {
-	claim *claim
-	token string
+	claim   *claim
+	token   string
+	doubted bool // an event said since the holder's last call that the lease has ended
 }
 
 func (w *watch) init() {
@@ -93,7 +94,7 @@ func (w *watch) add(c *claim, token string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held[c.lease()] = holding{c, token}
+	w.held[c.lease()] = holding{claim: c, token: token}
 }
 
 // expect notifies c from now on when others wait for its lease.
@@ -195,7 +196,10 @@ func (w *watch) heard(d *service, kind, data string) {
 			c.req.Lost(driver.Evicted(e.Reason))
 		}
 	case wire.EventEnded:
-		if c := w.take(e); c != nil && !d.start(c.ended) {
+		if c := w.doubt(e); c != nil && d.start(func() { c.ended(e) }) {
+			return
+		}
+		if c := w.take(e); c != nil {
 			c.req.Lost(errEnded)
 		}
 	}
@@ -207,44 +211,58 @@ func (w *watch) take(e wire.Event) *claim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := lease{e.Name, e.Handle}
-	h, ok := w.held[l]
-	if !ok || h.token != e.Token && e.Token != "0" {
-		return nil
+	h := w.about(e)
+	if h.claim != nil {
+		delete(w.held, l)
+		delete(w.asks, l)
 	}
-	delete(w.held, l)
-	delete(w.asks, l)
 	return h.claim
 }
 
-// whyWithin bounds the question why a lease has ended. Its holder waits for the answer.
+// doubt returns the claim whose lease has ended, as e says, if it is to be asked about. A question
+// renews, so there is one between two calls of the holder, who may mean to renew no more.
+func (w *watch) doubt(e wire.Event) *claim {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.about(e)
+	if h.claim == nil || h.doubted {
+		return nil
+	}
+	h.doubted = true
+	w.held[lease{e.Name, e.Handle}] = h
+	return h.claim
+}
+
+// about returns the lease that e is about. The zero value: no claim here has it. Requires mu.
+func (w *watch) about(e wire.Event) holding {
+	h := w.held[lease{e.Name, e.Handle}]
+	if h.token != e.Token && e.Token != "0" {
+		return holding{}
+	}
+	return h
+}
+
+// whyWithin bounds the question whether and why a lease has ended. Its holder waits for the answer.
 const whyWithin = 300 * time.Millisecond
 
 var errEnded = fmt.Errorf("%w: the service does not show it any more", driver.ErrLost)
 
-// ended notifies the holder that its lease has ended. The engine may know the reason, and returns
-// it to a release.
-func (c *claim) ended() {
-	if !c.calling.TryLock() { // a call is in progress, and will also report it
-		c.req.Lost(errEnded)
-		return
-	}
-	why := error(nil) // nil: the lock was granted anew meanwhile
-	if !c.d.watch.has(c) {
+// ended notifies the holder that its lease has ended, as e says, unless a renewal shows that it
+// lives. If the engine knows the reason, it returns it to the renewal. It would to a release, too,
+// but if e is wrong, a release lets others hold before this holder knows.
+func (c *claim) ended(e wire.Event) {
+	why, wanted, end := errEnded, false, func() {}
+	if c.calling.TryLock() { // otherwise a call is in progress, and will also report it
+		end = c.calling.Unlock
 		ctx, cancel := context.WithTimeout(c.d.life, whyWithin)
-		if why = c.release(ctx, 0); !errors.Is(why, driver.ErrEvicted) {
-			why = errEnded
+		g, err := c.renew(ctx)
+		if cancel(); err == nil || errors.Is(err, driver.ErrEvicted) {
+			why, wanted = err, g.Wanted
 		}
-		cancel()
 	}
-	c.calling.Unlock()
-	if why != nil {
+	lost := why != nil && c.d.watch.take(e) != nil
+	if end(); lost {
 		c.req.Lost(why)
 	}
-}
-
-// has reports whether c is to be notified of the end of its grant.
-func (w *watch) has(c *claim) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.held[c.lease()].claim == c
+	c.recall(wanted)
 }

@@ -303,6 +303,14 @@ func Handle(owner string) string {
 	return driver.ShortOwner(owner) + "~" + base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 
+// HandleOf returns the handle of o. A driver on another service knows nothing but that.
+func HandleOf(o driver.Owner) string {
+	if o.IsShown() {
+		return o.Reveal()
+	}
+	return Handle(o.Reveal())
+}
+
 // Millis rounds a duration down to milliseconds.
 func Millis(d time.Duration) int64 { return d.Milliseconds() }
 
