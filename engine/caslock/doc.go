@@ -86,5 +86,7 @@
 //
 // A record without claims stays: its fence must not be forgotten, and a late write to a removed
 // name would bring an old one back. Only in a Counter is it removed, unless its fence was raised
-// above the store's numbers: the number of the next grant is greater anyway.
+// above the store's numbers: the number of the next grant is greater anyway. Nor is it removed while
+// a write without an answer may be served late. On Kubernetes, removing what is not there writes
+// nothing, and so refuses nothing.
 package caslock

@@ -46,8 +46,9 @@ type Store interface {
 	// error that wraps driver.ErrUnsupported, driver.ErrCorrupt, ErrRefused or ErrUnsent means
 	// that it was not and will not be.
 	//
-	// A nil value removes the current one; only Counters get such calls. If life is not 0, the
-	// store may forget the value after that time; only Counters get such calls.
+	// A nil value removes the current one; only Counters get such calls. If there is none, the
+	// version may stay. If life is not 0, the store may forget the value after that time; only
+	// Counters get such calls.
 	Write(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error)
 
 	// List returns a page of the items that have values and names with the prefix. The rules of
