@@ -81,7 +81,7 @@ type Counter interface {
 
 // A Queuer is a Store that also keeps values for names of two parts with a NUL between them; no
 // resource has such a name. Each waiter then has a place of its own, ordered by the number of
-// its value, and the value of the resource does not grow with the waiters. Watch also reports
+// its first value, and the value of the resource does not grow with the waiters. Watch also reports
 // changes of those names, all in the order of their numbers. The value of such a name may be
 // forgotten after its life. List omits those names. Write may refuse them with
 // [driver.ErrUnsupported]: then places are in the record, as in other stores.
