@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -163,4 +164,56 @@ func TestDeadWaiterDelaysNewcomersBriefly(t *testing.T) {
 			t.Fatalf("Try: %v", err)
 		}
 	}
+}
+
+// A behind is JetStream of which a replica that has missed the last places lists them, for a number of times.
+type behind struct {
+	jetstream.JetStream
+	times *atomic.Int32
+}
+
+func (b behind) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
+	kv, err := b.JetStream.KeyValue(ctx, bucket)
+	return behindBucket{kv, b.times}, err
+}
+
+type behindBucket struct {
+	jetstream.KeyValue
+	times *atomic.Int32
+}
+
+func (b behindBucket) Watch(ctx context.Context, keys string, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	if keys != "a.*" || b.times.Add(-1) < 0 {
+		return b.KeyValue.Watch(ctx, keys, opts...)
+	}
+	all := make(chan jetstream.KeyValueEntry, 1)
+	all <- nil // that was all
+	return emptyList{updates: all, stop: sync.OnceFunc(func() { close(all) })}, nil
+}
+
+type emptyList struct {
+	jetstream.KeyWatcher
+	updates chan jetstream.KeyValueEntry
+	stop    func()
+}
+
+func (l emptyList) Updates() <-chan jetstream.KeyValueEntry { return l.updates }
+func (l emptyList) Stop() error                             { l.stop(); return nil }
+
+// Nobody passes a waiter whose place a replica has missed, which is asked for the places.
+func TestNobodyPassesBesideAReplicaThatIsBehind(t *testing.T) {
+	t.Parallel()
+	s := servers.StartNATS(t, 1, "")[0]
+	first := open(t, urlOf([]*servers.NATS{s}))
+	t.Cleanup(func() { first.Close() })
+	holder := claim(t, first, "a", "holder")
+	claimtest.Granted(t, holder)
+	waiter := claimtest.New(t, first, driver.Request{Resource: "a", Owner: "waiter", TTL: ttl, Queue: true})
+	claimtest.Refused(t, waiter)
+	claimtest.Released(t, holder)
+	var times atomic.Int32
+	d := on(t, behind{connected(t, s), &times})
+	times.Store(3)
+	claimtest.Refused(t, claim(t, d, "a", "passes by"))
+	claimtest.Granted(t, waiter)
 }

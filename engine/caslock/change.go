@@ -131,7 +131,7 @@ func (d *Driver) blank(v *view) bool {
 // the version of an earlier write, that one has been served or never will be.
 func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncertain) error {
 	v.Nonce = followed(v.next, v.Nonce)
-	value, life := d.encode(v)
+	value, life := d.encode(v, before.open)
 	version, err := d.store.Write(ctx, s.name, value, v.version, life)
 	d.lanes.Answered(err)
 	switch changed := errors.Is(err, ErrChanged); {
@@ -155,7 +155,9 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 }
 
 // encode returns the record to be written, and how long it may be needed; nil: it must be removed.
-func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
+// open says that a write without an answer may be served late. A removal need not refuse it: where
+// nothing is to remove, a store may leave the version as it is.
+func (d *Driver) encode(v *view, open bool) (value []byte, life time.Duration) {
 	if d.number == nil {
 		return v.encoded(), 0
 	}
@@ -171,7 +173,7 @@ func (d *Driver) encode(v *view) (value []byte, life time.Duration) {
 	switch {
 	case v.Limit > 0: // a limit stays, even if nobody uses the resource
 		return v.encoded(), 0
-	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody:
+	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open:
 		return nil, 0
 	}
 	life = emptyFor

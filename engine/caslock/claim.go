@@ -24,7 +24,7 @@ type claim struct {
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and has not seen its end
 
-	place   []byte        // the encoded place beside the record; nil: none
+	place   *stored       // the place beside the record; nil: none
 	marked  bool          // the record says that there are places beside it
 	leaving chan struct{} // closed when the unneeded place is removed; nil: there was none
 }

@@ -22,7 +22,7 @@ type line struct {
 	session uint64            // of the watch that reports its changes
 	loaded  bool              // all places are loaded
 	upTo    uint64            // it has all places up to this number of the store
-	order   []*place          // by number; removed places stay until they are as many as the others
+	order   []*place          // by first; removed places stay until they are as many as the others
 	byID    map[string]*place // places that were not removed
 	removed map[string]uint64 // during loading: numbers of removals, by id
 }
@@ -34,6 +34,7 @@ type place struct {
 	claim   record.Claim // in status Waiting, with Owner, Mode, Limit, Wants, Since and Note
 	version Version
 	number  uint64
+	first   uint64 // its position: the number of its first write
 	peer    *peer
 	gone    bool
 }
@@ -61,18 +62,18 @@ func (l *line) put(id string, p *place, number uint64) {
 	if was != nil {
 		was.gone = true
 		delete(l.byID, id)
+		l.tidy()
 	}
 	if p == nil {
 		if !l.loaded {
 			l.removed[id] = number
 		}
-		l.tidy()
 		return
 	}
 	l.byID[id] = p
 	i := len(l.order)
-	if i > 0 && l.order[i-1].number > p.number { // usually it is the last
-		i, _ = slices.BinarySearchFunc(l.order, p.number, func(o *place, n uint64) int { return cmp.Compare(o.number, n) })
+	if i > 0 && l.order[i-1].first > p.first { // usually it is the last
+		i, _ = slices.BinarySearchFunc(l.order, p.first, func(o *place, n uint64) int { return cmp.Compare(o.first, n) })
 	}
 	l.order = slices.Insert(l.order, i, p)
 }
@@ -191,6 +192,7 @@ type stored struct {
 	Version int          `json:"v"`
 	Process string       `json:"process"`
 	Claim   record.Claim `json:"claim"`
+	First   uint64       `json:"first,omitempty"` // its position, if its process has taken it over from another
 }
 
 // Versions of the encoding. A place with another version counts as an exclusive claim of an unknown
@@ -198,14 +200,20 @@ type stored struct {
 // so.
 const storedPlain, storedWeighted = 1, 2
 
-func encodePlace(process string, req *driver.Request) []byte {
+func placeFor(process string, req *driver.Request) *stored {
 	c := record.Place(req, 0)
 	c.Since = time.Now().UnixMicro()
 	version := storedPlain
 	if c.Weight > 1 {
 		version = storedWeighted
 	}
-	b, err := json.Marshal(stored{version, process, c})
+	return &stored{Version: version, Process: process, Claim: c}
+}
+
+// at returns the encoding of a place at a position; 0: the last.
+func (s stored) at(first uint64) []byte {
+	s.First = first
+	b, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // all its fields can be encoded
 	}
@@ -225,6 +233,6 @@ func (q *crowd) placeIn(i Item, id string) *place {
 	if i.Value == nil {
 		return nil
 	}
-	s := storedIn(i)
-	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: q.d.number(i.Version), peer: q.peerOf(s.Process)}
+	s, number := storedIn(i), q.d.number(i.Version)
+	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: number, first: cmp.Or(s.First, number), peer: q.peerOf(s.Process)}
 }

@@ -110,6 +110,7 @@ type counting struct {
 	heard   map[int]chan<- caslock.Item // guarded by mu
 	watches int                         // guarded by mu
 	forgets bool                        // what is removed leaves no version
+	still   bool                        // a removal of what has no value is no write, as of a Lease of Kubernetes
 }
 
 type counted struct {
@@ -154,6 +155,8 @@ func (s *counting) Write(ctx context.Context, name string, value []byte, was cas
 		return "", ctx.Err()
 	case s.item(name).Version != was:
 		return "", caslock.ErrChanged
+	case s.still && value == nil && s.item(name).Value == nil:
+		return was, nil
 	}
 	s.last++
 	if s.values == nil {

@@ -167,37 +167,41 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 // errNotSeenYet means that the watch ended before it reported a new place.
 var errNotSeenYet = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
 
-// enter returns when a claim of owner has a place, and the resource's line has all places before
-// it. made reports whether the place is new.
-func (q *crowd) enter(ctx context.Context, s *resource, owner string, place []byte) (made bool, err error) {
+// enter returns when a claim of owner has a place of this process, and the resource's line has all
+// places before it. If another process has the place, this one takes it over, with its position:
+// the waiter goes on here. made reports whether the place was written.
+func (q *crowd) enter(ctx context.Context, s *resource, owner string, place *stored) (made bool, err error) {
 	id := idOf(owner)
-	was, there := s.placeVersion(id)
-	if there {
+	was, first, here := q.placeVersion(s, id)
+	if here {
 		return false, nil
 	}
 	if err := q.sign(ctx, q.d.opts.Place/2); err != nil {
 		return true, err
 	}
-	version, err := q.set(ctx, placeOf(s.name, owner), place, was, placeLife, true)
+	version, err := q.set(ctx, placeOf(s.name, owner), place.at(first), was, placeLife, true)
 	if err != nil {
 		return true, err
 	}
 	return true, q.hear(ctx, s, id, q.d.number(version))
 }
 
-// placeVersion returns the version of owner's place, or the version that a new one replaces.
-// counts reports whether the place counts.
-func (s *resource) placeVersion(id string) (_ Version, counts bool) {
+// placeVersion returns the version of owner's place, or the version that a new one replaces, and
+// the position if the place counts. here reports whether it counts, and is of this process.
+func (q *crowd) placeVersion(s *resource, id string) (_ Version, first uint64, here bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.line == nil {
-		return "", false
+		return "", 0, false
 	}
 	p := s.line.byID[id]
 	if p == nil {
-		return "", false
+		return "", 0, false
 	}
-	return p.version, s.line.loaded && !p.peer.dead()
+	if !s.line.loaded || p.peer.dead() {
+		return p.version, 0, false
+	}
+	return p.version, p.first, p.process == q.process
 }
 
 // hear returns when the line has a place with that number, and so all places before it.
@@ -250,7 +254,7 @@ const lateFor = 4 * keepShare
 func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool) (was bool, err error) {
 	name, id := placeOf(s.name, owner), idOf(owner)
 	q.forget(name)
-	version, _ := s.placeVersion(id)
+	version, _, _ := q.placeVersion(s, id)
 	was, err = q.clear(ctx, s, id, version, true)
 	switch {
 	case !made:
@@ -263,14 +267,14 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 }
 
 // clear removes a place, and reports whether there was one. version is its last known version; "":
-// unknown. follow is as in remove.
+// unknown. follow is as in remove. Without both, a place of another process stays.
 func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was bool, err error) {
 	if version == "" {
 		i, err := q.store.Read(ctx, s.name+parted+id)
 		for links.Again(ctx, err) {
 			i, err = q.store.Read(ctx, s.name+parted+id)
 		}
-		if err != nil || i.Value == nil {
+		if err != nil || i.Value == nil || !follow && storedIn(i).Process != q.process {
 			return false, failed(ctx, err)
 		}
 		version = i.Version

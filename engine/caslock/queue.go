@@ -41,7 +41,7 @@ func (c *claim) enqueue(ctx context.Context, s *resource) error {
 		return err
 	}
 	if c.place == nil {
-		c.place = encodePlace(c.d.crowd.process, &c.req)
+		c.place = placeFor(c.d.crowd.process, &c.req)
 	}
 	made, err := c.d.crowd.enter(ctx, s, c.req.Owner, c.place)
 	c.marked = c.marked && !made
@@ -62,7 +62,7 @@ func (c *claim) refusedFromMemory(s *resource, wake <-chan struct{}) *driver.Bus
 	if !l.isCurrent(session) {
 		return nil
 	}
-	if p := l.byID[id]; p == nil || p.peer.dead() || l.isNext(id, nil, s.record.Limit) {
+	if p := l.byID[id]; p == nil || p.peer.dead() || p.process != c.d.crowd.process || l.isNext(id, nil, s.record.Limit) {
 		return nil
 	}
 	v := s.view()
@@ -95,7 +95,7 @@ func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
 	if busy := c.refusedFromMemory(s, wake); busy != nil {
 		return g, busy
 	}
-	if _, counts := s.placeVersion(idOf(c.req.Owner)); counts && q.isCurrent(s) {
+	if _, _, here := c.d.crowd.placeVersion(s, idOf(c.req.Owner)); here && q.isCurrent(s) {
 		return c.take(ctx, wake)
 	}
 	asking, err := c.d.lanes.Begin(ctx, c.req.Resource)

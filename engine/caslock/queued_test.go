@@ -200,3 +200,32 @@ func TestWaiterKnowsThoseBeforeIt(t *testing.T) {
 		claimtest.Granted(t, first)
 	})
 }
+
+// A waiter that goes on in another process, as at another instance of the service, keeps its place, also if it comes back.
+func TestWaiterMovesWithItsPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &queueing{}
+		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder", TTL: time.Hour})
+		claimtest.Granted(t, holder)
+		var first []driver.Claim
+		for range 2 {
+			first = append(first, claimOf(t, process(t, s), driver.Request{Owner: "first", Queue: true}))
+		}
+		second := claimOf(t, process(t, s), driver.Request{Owner: "second", Queue: true})
+		claimtest.Refused(t, first[0])
+		claimtest.Refused(t, second)
+		before := s.written()
+		for _, one := range []driver.Claim{first[1], first[0]} {
+			for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(500 * time.Millisecond) {
+				claimtest.Refused(t, one)
+				claimtest.Refused(t, second)
+			}
+		}
+		if n := s.written() - before; n > 40 { // a beat of each process every 2 s, and the moves
+			t.Errorf("%d writes", n)
+		}
+		claimtest.Released(t, holder)
+		claimtest.Refused(t, second)
+		claimtest.Granted(t, first[0])
+	})
+}

@@ -119,7 +119,13 @@ func (s *resource) ignore(c *claim) {
 }
 
 // Forget implements [driver.Forgetter]. Wanted is not called afterwards.
-func (c *claim) Forget() { c.d.resource(c.req.Resource).ignore(c) }
+func (c *claim) Forget() {
+	s := c.d.resource(c.req.Resource)
+	s.ignore(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wake(c.req.Owner) // no Release forgets the waiter, and a resource with waiters stays
+}
 
 // wanted returns the holders that want to know of a place of owner; "": of an unknown owner.
 // Requires s.mu.

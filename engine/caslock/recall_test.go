@@ -456,3 +456,32 @@ func TestWantedInOneProcess(t *testing.T) {
 		claimtest.Released(t, behind)
 	})
 }
+
+// A later store tells of a change after it has answered.
+type later struct{ *queueing }
+
+func (s later) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	return s.queueing.Watch(ctx, begun, func(i caslock.Item) {
+		time.Sleep(10 * time.Millisecond)
+		heard(i)
+	})
+}
+
+// Of a waiter that was forgotten nothing stays, or its process would keep the resource for ever.
+func TestForgottenWaiterLeavesNothing(t *testing.T) {
+	for name, store := range map[string]watched{"counting": &counting{}, "queueing": later{&queueing{}}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				claimtest.Granted(t, claimOf(t, process(t, store), driver.Request{Owner: "holder", TTL: time.Hour}))
+				d := process(t, store)
+				c := claimOf(t, d, driver.Request{Owner: "goes", Queue: true})
+				claimtest.Refused(t, c)
+				c.(driver.Forgetter).Forget()
+				time.Sleep(30 * time.Second)
+				if n := d.(*caslock.Driver).Waiting("r"); n > 0 {
+					t.Errorf("%d waiters are remembered", n)
+				}
+			})
+		})
+	}
+}

@@ -46,8 +46,9 @@ type Store interface {
 	// error that wraps driver.ErrUnsupported, driver.ErrCorrupt, ErrRefused or ErrUnsent means
 	// that it was not and will not be.
 	//
-	// A nil value removes the current one; only Counters get such calls. If life is not 0, the
-	// store may forget the value after that time; only Counters get such calls.
+	// A nil value removes the current one; only Counters get such calls. If there is none, the
+	// version may stay. If life is not 0, the store may forget the value after that time; only
+	// Counters get such calls.
 	Write(ctx context.Context, name string, value []byte, was Version, life time.Duration) (Version, error)
 
 	// List returns a page of the items that have values and names with the prefix. The rules of
@@ -80,7 +81,7 @@ type Counter interface {
 
 // A Queuer is a Store that also keeps values for names of two parts with a NUL between them; no
 // resource has such a name. Each waiter then has a place of its own, ordered by the number of
-// its value, and the value of the resource does not grow with the waiters. Watch also reports
+// its first value, and the value of the resource does not grow with the waiters. Watch also reports
 // changes of those names, all in the order of their numbers. The value of such a name may be
 // forgotten after its life. List omits those names. Write may refuse them with
 // [driver.ErrUnsupported]: then places are in the record, as in other stores.

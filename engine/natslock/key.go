@@ -12,7 +12,7 @@ import (
 // plain is the characters that names keep beside letters and digits. They leave a name one token.
 const plain = "-_/"
 
-func (s *store) subject(name string) string { return "$KV." + s.bucket + "." + keyOf(name) }
+func (s *store) subject(key string) string { return "$KV." + s.bucket + "." + key }
 
 const (
 	parted = "\x00" // separates the parts of a name

@@ -48,17 +48,18 @@ type last struct {
 // Read asks the bucket's leader. The client would ask any replica, which may have missed the last
 // write.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
-	return attempt(ctx, s, func(ctx context.Context) (caslock.Item, error) { return s.read(ctx, name) })
+	return attempt(ctx, s, func(ctx context.Context) (caslock.Item, error) { return s.read(ctx, keyOf(name)) })
 }
 
-func (s *store) read(ctx context.Context, name string) (caslock.Item, error) {
+// read returns the last message of a key, or of all keys that match a pattern.
+func (s *store) read(ctx context.Context, keys string) (caslock.Item, error) {
 	prefix := s.prefix()
 	ctx, _, end, err := s.begin(ctx, prefix+s.api("STREAM.MSG.GET")+`"`)
 	if err != nil {
 		return caslock.Item{}, err
 	}
 	defer end()
-	question, err := json.Marshal(map[string]string{"last_by_subj": s.subject(name)})
+	question, err := json.Marshal(map[string]string{"last_by_subj": s.subject(keys)})
 	if err != nil {
 		return caslock.Item{}, err
 	}
@@ -132,7 +133,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 }
 
 func (s *store) write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
-	ctx, b, end, err := s.begin(ctx, s.prefixed(s.subject(name))+`"`)
+	ctx, b, end, err := s.begin(ctx, s.prefixed(s.subject(keyOf(name)))+`"`)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", caslock.ErrUnsent, err)
 	}
@@ -140,7 +141,7 @@ func (s *store) write(ctx context.Context, name string, value []byte, was casloc
 	if strings.Contains(name, parted) && !b.ttls {
 		return "", fmt.Errorf("natslock: %w: the bucket has no markers, so that each place would leave something for ever", driver.ErrUnsupported)
 	}
-	msg, err := b.message(s.prefixed(s.subject(name)), name, value, life, s.serverClock)
+	msg, err := b.message(s.prefixed(s.subject(keyOf(name))), name, value, life, s.serverClock)
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +168,7 @@ func (s *store) unchanged(ctx context.Context, b *bucket, name string, was caslo
 	if !b.repeats(s.js.Conn()) {
 		return true
 	}
-	now, err := s.read(ctx, name)
+	now, err := s.read(ctx, keyOf(name))
 	return err == nil && now.Version == was
 }
 

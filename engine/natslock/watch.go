@@ -8,11 +8,13 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/engine/caslock"
+	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
 // List implements caslock.Store, in the order of the last writes. after is the revision of the last
@@ -44,10 +46,46 @@ func (s *store) List(ctx context.Context, prefix, after string, limit int) (item
 // Beside implements caslock.Queuer.
 func (s *store) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item, error] {
 	return func(yield func(caslock.Item, error) bool) {
-		keys := cmp.Or(caslock.Escape(first, plain), nobody) + ".*"
-		err := s.watch(ctx, keys, func() {}, func(i caslock.Item, more bool) bool { return more && yield(i, nil) }, jetstream.IgnoreDeletes())
+		items, err := s.beside(ctx, cmp.Or(caslock.Escape(first, plain), nobody)+".*")
+		for _, i := range items {
+			if !yield(i, nil) {
+				return
+			}
+		}
 		if err != nil {
 			yield(caslock.Item{}, err)
+		}
+	}
+}
+
+const (
+	// behindFor is how long a list is repeated that lacks the leader's last message. By then its
+	// server may have forgotten that message earlier than the leader, by another clock.
+	behindFor   = 2 * time.Second
+	behindAgain = 20 * time.Millisecond
+)
+
+// beside returns the values of keys. Any replica may list them, and may have missed the last ones.
+// So the list must have the last message that the leader has, which may be a removal.
+func (s *store) beside(ctx context.Context, keys string) (items []caslock.Item, err error) {
+	for start := time.Now(); ; {
+		last, err := s.read(ctx, keys)
+		if err != nil || last.Version == "" {
+			return nil, err
+		}
+		seen := uint64(0)
+		items = nil
+		err = s.watch(ctx, keys, func() {}, func(i caslock.Item, more bool) bool {
+			if seen = max(seen, s.Number(i.Version)); i.Value != nil {
+				items = append(items, i)
+			}
+			return more
+		})
+		if err != nil || seen >= s.Number(last.Version) || time.Since(start) > behindFor {
+			return items, err
+		}
+		if err := pause.For(ctx, behindAgain); err != nil {
+			return nil, explain(ctx, err)
 		}
 	}
 }
