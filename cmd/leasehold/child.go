@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -179,6 +180,8 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	if len(held) == 0 {
 		return nil
 	}
+	ctx, cancel := storeurl.Waiting(ctx)
+	defer cancel()
 	state, err := locks.Inspect(ctx, name)
 	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool { return slices.Contains(held, h.Owner.Reveal()) })
 	switch {
