@@ -240,6 +240,9 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	if e.left = r.terms.ttl; r.fixed {
 		e.left = time.Until(leases.Deadline())
 	}
+	if r.keeps() && !f.gives() { // the release may have been applied
+		e.left = max(e.left, time.Until(f.keeps))
+	}
 	if e.lost == nil && f.foundLost(e.released) {
 		e.lost = leasehold.ErrLost
 	}
