@@ -141,7 +141,9 @@ func (r *run) run(ctx context.Context) error {
 	r.metrics.granted()
 	r.keep = time.Duration(r.atLeast)
 	// If a job was begun in its period and killed, it counts as run.
-	r.fixed = r.oncePer > 0
+	if r.fixed = r.oncePer > 0; r.fixed && r.atMost == 0 {
+		r.terms.ttl = r.length()
+	}
 	r.heirless = r.fixed || !locks.Features().Resumes
 	err = r.hold(ctx, locks, leases)
 	w.done()
