@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -179,6 +180,8 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	if len(held) == 0 {
 		return nil
 	}
+	ctx, cancel := storeurl.Waiting(ctx)
+	defer cancel()
 	state, err := locks.Inspect(ctx, name)
 	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool { return slices.Contains(held, h.Owner.Reveal()) })
 	switch {
@@ -310,7 +313,7 @@ type ending struct {
 	err      error // of the guardian's
 	lost     error // why the leases ended early; nil: they did not
 	released error
-	left     time.Duration // the most that the leases still last if released is an unknown outcome
+	left     time.Duration // the most that the names are still held if released is an unknown outcome
 }
 
 // verdict returns the error that the run ends with. A lost lease takes precedence over the exit of
@@ -352,7 +355,7 @@ func (c *child) verdict(e ending) error {
 	return nil
 }
 
-// unconfirmed describes a release without an answer, and leases that last for left at most.
+// unconfirmed describes a release without an answer, of names that are held for left at most.
 func unconfirmed(err error, left time.Duration) string {
 	fate := "It has ended by itself"
 	switch {

@@ -73,9 +73,34 @@ func (s *instances) History(ctx context.Context, query url.Values) (wire.Entries
 
 // followed starts history --follow.
 func followed(t *testing.T, s *instances, json bool) (printed func() (stdout, stderr string)) {
-	var out, err bytes.Buffer
+	return followedBy(t, s, json, &reader{})
+}
+
+// A reader is a standard output whose reader pauses before it takes the first text.
+type reader struct {
+	pause time.Duration
+	mu    sync.Mutex
+	text  bytes.Buffer // guarded by mu
+}
+
+func (r *reader) Write(text []byte) (int, error) {
+	time.Sleep(r.pause)
+	r.pause = 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(text)
+}
+
+func (r *reader) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func followedBy(t *testing.T, s *instances, json bool, out *reader) (printed func() (stdout, stderr string)) {
+	var err bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
-	h := history{a: &app{json: json, stdout: &out, stderr: &err}, limit: historyLimit, follow: true}
+	h := history{a: &app{json: json, stdout: out, stderr: &err}, limit: historyLimit, follow: true}
 	var done sync.WaitGroup
 	done.Go(func() { h.show(ctx, s) })
 	t.Cleanup(func() { cancel(); done.Wait() })
@@ -159,6 +184,23 @@ func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
 		}
 		if strings.Count(says, "as seen by a") != 1 || strings.Count(says, "as seen by b") != 1 {
 			t.Errorf("said:\n%s", says)
+		}
+	})
+}
+
+// What another instance saw while the output was blocked is printed.
+func TestFollowedHistoryAfterABlockedOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &instances{answers: "a", entries: map[string][]happened{}}
+		s.happens("a", 1)
+		out := &reader{pause: 10 * time.Minute}
+		printed := followedBy(t, s, false, out)
+		time.Sleep(time.Minute)
+		s.happens("b", 1)
+		s.set(false, "b")
+		time.Sleep(10 * time.Minute)
+		if out, says := printed(); !strings.Contains(out, " b-1.") || strings.Contains(says, "missing") {
+			t.Errorf("printed:\n%s\nsaid:\n%s", out, says)
 		}
 	})
 }

@@ -151,10 +151,11 @@ func (h *history) show(ctx context.Context, store historian) error {
 		if err != nil {
 			return err
 		}
+		seen.take(page) // before a write, which may block: ages count from the answer
 		if !since.IsZero() && (!page.all || time.Since(since) > wire.Duration(page.BeginsMS)) {
 			h.a.announce(onWarning, "", "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
-		return h.take(&seen, page)
+		return h.tell(&seen, page)
 	}
 	if !h.follow {
 		return look()
@@ -162,13 +163,12 @@ func (h *history) show(ctx context.Context, store historian) error {
 	return h.a.every(ctx, look)
 }
 
-// take prints a page. It names the instance that answered, once per instance, and tells its warning
+// tell prints a page. It names the instance that answered, once per instance, and tells its warning
 // when that changes.
-func (h *history) take(seen *seenHistory, page newEntries) error {
+func (h *history) tell(seen *seenHistory, page newEntries) error {
 	if err := h.print(page.Entries.Entries); err != nil {
 		return err
 	}
-	seen.take(page)
 	warning, told := seen.told[page.Instance]
 	seen.told[page.Instance] = page.Warning
 	if page.Warning != "" && page.Warning != warning {
@@ -183,7 +183,7 @@ func (h *history) take(seen *seenHistory, page newEntries) error {
 // followMost is the most events that one look of --follow asks for.
 const followMost = 20 * wire.MaxPage
 
-// A seenHistory records what was printed. Within an instance it compares the numbers of entries.
+// A seenHistory records what is printed. Within an instance it compares the numbers of entries.
 // Between instances it compares ages, because their clocks differ.
 type seenHistory struct {
 	instance string

@@ -80,7 +80,7 @@ type lead struct {
 	wait      *wait         // reports the wait for the next term
 	leave     func()        // tells the last term's guardian that the lease was released
 	last      error         // outcome of the last COMMAND
-	signalled bool          // COMMAND received the signal that ended the campaign
+	signalled bool          // COMMAND exited after the signal that ended the campaign, and not because its term was over
 	away      time.Duration // the pause before the next term
 }
 
@@ -242,7 +242,8 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	defer held.stop()
 	result, l.leave, err = l.child.run(held, lease)
 	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(held.ctx)})
-	l.signalled = campaign.Err() != nil && lease.Context().Err() == nil
+	cut := result.Cut || held.ctx.Err() != nil || errors.Is(err, guardian.ErrLate)
+	l.signalled = campaign.Err() != nil && !cut
 	switch {
 	case l.signalled:
 		return nil
@@ -253,7 +254,7 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 		return l.last
 	}
 	l.app.report(l.last)
-	if result.Cut || ctx.Err() != nil || errors.Is(err, guardian.ErrLate) {
+	if cut || ctx.Err() != nil {
 		return nil // the lease ended the command, so the next term may begin at once
 	}
 	l.stayAway(time.Since(began))

@@ -141,7 +141,9 @@ func (r *run) run(ctx context.Context) error {
 	r.metrics.granted()
 	r.keep = time.Duration(r.atLeast)
 	// If a job was begun in its period and killed, it counts as run.
-	r.fixed = r.oncePer > 0
+	if r.fixed = r.oncePer > 0; r.fixed && r.atMost == 0 {
+		r.terms.ttl = r.length()
+	}
 	r.heirless = r.fixed || !locks.Features().Resumes
 	err = r.hold(ctx, locks, leases)
 	w.done()
@@ -239,6 +241,9 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	e.released, stopped = f.say(ctx)
 	if e.left = r.terms.ttl; r.fixed {
 		e.left = time.Until(leases.Deadline())
+	}
+	if r.keeps() && !f.gives() { // the release may have been applied
+		e.left = max(e.left, time.Until(f.keeps))
 	}
 	if e.lost == nil && f.foundLost(e.released) {
 		e.lost = leasehold.ErrLost

@@ -178,6 +178,7 @@ func TestSignalEndsTheRelease(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
 		"period": {"--once-per", "1h", "--at-most", "30m", "x"},
+		"least":  {"--at-least", "1h", "--ttl", "30m", "x"},
 		"plain":  {"--ttl", "30m", "x"},
 	} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
@@ -197,7 +198,12 @@ func TestSignalEndsTheRelease(t *testing.T) {
 				if code := j.code(); code != 128+int(sig) {
 					t.Errorf("exit code %d: %s", code, j.errors())
 				}
-				contains(t, j.errors(), "It ends by itself within", "exit code 0")
+				contains(t, j.errors(), "exit code 0")
+				_, text, _ := strings.Cut(j.errors(), "It ends by itself within ")
+				// A release that was applied without an answer keeps the name for longer than the lease.
+				if left, err := time.ParseDuration(strings.TrimSpace(text)); err != nil || name != "plain" && left <= 30*time.Minute {
+					t.Errorf("it says %s", j.errors())
+				}
 				back()
 				if name == "plain" { // the guardian goes on with it
 					c.wantRun(0, "-w", "60", "x", "--", "true")

@@ -161,6 +161,14 @@ func TestAtMostEndsTheCommand(t *testing.T) {
 	}
 }
 
+// A command that is cut at the end of a period is told how long its lease was.
+func TestPeriodTellsTheLengthOfItsLease(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	contains(t, c.wantRun(75, "--once-per", "3s", "x", "--", "sleep", "60").stderr, "lasts 2.7s and is not renewed")
+	contains(t, c.wantRun(75, "--once-per", "1h", "--at-most", "2s", "y", "--", "sleep", "60").stderr, "lasts 2s and is not renewed")
+}
+
 func TestPeriodsRefuseWrongUsage(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

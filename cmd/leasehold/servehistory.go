@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,15 +46,33 @@ func (s *service) openHistory(ctx context.Context) (done func(), err error) {
 	if f.size < 0 {
 		return nil, usageErrorf("--history-size %d is below 0", f.size)
 	}
-	store, _, _ := strings.Cut(stores.Redact(s.app.storeURL), "?")
+	store, earlier := identities(s.app.storeURL)
 	ctx, cancel := context.WithTimeout(ctx, openHistoryWithin)
 	defer cancel()
-	file, err := historyfile.Open(ctx, f.path, historyfile.Options{Store: store, Keep: time.Duration(f.keep), Bytes: int64(f.size) << 20})
+	file, err := historyfile.Open(ctx, f.path, historyfile.Options{Store: store, Earlier: earlier, Keep: time.Duration(f.keep), Bytes: int64(f.size) << 20})
 	if err != nil {
 		return nil, internalErrorf("--history: %w", err)
 	}
 	s.opts.History.File = file
 	return func() { finish(closeHistoryWithin, func() { file.Close() }) }, nil
+}
+
+// selecting are the options that are part of which store a URL means. Others say how to reach or use
+// it.
+var selecting = []string{"context", "endpoint", "kubeconfig", "prefix", "schema"}
+
+// identities returns a text for the store of a resolved URL, without user and secrets, and the text
+// that earlier versions had for it. Theirs lacks the options; this one has a "?" even without any.
+func identities(storeURL string) (store, earlier string) {
+	earlier, _, _ = strings.Cut(stores.Redact(storeURL), "?")
+	if strings.HasPrefix(storeURL, "sqlite:") { // a path, which may contain anything
+		return storeURL + "?", earlier
+	}
+	place, query, _ := strings.Cut(storeURL, "?")
+	scheme, hosts, _ := strings.Cut(place, "://")
+	options, _ := url.ParseQuery(query) // Open has read them
+	maps.DeleteFunc(options, func(key string, _ []string) bool { return !slices.Contains(selecting, key) })
+	return scheme + "://" + hosts[strings.LastIndexByte(hosts, '@')+1:] + "?" + options.Encode(), earlier
 }
 
 // An age is a flag for a duration that may be in days, such as 30d.

@@ -65,6 +65,24 @@ func TestYieldRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
+// A signal that ends the campaign while an outranked leader's command is being ended decides the exit
+// code: the command ends as the term does, not by the signal.
+func TestSignalEndsTheCampaignOfAnOutrankedLeader(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	a := c.start("lead", "--ttl", "1m", "--grace", "25s", "--preference", "1", "sched", "--", "sh", "-c",
+		"trap 'echo >> got' TERM; echo > ready; while ! [ -e go ]; do sleep 0.02; done; exit 0")
+	c.read("ready")
+	c.start("lead", "--preference", "2", "sched", "--", "sleep", "60")
+	c.read("got")
+	a.signal(syscall.SIGTERM)
+	eventually(t, "the signal", func() bool { return strings.Count(c.file("got"), "\n") == 2 })
+	write(t, filepath.Join(c.dir, "go"), nil)
+	if code := a.code(); code != 143 {
+		t.Errorf("exit code %d: %s", code, a.errors())
+	}
+}
+
 // A leader steps down for a candidate of higher preference, says so, and campaigns again.
 func TestLeaderIsOutranked(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,10 @@ import (
 
 // Options bound a file.
 type Options struct {
-	Store string        // the store; a history of another one is refused
-	Keep  time.Duration // age at which entries are deleted; 0: none is
-	Bytes int64         // size from which on the oldest entries are deleted; 0: no limit
+	Store   string        // the store; a history of another one is refused
+	Earlier string        // what a version before had for Store; its history becomes the one of Store
+	Keep    time.Duration // age at which entries are deleted; 0: none is
+	Bytes   int64         // size from which on the oldest entries are deleted; 0: no limit
 }
 
 const (
@@ -140,11 +141,11 @@ func (f *File) claim(ctx context.Context) error {
 		}
 	case err != nil:
 		return err
-	case store != f.opts.Store:
-		return fmt.Errorf("it is the history of %s, and not of %s: name another file", store, f.opts.Store)
+	case store != f.opts.Store && store != f.opts.Earlier:
+		return fmt.Errorf("it is the history of %s, and not of %s: name another file", strings.TrimSuffix(store, "?"), strings.TrimSuffix(f.opts.Store, "?"))
 	default:
 		f.state.Alive = time.UnixMilli(alive)
-		if _, err := tx.ExecContext(ctx, "UPDATE history SET owner = ?", f.owner); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE history SET owner = ?, store = ?", f.owner, f.opts.Store); err != nil {
 			return err
 		}
 	}
