@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -173,6 +174,9 @@ func (c *child) renews(_ context.Context, e leasehold.Event) {
 	}
 }
 
+// isOwner reports whether o is the owner with that whole text. A service shows it as a handle.
+func isOwner(o leasehold.Owner, whole string) bool { return wire.HandleOf(o) == wire.Handle(whole) }
+
 // refuseNested refuses a resource that an enclosing run holds, even if both are shared. A waiter
 // between the two would wait for the outer lease, and the inner one would wait behind it.
 func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name string) error {
@@ -183,7 +187,9 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	ctx, cancel := storeurl.Waiting(ctx)
 	defer cancel()
 	state, err := locks.Inspect(ctx, name)
-	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool { return slices.Contains(held, h.Owner.Reveal()) })
+	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool {
+		return slices.ContainsFunc(held, func(owner string) bool { return isOwner(h.Owner, owner) })
+	})
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only
 		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)

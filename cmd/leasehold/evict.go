@@ -112,7 +112,7 @@ func evictHolder(ctx context.Context, locks *leasehold.Locker, name string, hold
 func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, error) {
 	var found []leasehold.Holder
 	for _, h := range state.Holders {
-		if h.Owner.Reveal() == e.owner {
+		if h.Owner.Reveal() == e.owner || isOwner(h.Owner, e.owner) {
 			return h, nil
 		}
 		if h.Owner.String() == e.owner {

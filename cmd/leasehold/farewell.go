@@ -140,7 +140,7 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		nobodys := false
 		for _, h := range state.Holders {
-			if h.Owner.Reveal() == lease.Owner() {
+			if isOwner(h.Owner, lease.Owner()) {
 				return err
 			}
 			nobodys = nobodys || h.Owner.Reveal() == ""
