@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/pause"
 )
@@ -27,6 +28,8 @@ const (
 	lookWidth = 4
 	// Pauses between attempts to subscribe.
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
+	// closeWithin is how long Close waits for go-redis, which ignores contexts while it connects.
+	closeWithin = time.Second
 )
 
 // A subscriber receives the messages for a driver's claims: that a claim may be granted, that a
@@ -247,7 +250,9 @@ func (e *subscriber) close() {
 	e.mu.Lock()
 	e.stop() // under mu, so that no goroutine is started afterwards
 	e.mu.Unlock()
-	e.done.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	_, _ = abandon.Call(ctx, func() (any, error) { e.done.Wait(); return nil, nil })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.claims {

@@ -1,10 +1,16 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -175,6 +181,38 @@ func TestGoneWaiterIsRemembered(t *testing.T) {
 	if n := gone(); n != maxGone {
 		t.Errorf("%d are remembered", n)
 	}
+}
+
+// Close does not wait for go-redis for long, which ignores contexts while it connects. Without a read timeout it would
+// wait for a silent server for ever.
+func TestCloseWithoutAnAnswerToTheSubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		silent := make(chan net.Conn, 1)
+		client := redis.NewClient(&redis.Options{ReadTimeout: -1, WriteTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			mine, theirs := net.Pipe()
+			silent <- theirs
+			return mine, nil
+		}})
+		d := driverOn(t, client, nil)
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Lost: func(error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.subscriber.listen(c.(*claim))
+		server := <-silent
+		go io.Copy(io.Discard, server)
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- d.Close() }()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+			t.Error("Close waits for the server")
+		}
+		server.Close()
+		client.Close()
+	})
 }
 
 // A beat has all places removed of those who wait no more, however many they are, and also when nobody else waits.
