@@ -87,6 +87,7 @@ type armed struct {
 	wake    <-chan struct{}
 	granted <-chan driver.Grant
 	heard   bool  // the subscription is up, so no later message is missed
+	again   bool  // an earlier attempt has waited for the subscription, which wakes the caller when it is up
 	number  int64 // of the attempt, by which the server names the one that it grants
 }
 
@@ -170,7 +171,8 @@ func (e *subscriber) arm(c *claim, number int64) armed {
 	defer e.mu.Unlock()
 	l := e.of(c)
 	on := l.line
-	if on == nil {
+	again := on != nil
+	if !again {
 		on = &e.own
 		if e.shards != nil {
 			on = e.shards.use(slot(c.keys.lock))
@@ -181,7 +183,7 @@ func (e *subscriber) arm(c *claim, number int64) armed {
 	now := e.clock.Now()
 	e.enters(c, now)
 	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: now, tried: now}
-	t := armed{l.wake, l.granted, on.hears, number}
+	t := armed{l.wake, l.granted, on.hears, again, number}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // so that it finds the driver closed
 	}

@@ -215,6 +215,42 @@ func TestCloseWithoutAnAnswerToTheSubscription(t *testing.T) {
 	})
 }
 
+// A waiter waits for the subscription once. Without one, it then polls every retryUnsubscribed.
+func TestWaiterPollsWithoutASubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := noServer()
+		defer client.Close()
+		d := driverOn(t, client, nil)
+		d.subscriber.running, d.subscriber.keeping = true, true // nobody subscribes
+		p, err := d.pipelines.of(t.Context(), "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine, theirs := net.Pipe()
+		go converse(theirs, func(words []string) any {
+			if isScript(words, scriptTake) {
+				return int64(0)
+			}
+			return []any{int64(replyBusy), int64(0), int64(0), time.Minute.Milliseconds()}
+		})
+		p.conn = newConn(mine, 0, 0, p.forget, func() {})
+		defer p.conn.end(errGone)
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, takes := range []time.Duration{subscribeTimeout, 0, 0} {
+			start := time.Now()
+			_, err := c.Try(t.Context())
+			busy, ok := errors.AsType[*driver.Busy](err)
+			if took := time.Since(start); !ok || took != takes || busy.Retry != retryUnsubscribed {
+				t.Errorf("after %v, want %v: %+v, %v", took, takes, busy, err)
+			}
+		}
+	})
+}
+
 // A beat has all places removed of those who wait no more, however many they are, and also when nobody else waits.
 func TestAllGonePlacesAreRemoved(t *testing.T) {
 	t.Parallel()
