@@ -251,6 +251,55 @@ func TestWaiterPollsWithoutASubscription(t *testing.T) {
 	})
 }
 
+// A node of a cluster that hangs does not hold up the subscriptions to other nodes, however many slots it has.
+func TestHungNodeHoldsUpNoOtherSubscription(t *testing.T) {
+	t.Parallel()
+	nodes := servers.StartCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr()}})
+	t.Cleanup(func() { client.Close() })
+	d, err := New(client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	var hung, live []*claim
+	for i := range 30 {
+		name := fmt.Sprint(i)
+		node, err := client.MasterForKey(t.Context(), "lock:"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := d.Claim(driver.Request{Resource: name, Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node.Options().Addr == nodes[0].Addr() {
+			hung = append(hung, c.(*claim))
+		} else {
+			live = append(live, c.(*claim))
+		}
+	}
+	for _, n := range nodes {
+		n.Must(t, "CONFIG", "SET", "cluster-node-timeout", "60000")
+	}
+	defer nodes[0].Pause()()
+	e := d.subscriber
+	e.shards.running, e.keeping = true, true // by hand
+	for _, c := range hung {
+		c.arm()
+	}
+	e.done.Go(e.shards.run)
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		begun = len(e.shards.nodes) > 0
+		e.mu.Unlock()
+	}
+	live[0].arm()
+	if !e.hear(t.Context(), live[0], 15*time.Second) {
+		t.Errorf("no subscription to a node that answers, beside %d slots of one that hangs", len(hung))
+	}
+}
+
 // A beat has all places removed of those who wait no more, however many they are, and also when nobody else waits.
 func TestAllGonePlacesAreRemoved(t *testing.T) {
 	t.Parallel()
