@@ -31,8 +31,8 @@ const (
 	maxExact = 1 << 53
 	// barred is the mark of a barred owner. No attempt has a greater number.
 	barred = maxExact
-	// subscribeTimeout is how long a waiter waits for the driver's subscription. Without one it
-	// polls every retryUnsubscribed.
+	// subscribeTimeout is how long a new waiter waits for the driver's subscription. Without one it
+	// then polls every retryUnsubscribed.
 	subscribeTimeout  = time.Second
 	retryUnsubscribed = 200 * time.Millisecond
 )
@@ -101,7 +101,7 @@ func (c *claim) takeOrQueue(ctx context.Context) (driver.Grant, error) {
 	}
 	armed := c.arm()
 	g, busy, err := c.attempt(ctx, armed.number)
-	if busy != nil && !armed.heard {
+	if busy != nil && !armed.heard && !armed.again {
 		// The claim has its place, but may have missed messages. Try again once subscribed.
 		if c.d.subscriber.hear(ctx, c, subscribeTimeout) {
 			armed = c.arm()

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
 var errGone = errors.New("gone")
@@ -412,7 +413,7 @@ func TestTooManyCallsWait(t *testing.T) {
 func TestAnotherPrimaryIsFollowed(t *testing.T) {
 	t.Parallel()
 	client := speaking(t, grantPlain)
-	var ended pings
+	var ended infos
 	client.AddHook(&ended)
 	d := driverOn(t, client, nil)
 	d.pipelines.server.primary = client
@@ -447,25 +448,116 @@ func TestAnotherPrimaryIsFollowed(t *testing.T) {
 	}
 }
 
-// pings is a hook that fails them.
-type pings struct {
+// A connection to a primary that stalls may be up only after the sentinels have named another. Nobody stays on the
+// former one, which goes on serving, even if the next one refuses a first look.
+func TestFormerPrimaryIsLeftAfterALateHandshake(t *testing.T) {
+	t.Parallel()
+	former, next := servers.StartRedis(t), servers.StartRedis(t)
+	former.Must(t, "ACL", "SETUSER", "u", "on", "nopass", "~*", "&*", "+@all")
+	next.Must(t, "ACL", "SETUSER", "u", "on", ">another", "~*", "&*", "+@all")
+	stalled := servers.StartProxy(t, former.Addr())
+	stalled.Dark()
+	var named atomic.Value // what the sentinel names
+	named.Store(stalled.Addr())
+	dialled, up := make(chan bool, 10), make(chan bool)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: "main", SentinelAddrs: []string{startSentinel(t, &named)}, Username: "u", Password: "p",
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == next.Addr() {
+				select {
+				case <-up: // so that the first connection is used
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if addr == stalled.Addr() {
+				dialled <- true
+			}
+			return c, err
+		},
+	})
+	t.Cleanup(func() { client.Close() })
+	d := driverOn(t, client, nil)
+	tried := make(chan error)
+	go func() {
+		_, err := longClaim(t, d, "a").Try(t.Context())
+		tried <- err
+	}()
+	<-dialled
+	named.Store(next.Addr())
+	stalled.Pass()
+	if err := <-tried; err != nil || former.Must(t, "EXISTS", "lock:a") != "1" {
+		t.Fatalf("Try on the primary that had stalled: %v", err)
+	}
+	close(up)
+	for end := time.Now().Add(10 * time.Second); next.Must(t, "ACL", "LOG") == ""; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the next primary has refused nobody")
+		}
+	}
+	next.Must(t, "ACL", "SETUSER", "u", "nopass")
+	for n, end := 0, time.Now().Add(10*time.Second); next.Must(t, "DBSIZE") == "0"; n++ {
+		if time.Now().After(end) {
+			t.Fatal("the driver stays on the former primary")
+		}
+		_, _ = longClaim(t, d, fmt.Sprint("b", n)).Try(t.Context()) // may fail while the connection is left
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// startSentinel starts a sentinel that names the primary at the address in named, and returns its own.
+func startSentinel(t *testing.T, named *atomic.Value) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				converse(c, func(words []string) any {
+					switch strings.Join(words[:min(2, len(words))], " ") {
+					case "sentinel get-master-addr-by-name":
+						host, port, _ := net.SplitHostPort(named.Load().(string))
+						return []any{host, port}
+					case "sentinel sentinels":
+						return []any{}
+					case "subscribe +switch-master":
+						return nil
+					}
+					return refusal("ERR unknown command")
+				})
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// infos is a hook that fails them.
+type infos struct {
 	fail  atomic.Bool
 	asked atomic.Int32
 }
 
-func (*pings) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*infos) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*pings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*infos) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (p *pings) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (p *infos) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "ping" && p.fail.Load() {
+		if cmd.Name() == "info" && p.fail.Load() {
 			return errGone
 		}
 		err := next(ctx, cmd)
-		if cmd.Name() == "ping" && err == nil {
+		if cmd.Name() == "info" && err == nil {
 			p.asked.Add(1)
 		}
 		return err

@@ -44,9 +44,9 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	// The Conn is not returned to the pool, where go-redis would use its connection.
 	info, err := client.Conn().Info(ctx, "server").Result()
 	p.logins.Ended(err, redis.IsAuthError(err))
+	server := parseInfo(info)
 	switch {
 	case err == nil:
-		server := parseInfo(info)
 		if err = checkVersion(server["redis_version"]); err == nil {
 			err = p.node.voters.add(h, voter{p.node, server["run_id"]})
 		}
@@ -75,7 +75,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	context.AfterFunc(life, func() { n.end(redis.ErrClosed) })
 	context.AfterFunc(h.changed, n.leave)
 	if d.primary != nil {
-		go d.follow(life, n)
+		go d.follow(life, n, server["run_id"])
 	}
 	return n, nil
 }
@@ -204,21 +204,23 @@ func dialWithContext(o *redis.Options) func(ctx context.Context, network, addr s
 const askPrimary = time.Second
 
 // follow watches a connection of go-redis to the same primary. go-redis ends it when the sentinels
-// name another primary. follow then leaves n.
-func (d dialer) follow(life context.Context, n *conn) {
+// name another primary. follow then leaves n. It also leaves n, which leads to the server with that
+// run id ("": unknown), if they named another while n was made: the watched connection leads there.
+func (d dialer) follow(life context.Context, n *conn, id string) {
 	own := d.primary.Conn()
 	defer func() { own.Close() }()
 	for stands := false; ; {
 		ctx, cancel := context.WithTimeout(life, endAfter)
-		err := own.Ping(ctx).Err()
+		info, err := own.Info(ctx, "server").Result()
 		cancel()
-		switch {
-		case err == nil || isReply(err):
-			stands = true
-		case stands:
+		there := parseInfo(info)["run_id"]
+		switch answered := err == nil || redis.IsPermissionError(err) || stands && isReply(err); {
+		case stands && !answered, id != "" && there != "" && there != id:
 			n.leave()
 			return
-		default: // the pool may have had no connection to give
+		case answered:
+			stands = true
+		default: // the pool may have had no connection to give, or the server refused the handshake
 			own.Close()
 			own = d.primary.Conn()
 		}

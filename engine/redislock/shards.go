@@ -1,9 +1,12 @@
 package redislock
 
 import (
+	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/internal/abandon"
 )
 
 // idleShard is how long a subscription outlives its last waiter, because another often follows.
@@ -34,6 +37,7 @@ type shard struct {
 type nodeSubscriber struct {
 	sub    *redis.PubSub
 	shards map[string]*shard // guarded by subscriber.mu; by channel
+	asking bool              // guarded by subscriber.mu; go-redis subscribes, which takes long if the node hangs
 }
 
 func newShards(e *subscriber, cluster *redis.ClusterClient) *shards {
@@ -92,7 +96,8 @@ func (s *shards) run() {
 	}
 }
 
-// subscribeAll subscribes the shards that need it. It reports whether all requests could be sent.
+// subscribeAll subscribes the shards that need it. It reports whether all requests could be sent,
+// except for nodes that have not taken the one before.
 func (s *shards) subscribeAll() bool {
 	s.subscriber.mu.Lock()
 	var todo []*shard
@@ -122,10 +127,23 @@ func (s *shards) subscribe(sh *shard) bool {
 		st = &nodeSubscriber{sub: node.SSubscribe(s.subscriber.ctx), shards: make(map[string]*shard)}
 		s.nodes[node] = st
 	}
-	sh.on, st.shards[channel] = st, sh
+	if st.asking {
+		s.subscriber.mu.Unlock()
+		return true
+	}
+	sh.on, st.shards[channel], st.asking = st, sh, true
 	s.subscriber.mu.Unlock()
-	// One channel at a time: channels of several slots in one command are refused.
-	err = st.sub.SSubscribe(s.subscriber.ctx, channel)
+	ctx, cancel := context.WithTimeout(s.subscriber.ctx, leaveAfter)
+	defer cancel()
+	_, err = abandon.Call(ctx, func() (any, error) {
+		// One channel at a time: channels of several slots in one command are refused.
+		err := st.sub.SSubscribe(s.subscriber.ctx, channel)
+		s.subscriber.mu.Lock()
+		defer s.subscriber.mu.Unlock()
+		st.asking = false
+		s.signal()
+		return nil, err
+	})
 	if isNew {
 		s.subscriber.done.Go(func() { s.receive(node, st) })
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/pause"
 )
@@ -27,6 +28,8 @@ const (
 	lookWidth = 4
 	// Pauses between attempts to subscribe.
 	resubscribeFirst, resubscribeLast = 10 * time.Millisecond, time.Second
+	// closeWithin is how long Close waits for go-redis, which ignores contexts while it connects.
+	closeWithin = time.Second
 )
 
 // A subscriber receives the messages for a driver's claims: that a claim may be granted, that a
@@ -84,6 +87,7 @@ type armed struct {
 	wake    <-chan struct{}
 	granted <-chan driver.Grant
 	heard   bool  // the subscription is up, so no later message is missed
+	again   bool  // an earlier attempt has waited for the subscription, which wakes the caller when it is up
 	number  int64 // of the attempt, by which the server names the one that it grants
 }
 
@@ -167,7 +171,8 @@ func (e *subscriber) arm(c *claim, number int64) armed {
 	defer e.mu.Unlock()
 	l := e.of(c)
 	on := l.line
-	if on == nil {
+	again := on != nil
+	if !again {
 		on = &e.own
 		if e.shards != nil {
 			on = e.shards.use(slot(c.keys.lock))
@@ -178,7 +183,7 @@ func (e *subscriber) arm(c *claim, number int64) armed {
 	now := e.clock.Now()
 	e.enters(c, now)
 	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: now, tried: now}
-	t := armed{l.wake, l.granted, on.hears, number}
+	t := armed{l.wake, l.granted, on.hears, again, number}
 	if e.ctx.Err() != nil {
 		l.wakeUp() // so that it finds the driver closed
 	}
@@ -247,7 +252,9 @@ func (e *subscriber) close() {
 	e.mu.Lock()
 	e.stop() // under mu, so that no goroutine is started afterwards
 	e.mu.Unlock()
-	e.done.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	_, _ = abandon.Call(ctx, func() (any, error) { e.done.Wait(); return nil, nil })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.claims {

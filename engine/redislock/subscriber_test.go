@@ -1,10 +1,16 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
@@ -174,6 +180,123 @@ func TestGoneWaiterIsRemembered(t *testing.T) {
 	gone()
 	if n := gone(); n != maxGone {
 		t.Errorf("%d are remembered", n)
+	}
+}
+
+// Close does not wait for go-redis for long, which ignores contexts while it connects. Without a read timeout it would
+// wait for a silent server for ever.
+func TestCloseWithoutAnAnswerToTheSubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		silent := make(chan net.Conn, 1)
+		client := redis.NewClient(&redis.Options{ReadTimeout: -1, WriteTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			mine, theirs := net.Pipe()
+			silent <- theirs
+			return mine, nil
+		}})
+		d := driverOn(t, client, nil)
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Lost: func(error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.subscriber.listen(c.(*claim))
+		server := <-silent
+		go io.Copy(io.Discard, server)
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- d.Close() }()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+			t.Error("Close waits for the server")
+		}
+		server.Close()
+		client.Close()
+	})
+}
+
+// A waiter waits for the subscription once. Without one, it then polls every retryUnsubscribed.
+func TestWaiterPollsWithoutASubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := noServer()
+		defer client.Close()
+		d := driverOn(t, client, nil)
+		d.subscriber.running, d.subscriber.keeping = true, true // nobody subscribes
+		p, err := d.pipelines.of(t.Context(), "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine, theirs := net.Pipe()
+		go converse(theirs, func(words []string) any {
+			if isScript(words, scriptTake) {
+				return int64(0)
+			}
+			return []any{int64(replyBusy), int64(0), int64(0), time.Minute.Milliseconds()}
+		})
+		p.conn = newConn(mine, 0, 0, p.forget, func() {})
+		defer p.conn.end(errGone)
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, takes := range []time.Duration{subscribeTimeout, 0, 0} {
+			start := time.Now()
+			_, err := c.Try(t.Context())
+			busy, ok := errors.AsType[*driver.Busy](err)
+			if took := time.Since(start); !ok || took != takes || busy.Retry != retryUnsubscribed {
+				t.Errorf("after %v, want %v: %+v, %v", took, takes, busy, err)
+			}
+		}
+	})
+}
+
+// A node of a cluster that hangs does not hold up the subscriptions to other nodes, however many slots it has.
+func TestHungNodeHoldsUpNoOtherSubscription(t *testing.T) {
+	t.Parallel()
+	nodes := servers.StartCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr()}})
+	t.Cleanup(func() { client.Close() })
+	d, err := New(client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	var hung, live []*claim
+	for i := range 30 {
+		name := fmt.Sprint(i)
+		node, err := client.MasterForKey(t.Context(), "lock:"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := d.Claim(driver.Request{Resource: name, Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node.Options().Addr == nodes[0].Addr() {
+			hung = append(hung, c.(*claim))
+		} else {
+			live = append(live, c.(*claim))
+		}
+	}
+	for _, n := range nodes {
+		n.Must(t, "CONFIG", "SET", "cluster-node-timeout", "60000")
+	}
+	defer nodes[0].Pause()()
+	e := d.subscriber
+	e.shards.running, e.keeping = true, true // by hand
+	for _, c := range hung {
+		c.arm()
+	}
+	e.done.Go(e.shards.run)
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		begun = len(e.shards.nodes) > 0
+		e.mu.Unlock()
+	}
+	live[0].arm()
+	if !e.hear(t.Context(), live[0], 15*time.Second) {
+		t.Errorf("no subscription to a node that answers, beside %d slots of one that hangs", len(hung))
 	}
 }
 
