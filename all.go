@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -328,14 +329,15 @@ func oneBound(leases []*Lease) bool {
 
 // releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.
 // The first lease is the last in that call, unless a call of this process waits for it. A lease
-// whose renewal is in flight is released separately afterwards, because the renewal may hang.
+// with a call in flight is released separately, because that call may hang, or the others' release.
 func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error) {
-	var ending, busy []int
+	var ending []int
+	var separately sync.WaitGroup
 	end := func(i int) {
 		var last bool
 		switch last, errs[i] = leases[i].let(ctx); {
 		case last && len(leases[i].hold.calling) > 0:
-			busy = append(busy, i)
+			separately.Go(func() { errs[i] = leases[i].finishRelease(leases[i].hold.release(ctx, nil)) })
 		case last:
 			ending = append(ending, i)
 		}
@@ -371,10 +373,7 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 			finish(n)
 		}
 	}
-	several.Bounded(len(busy), len(busy), func(n int) {
-		le := leases[busy[n]]
-		errs[busy[n]] = le.finishRelease(le.hold.release(ctx, nil))
-	})
+	separately.Wait()
 	if handsOver {
 		errs[0] = leases[0].release(ctx)
 	}

@@ -325,3 +325,38 @@ func TestHungRenewalDelaysNoOtherRelease(t *testing.T) {
 		}
 	})
 }
+
+// hungReleases is an engine that answers no release of several claims.
+type hungReleases struct{ *memory.Driver }
+
+func (hungReleases) ReleaseAll(ctx context.Context, endings []driver.Ending) {
+	<-ctx.Done()
+	for i := range endings {
+		endings[i].Err = ctx.Err()
+	}
+}
+
+// A lease with a call in flight does not wait, unrenewed, for the release of the others.
+func TestHungReleaseDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.New()
+		locks, err := New(hungReleases{d}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		all, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, TTL(2*time.Second), AtLeast(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed := all.leases[0].hold.calling
+		renewed.TryBegin()
+		time.AfterFunc(10*time.Millisecond, renewed.End)
+		if errs := releaseAll(t.Context(), all.leases, false); errs[0] != nil || errs[1] == nil {
+			t.Errorf("released: %v, want nil and an error", errs)
+		}
+		if state, err := d.Inspect(t.Context(), "a"); err != nil || len(state.Holders) == 0 {
+			t.Errorf("AtLeast does not keep a: %+v, %v", state, err)
+		}
+	})
+}

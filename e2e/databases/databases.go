@@ -81,10 +81,20 @@ func Storm(t *testing.T, lockers []*leasehold.Locker, span, every time.Duration,
 			t.Errorf("after the storm: %v", err)
 			continue
 		}
-		if err := lease.Release(t.Context()); err != nil {
+		if err := release(lease); err != nil {
 			t.Errorf("after the storm: %v", err)
 		}
 	}
+}
+
+// release is lease.Release, but tolerates that a busy machine has left the lease to its deadline.
+func release(lease *leasehold.Lease) error {
+	deadline := lease.Deadline()
+	err := lease.Release(context.Background())
+	if errors.Is(err, leasehold.ErrLost) && time.Now().After(deadline) {
+		return nil
+	}
+	return err
 }
 
 func takeTurn(ctx context.Context, t *testing.T, l *leasehold.Locker, name string, share bool, history *locktest.History, tolerate func(error) bool) {
@@ -104,7 +114,7 @@ func takeTurn(ctx context.Context, t *testing.T, l *leasehold.Locker, name strin
 		time.Sleep(time.Millisecond)
 		done()
 	}
-	if err := lease.Release(context.Background()); err != nil && !tolerate(err) {
+	if err := release(lease); err != nil && !tolerate(err) {
 		t.Errorf("Release: %v", err)
 	}
 }

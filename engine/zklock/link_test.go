@@ -22,7 +22,9 @@ import (
 // TestLinks shares one server among tests that cut only their own links.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Java: []string{"-Dzookeeper.extendedTypesEnabled=true"}})
+	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{
+		Config: []string{longSessions}, Java: []string{"-Dzookeeper.extendedTypesEnabled=true"},
+	})
 	atOnce(t, 16, on(z, map[string]func(*testing.T, *servers.ZooKeeper){
 		"ShortCutKeepsTheLease":       shortCutKeepsTheLease,
 		"ResetKeepsTheLease":          resetKeepsTheLease,
@@ -407,7 +409,7 @@ func placeOutlivesAnOutage(t *testing.T, z *servers.ZooKeeper) {
 // waited for it has its place, and time for the next Try.
 func slowTryKeepsThePlace(t *testing.T, z *servers.ZooKeeper) {
 	p := servers.StartProxy(t, z.Addr())
-	others := driverOn(t, nil, z.Addr())
+	others := lastingOn(t, nil, z.Addr())
 	holder, next, last := claimOn(t, others, "slow"), claimOn(t, driverOn(t, nil, p.Addr()), "slow"), claimOn(t, others, "slow")
 	granted(t, holder)
 	refused(t, next)
