@@ -189,7 +189,7 @@ func TestCloseWithoutAnAnswerToTheSubscription(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		silent := make(chan net.Conn, 1)
-		client := redis.NewClient(&redis.Options{ReadTimeout: -1, WriteTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 			mine, theirs := net.Pipe()
 			silent <- theirs
 			return mine, nil
