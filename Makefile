@@ -24,7 +24,7 @@ RACED = $(LONGEST) $(filter-out $(LONGEST),$(RACED_E2E) $(filter-out $(UNRACED),
 EXPLORER = locktest/explore
 PLAIN = cmd/leasehold e2e/mysql $(filter-out e2e/mysql $(RACED_E2E),$(patsubst %/,%,$(wildcard e2e/*/)))
 # These do little but wait, for minutes: they run beside the others from the first moment, and take no other's turn.
-WAITING = cmd/leasehold/internal/guardian e2e/badday e2e/sqlite e2e/served
+WAITING = cmd/leasehold/internal/guardian e2e/badday e2e/sqlite e2e/served e2e/page
 WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
