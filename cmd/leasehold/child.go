@@ -21,7 +21,6 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -173,9 +172,6 @@ func (c *child) renews(_ context.Context, e leasehold.Event) {
 		}
 	}
 }
-
-// isOwner reports whether o is the owner with that whole text. A service shows it as a handle.
-func isOwner(o leasehold.Owner, whole string) bool { return wire.HandleOf(o) == wire.Handle(whole) }
 
 // refuseNested refuses a resource that an enclosing run holds, even if both are shared. A waiter
 // between the two would wait for the outer lease, and the inner one would wait behind it.

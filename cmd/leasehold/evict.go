@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 )
@@ -127,6 +128,9 @@ func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, erro
 	}
 	return leasehold.Holder{}, usageErrorf("%d holders start with %s\nGive the whole owner", len(found), e.start())
 }
+
+// isOwner reports whether o is the owner with that whole text. A service shows it as a handle.
+func isOwner(o leasehold.Owner, whole string) bool { return wire.HandleOf(o) == wire.Handle(whole) }
 
 // notHeld returns an error that is not ErrLost, because the advice for ErrLost addresses the
 // holder.
