@@ -303,7 +303,7 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
 	if d := leases[0].hold.locker.batches; d != nil && others > 0 && oneBound(leases) {
-		releaseTogether(ctx, d, leases, errs)
+		releaseTogether(ctx, d, leases, errs, givenUp)
 		return errs
 	}
 	first, last := leases[0], false
@@ -328,9 +328,10 @@ func oneBound(leases []*Lease) bool {
 }
 
 // releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.
-// The first lease is the last in that call, unless a call of this process waits for it. A lease
-// with a call in flight is released separately, because that call may hang, or the others' release.
-func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error) {
+// The first lease is the last in that call. It is released afterwards, and renewed until then, if a
+// call of this process waits for it or a call for it is in flight. Another lease with a call in flight
+// is released separately, because that call may hang, or the others' release.
+func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error, givenUp bool) {
 	var ending []int
 	var separately sync.WaitGroup
 	end := func(i int) {
@@ -345,8 +346,9 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 	for i := range leases[1:] {
 		end(i + 1)
 	}
-	handsOver := leases[0].hold.handsOver()
-	if !handsOver {
+	first := leases[0]
+	after := first.hold.handsOver() || !givenUp && len(first.hold.calling) > 0
+	if !after {
 		end(0)
 	}
 	endings, calls := make([]driver.Ending, len(ending)), make([]*bound, len(ending))
@@ -374,8 +376,8 @@ func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, 
 		}
 	}
 	separately.Wait()
-	if handsOver {
-		errs[0] = leases[0].release(ctx)
+	if after {
+		errs[0] = first.release(ctx)
 	}
 }
 

@@ -336,27 +336,42 @@ func (hungReleases) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 	}
 }
 
-// A lease with a call in flight does not wait, unrenewed, for the release of the others.
+// A lease with a call in flight does not wait, unrenewed, for the release of the others. The first is
+// held until they are released.
 func TestHungReleaseDelaysNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := memory.New()
-		locks, err := New(hungReleases{d}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close()
-		all, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, TTL(2*time.Second), AtLeast(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		renewed := all.leases[0].hold.calling
-		renewed.TryBegin()
-		time.AfterFunc(10*time.Millisecond, renewed.End)
-		if errs := releaseAll(t.Context(), all.leases, false); errs[0] != nil || errs[1] == nil {
-			t.Errorf("released: %v, want nil and an error", errs)
-		}
-		if state, err := d.Inspect(t.Context(), "a"); err != nil || len(state.Holders) == 0 {
-			t.Errorf("AtLeast does not keep a: %+v, %v", state, err)
-		}
-	})
+	for busy, want := range []bool{true, false} { // whether it is held during the release of the others
+		synctest.Test(t, func(t *testing.T) {
+			d := memory.New()
+			locks, err := New(hungReleases{d}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer locks.Close()
+			all, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c"}, TTL(2*time.Second), AtLeast(time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			le := all.leases[busy]
+			le.hold.calling.TryBegin()
+			time.AfterFunc(10*time.Millisecond, le.hold.calling.End)
+			kept := func() (held bool) {
+				state, err := d.Inspect(t.Context(), le.Name())
+				if err != nil || len(state.Holders) == 0 {
+					t.Fatalf("AtLeast does not keep %s: %+v, %v", le.Name(), state, err)
+				}
+				return state.Holders[0].Owner.Reveal() != ""
+			}
+			time.AfterFunc(time.Second, func() {
+				if held := kept(); held != want {
+					t.Errorf("%s is held during the release of the others: %v", le.Name(), held)
+				}
+			})
+			if errs := releaseAll(t.Context(), all.leases, false); errs[busy] != nil || errs[2] == nil {
+				t.Errorf("released: %v, want an error of c", errs)
+			}
+			if kept() {
+				t.Errorf("%s is held still", le.Name())
+			}
+		})
+	}
 }
