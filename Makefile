@@ -15,7 +15,7 @@ BEGUN := $(shell date +%s)
 # one part fails, the others go on. -count=1: tests build the command themselves, which the cache of go test does not
 # see, so that it would pass a broken one.
 UNRACED = cmd/leasehold e2e bench
-# One of the databases: what differs for the others are statements.
+# PostgreSQL stands for all databases: the others differ in their statements.
 RACED_E2E = e2e/postgres e2e/memcached e2e/nats e2e/s3
 # Those that take longest come first, so that nothing is left to wait for alone.
 LONGEST = e2e/postgres engine/zklock engine/etcdlock engine/redislock

@@ -363,13 +363,13 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 		now.Holder = busy.Holder.Later(time.Since(a.answered))
 		s.busy(w, &now, a.chosen && a.one.req.Queue)
 	case err == errGone: // nobody reads the answer
-		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeBusy, Error: err.Error()})
+		s.notGranted(w, wire.CodeBusy, err, false)
 	case err == errSuperseded: // the other call may give up the place
-		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeSuperseded, Error: err.Error()})
+		s.notGranted(w, wire.CodeSuperseded, err, false)
 	case err == errDraining:
-		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeDraining, Error: err.Error(), Queued: a.chosen})
+		s.notGranted(w, wire.CodeDraining, err, a.chosen)
 	case errors.Is(err, driver.ErrNotYet):
-		s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: wire.CodeNotYet, Error: err.Error()})
+		s.notGranted(w, wire.CodeNotYet, err, false)
 	default:
 		s.failed(w, err)
 	}

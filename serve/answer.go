@@ -173,6 +173,12 @@ func (s *Server) busy(w http.ResponseWriter, b *driver.Busy, queued bool) {
 	s.answer(w, http.StatusConflict, a)
 }
 
+// notGranted answers an acquire that err ended, although nobody else need hold the lock. queued is as
+// in busy.
+func (s *Server) notGranted(w http.ResponseWriter, code string, err error, queued bool) {
+	s.answer(w, http.StatusConflict, wire.Answer{Outcome: wire.Busy, Code: code, Error: err.Error(), Queued: queued})
+}
+
 // grantOf returns the answer for a grant. The service received the call at received, and sent its
 // own to the engine at sent.
 func grantOf(c wire.Claim, g driver.Grant, received, sent time.Time) wire.Grant {

@@ -344,17 +344,11 @@ func (s *Server) holderCalled(ctx context.Context, name, owner string) (driver.H
 	}
 	state, err := s.inspect(ctx, name)
 	for _, h := range state.Holders {
-		if isCalled(h.Owner, owner) {
+		if wire.Names(owner, h.Owner) {
 			return h, nil
 		}
 	}
 	return driver.Holder{Owner: driver.OwnerOf(owner)}, err
-}
-
-// isCalled reports whether a caller that says owner, in full or by its handle, means o.
-func isCalled(o driver.Owner, owner string) bool {
-	handle := wire.HandleOf(o)
-	return handle != "" && (handle == owner || handle == wire.Handle(owner))
 }
 
 func (s *Server) fence(w http.ResponseWriter, r *http.Request, c *wire.FenceCall) {

@@ -93,12 +93,12 @@ func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 	}
 	owner := cmp.Or(c.Owner, c.Handle)
 	for _, h := range state.Holders {
-		if isCalled(h.Owner, owner) {
+		if wire.Names(owner, h.Owner) {
 			return &driver.Busy{Holder: h}
 		}
 	}
 	for _, w := range state.Waiters {
-		if isCalled(w.Owner, owner) {
+		if wire.Names(owner, w.Owner) {
 			return fmt.Errorf("%w: it waits at another instance, or without the service: end its program", driver.ErrUnsupported)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/secret"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -184,7 +185,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	defer cancel()
 	state, err := locks.Inspect(ctx, name)
 	nested := slices.ContainsFunc(state.Holders, func(h leasehold.Holder) bool {
-		return slices.ContainsFunc(held, func(owner string) bool { return isOwner(h.Owner, owner) })
+		return slices.ContainsFunc(held, func(owner string) bool { return wire.Names(owner, h.Owner) })
 	})
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only

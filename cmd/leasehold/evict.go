@@ -113,7 +113,7 @@ func evictHolder(ctx context.Context, locks *leasehold.Locker, name string, hold
 func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, error) {
 	var found []leasehold.Holder
 	for _, h := range state.Holders {
-		if h.Owner.Reveal() == e.owner || isOwner(h.Owner, e.owner) {
+		if wire.Names(e.owner, h.Owner) {
 			return h, nil
 		}
 		if h.Owner.String() == e.owner {
@@ -128,9 +128,6 @@ func (e *eviction) holder(a *app, state leasehold.State) (leasehold.Holder, erro
 	}
 	return leasehold.Holder{}, usageErrorf("%d holders start with %s\nGive the whole owner", len(found), e.start())
 }
-
-// isOwner reports whether o is the owner with that whole text. A service shows it as a handle.
-func isOwner(o leasehold.Owner, whole string) bool { return wire.HandleOf(o) == wire.Handle(whole) }
 
 // notHeld returns an error that is not ErrLost, because the advice for ErrLost addresses the
 // holder.

@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // A farewell is the work that is left at the store when the command of a run has ended: its record
@@ -140,7 +141,7 @@ func (f *farewell) learned(ctx context.Context, err error) error {
 		}
 		nobodys := false
 		for _, h := range state.Holders {
-			if isOwner(h.Owner, lease.Owner()) {
+			if wire.Names(lease.Owner(), h.Owner) {
 				return err
 			}
 			nobodys = nobodys || h.Owner.Reveal() == ""

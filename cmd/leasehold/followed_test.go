@@ -188,7 +188,7 @@ func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
 	})
 }
 
-// What another instance saw while the output was blocked is printed.
+// A blocked output hides no events: those that another instance recorded meanwhile are printed afterwards.
 func TestFollowedHistoryAfterABlockedOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &instances{answers: "a", entries: map[string][]happened{}}

@@ -213,7 +213,7 @@ func TestShowTellsByItsExitCode(t *testing.T) {
 	c.want(69, "show", "-q", "job")
 }
 
-// A name that could be taken for another one is quoted, and what does not show is escaped.
+// Names that look like others are quoted, and characters that do not show are escaped.
 func TestNamesThatLookAlike(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/serve"
 )
 
-// A service shows handles in place of owners, and the command knows its own by them.
+// A service shows handles in place of owners. The command recognizes its own owners by them.
 func TestOwnersThatAServiceShows(t *testing.T) {
 	t.Parallel()
 	served, err := serve.New(memory.New(), nil)

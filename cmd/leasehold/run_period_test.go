@@ -161,7 +161,7 @@ func TestAtMostEndsTheCommand(t *testing.T) {
 	}
 }
 
-// A command that is cut at the end of a period is told how long its lease was.
+// If the end of its period stops a command, the message gives the length of the lease, not of the period.
 func TestPeriodTellsTheLengthOfItsLease(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/historyfile"
 )
 
-// A history is of one store, whatever tells it from others in its URL, and however it is reached. A
-// file of an earlier version, which left out options, becomes that of the store it is opened for.
+// A history file belongs to one store, however the URL says which one, and whoever connects to it. Earlier
+// versions recorded no options. Their files go to the first store that opens them.
 func TestHistoryIsOfOneStore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ store, same, other, earlier string }{

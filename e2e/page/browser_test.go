@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chromium returns the path of the browser. The shell is its engine without the window around it, and takes half the
-// processor time.
+// chromium returns the path of the browser. The headless shell, which is the same engine without windows, takes about
+// half the processor time.
 func chromium() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {

@@ -17,17 +17,17 @@
 // one write each quarter of [Options.Place]. A waiter that finds all places taken asks again
 // from time to time.
 //
-// In a store that is a [Queuer] each waiter has a place in a value of its own, ordered by the number
-// of its first write. So only grants and releases write the record. Each process with waiters writes
-// one heartbeat for all of them. It learns of places and heartbeats by one watch and keeps the
-// queue in memory: a waiter asks the store only when it is first.
+// In a store that is a [Queuer] each waiter's place is a value of its own. The numbers of the first
+// writes of these values give their order. So only grants and releases write the record. Each process
+// with waiters writes one heartbeat for all of them. It learns of places and heartbeats by one watch
+// and keeps the queue in memory: a waiter asks the store only when it is first.
 //
 // A process counts another as dead when it has seen four of its own heartbeats since the other's
 // last one. So no clock is shared, and time in which either is stopped does not count. Places of
 // the dead are passed over and removed. A waiter that was passed over but continues queues
-// again. A process removes its own places that have no waiter. If a waiter continues in another
-// process, as at another instance of the service, that process takes its place over. It writes the
-// place anew, with the number of the first write.
+// again. A process removes its own places that have no waiter. A waiter may continue in another
+// process, such as another instance of the service. That process takes the place over: it rewrites
+// the value as its own, and keeps the number of the first write.
 //
 // If a process's watch does not hear for the length of Place, its waiters cannot ask. It then writes
 // no heartbeats until the watch hears again.
@@ -90,7 +90,7 @@
 //
 // A record without claims stays: its fence must not be forgotten, and a late write to a removed
 // name would bring an old one back. Only in a Counter is it removed, unless its fence was raised
-// above the store's numbers: the number of the next grant is greater anyway. Nor is it removed while
-// a write without an answer may be served late. On Kubernetes, removing what is not there writes
-// nothing, and so refuses nothing.
+// above the store's numbers: the number of the next grant is greater anyway. It also stays while a
+// write without an answer may be served late. On Kubernetes, to remove what is not there writes
+// nothing, so the late write would still be accepted.
 package caslock

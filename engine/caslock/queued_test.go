@@ -201,7 +201,8 @@ func TestWaiterKnowsThoseBeforeIt(t *testing.T) {
 	})
 }
 
-// A waiter that goes on in another process, as at another instance of the service, keeps its place, also if it comes back.
+// A waiter that continues in another process, such as another instance of the service, keeps its place. So it does when
+// it returns to the first one.
 func TestWaiterMovesWithItsPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &queueing{}

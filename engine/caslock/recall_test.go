@@ -467,7 +467,7 @@ func (s later) Watch(ctx context.Context, begun func(), heard func(caslock.Item)
 	})
 }
 
-// Of a waiter that was forgotten nothing stays, or its process would keep the resource for ever.
+// Forget leaves nothing of a waiter in memory. Otherwise its process would keep the resource for ever.
 func TestForgottenWaiterLeavesNothing(t *testing.T) {
 	for name, store := range map[string]watched{"counting": &counting{}, "queueing": later{&queueing{}}} {
 		t.Run(name, func(t *testing.T) {

@@ -101,7 +101,8 @@ func TestAtLeastThroughTwoServices(t *testing.T) {
 	}
 }
 
-// follow returns what gives the next event of the service at url. A look at the engine that began after the call has ended.
+// follow subscribes to the events of the service at url, and returns a function that waits for the next one. When follow
+// returns, a look at the engine that began after the call is over.
 func follow(t *testing.T, url string) (next func() (kind string, e wire.Event)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -170,7 +171,7 @@ func chained(t *testing.T) (engine *memory.Server, inner, outer string, lease *l
 	return engine, inner, outer, lease
 }
 
-// Looks of an outer service, which see handles in place of owners, know the leases that it granted.
+// An outer service sees handles in place of owners, and recognizes the leases that it granted.
 func TestALeaseLastsThroughTwoServices(t *testing.T) {
 	t.Parallel()
 	engine, _, outer, lease := chained(t)
@@ -203,7 +204,7 @@ func TestALeaseLastsThroughTwoServices(t *testing.T) {
 	}
 }
 
-// An eviction at either of two services is told to the holder, with its reason, and by the outer one once.
+// The holder learns of an eviction at either service, with its reason. The outer service reports it once.
 func TestEvictionThroughTwoServices(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"inner", "outer by owner", "outer by handle"} {

@@ -58,9 +58,9 @@ func TestEvictionIsToldAsSuch(t *testing.T) {
 	}
 }
 
-// A service may take a live lease for ended, by an old answer of a replica. The driver asks whether it lives, and ends
-// nothing before the holder knows: one that lives goes on, or has no later call of its holder when the service says so
-// again. One that has ended is told so, with the reason that only the claim's own call gets.
+// A service may report the end of a live lease, because a replica's answer was old. The driver then renews the lease to
+// find out, and releases nothing. If the lease lives, its holder hears nothing, until the service reports its end again
+// without a call of the holder in between. If it has ended, the holder learns why; only a call of its own claim tells.
 func TestAnEndIsCheckedBeforeItIsTold(t *testing.T) {
 	t.Parallel()
 	for _, is := range []string{"lives", "evicted", "lives, but the service says so again"} {

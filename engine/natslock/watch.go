@@ -59,14 +59,15 @@ func (s *store) Beside(ctx context.Context, first string) iter.Seq2[caslock.Item
 }
 
 const (
-	// behindFor is how long a list is repeated that lacks the leader's last message. By then its
-	// server may have forgotten that message earlier than the leader, by another clock.
+	// behindFor bounds how long beside repeats a list. The replica may never have the leader's last
+	// message: by its own clock, the message may have expired already.
 	behindFor   = 2 * time.Second
 	behindAgain = 20 * time.Millisecond
 )
 
-// beside returns the values of keys. Any replica may list them, and may have missed the last ones.
-// So the list must have the last message that the leader has, which may be a removal.
+// beside returns the values of keys. Any replica may list them, and a replica may lag behind. So
+// beside repeats the list until it contains the leader's last message for the keys, which may be a
+// removal.
 func (s *store) beside(ctx context.Context, keys string) (items []caslock.Item, err error) {
 	for start := time.Now(); ; {
 		last, err := s.read(ctx, keys)

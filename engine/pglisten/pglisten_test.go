@@ -128,7 +128,7 @@ func TestListenIsBounded(t *testing.T) {
 	}
 }
 
-// Listen receives the messages even if the program has a handler for those of its own connections.
+// A config may have a handler for notifications. Listen receives its messages all the same, and does not call the handler.
 func TestListenTakesNoHandler(t *testing.T) {
 	t.Parallel()
 	handler := func(*pgconn.PgConn, *pgconn.Notification) { t.Error("the handler was called") }

@@ -311,6 +311,12 @@ func HandleOf(o driver.Owner) string {
 	return Handle(o.Reveal())
 }
 
+// Names reports whether text names o: it is the whole owner, or its handle.
+func Names(text string, o driver.Owner) bool {
+	handle := HandleOf(o)
+	return handle != "" && (handle == text || handle == Handle(text))
+}
+
 // Millis rounds a duration down to milliseconds.
 func Millis(d time.Duration) int64 { return d.Milliseconds() }
 

@@ -40,7 +40,7 @@ export const precise = (ms) => ms >= 1000 && ms < 10_000 ? `${(ms / 1000).toFixe
 /** Formats a growing duration, coarsely enough not to flicker. */
 export const ago = (ms) => ms < 1000 ? say('justNow') : say('ago', time(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : ms))
 
-// Formatters by language, options and time zone: to make one takes longer than all else that a tick does with a figure.
+// Formatters by language, options and time zone. Making one is slow, and each tick formats every figure.
 const formatters = new Map()
 
 function format (Formatter, value, options) {
