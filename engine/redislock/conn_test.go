@@ -508,35 +508,18 @@ func TestFormerPrimaryIsLeftAfterALateHandshake(t *testing.T) {
 
 // startSentinel starts a sentinel that names the primary at the address in named, and returns its own.
 func startSentinel(t *testing.T, named *atomic.Value) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				converse(c, func(words []string) any {
-					switch strings.Join(words[:min(2, len(words))], " ") {
-					case "sentinel get-master-addr-by-name":
-						host, port, _ := net.SplitHostPort(named.Load().(string))
-						return []any{host, port}
-					case "sentinel sentinels":
-						return []any{}
-					case "subscribe +switch-master":
-						return nil
-					}
-					return refusal("ERR unknown command")
-				})
-			}()
+	return listen(t, func(words []string) any {
+		switch strings.Join(words[:min(2, len(words))], " ") {
+		case "sentinel get-master-addr-by-name":
+			host, port, _ := net.SplitHostPort(named.Load().(string))
+			return []any{host, port}
+		case "sentinel sentinels":
+			return []any{}
+		case "subscribe +switch-master":
+			return nil
 		}
-	}()
-	return l.Addr().String()
+		return refusal("ERR unknown command")
+	})
 }
 
 // infos is a hook that fails them.

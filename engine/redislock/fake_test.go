@@ -28,11 +28,39 @@ func speaking(t testing.TB, speak speaker) *redis.Client {
 
 func speakingOf(t testing.TB, version string, speak speaker) *redis.Client {
 	t.Helper()
+	var mu sync.Mutex
+	addr := listen(t, func(words []string) any {
+		switch words[0] {
+		case "info":
+			return "redis_version:" + version + "\r\nrun_id:abc\r\n"
+		case "EVALSHA", "EVAL", "WAIT":
+			mu.Lock()
+			defer mu.Unlock()
+			return speak(words)
+		case "INFO":
+			return "run_id:abc\r\n"
+		case "subscribe":
+			return nil
+		case "ping":
+			return raw("+PONG\r\n")
+		case "hello":
+			return refusal("ERR unknown command")
+		}
+		return "OK"
+	})
+	client := redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1, MaxRetries: -1, Protocol: 2})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// listen starts a server that answers all commands by speak, until t ends. It returns its address.
+func listen(t testing.TB, speak speaker) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -41,34 +69,11 @@ func speakingOf(t testing.TB, version string, speak speaker) *redis.Client {
 			}
 			go func() {
 				defer c.Close()
-				converse(c, func(words []string) any {
-					switch words[0] {
-					case "info":
-						return "redis_version:" + version + "\r\nrun_id:abc\r\n"
-					case "EVALSHA", "EVAL", "WAIT":
-						mu.Lock()
-						defer mu.Unlock()
-						return speak(words)
-					case "INFO":
-						return "run_id:abc\r\n"
-					case "subscribe":
-						return nil
-					case "ping":
-						return raw("+PONG\r\n")
-					case "hello":
-						return refusal("ERR unknown command")
-					}
-					return "OK"
-				})
+				converse(c, speak)
 			}()
 		}
 	}()
-	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), DialerRetries: 1, MaxRetries: -1, Protocol: 2})
-	t.Cleanup(func() {
-		l.Close()
-		client.Close()
-	})
-	return client
+	return l.Addr().String()
 }
 
 func converse(c net.Conn, speak speaker) {
