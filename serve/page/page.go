@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -30,8 +31,9 @@ var kinds = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// served are the files by path; index.html is at "/".
-var served = read()
+// served returns the files by path; index.html is at "/". They are read and hashed once, by programs that serve them:
+// others that link this package start without.
+var served = sync.OnceValue(read)
 
 // A file is one file of the console.
 type file struct {
@@ -64,13 +66,13 @@ func read() map[string]file {
 
 // Has reports whether a path belongs to the console. Its files reveal nothing about locks.
 func Has(path string) bool {
-	_, ok := served[path]
+	_, ok := served()[path]
 	return ok
 }
 
 // Register adds the console's files to mux: the console is at "/".
 func Register(mux *http.ServeMux) {
-	for path, f := range served {
+	for path, f := range served() {
 		if path == "/" {
 			path = "/{$}"
 		}

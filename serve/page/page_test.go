@@ -53,7 +53,7 @@ func TestVendoredFilesAreAsPublished(t *testing.T) {
 func TestModulesImportWhatIsServed(t *testing.T) {
 	t.Parallel()
 	imports := regexp.MustCompile(`\bfrom\s*['"]([^'"]+)['"]`)
-	for at, f := range served {
+	for at, f := range served() {
 		if !strings.HasPrefix(f.kind, "text/javascript") {
 			continue
 		}
@@ -64,8 +64,8 @@ func TestModulesImportWhatIsServed(t *testing.T) {
 		}
 	}
 	// The page requests all modules at once, and not one after another as they are found.
-	index := string(served["/"].text)
-	for at, f := range served {
+	index := string(served()["/"].text)
+	for at, f := range served() {
 		if want := fmt.Sprintf(`href="%s"`, at[1:]); strings.HasPrefix(f.kind, "text/javascript") && !strings.Contains(index, want) {
 			t.Errorf("index.html does not preload %s", at)
 		}
@@ -83,7 +83,7 @@ func TestFilesAreValidated(t *testing.T) {
 		mux.ServeHTTP(w, r)
 		return w
 	}
-	for path := range served {
+	for path := range served() {
 		first := ask(path, "")
 		if first.Code != 200 || first.Body.Len() == 0 || !strings.Contains(first.Header().Get("Content-Security-Policy"), "script-src 'self'; style-src 'self'") {
 			t.Errorf("%s: %d %v", path, first.Code, first.Header())
@@ -103,7 +103,7 @@ func TestWordsAreComplete(t *testing.T) {
 	words := map[string]map[string]bool{}
 	for _, language := range []string{"en", "zh"} {
 		words[language] = map[string]bool{}
-		for _, m := range regexp.MustCompile(`(?m)^  (\w+):`).FindAllStringSubmatch(string(served["/words/"+language+".js"].text), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^  (\w+):`).FindAllStringSubmatch(string(served()["/words/"+language+".js"].text), -1) {
 			words[language][m[1]] = true
 		}
 	}
@@ -112,7 +112,7 @@ func TestWordsAreComplete(t *testing.T) {
 		if path.Ext(name) != ".js" || strings.HasPrefix(name, "words/") {
 			return err
 		}
-		for _, m := range regexp.MustCompile(`\bsay\('(\w+)'`).FindAllStringSubmatch(string(served["/"+name].text), -1) {
+		for _, m := range regexp.MustCompile(`\bsay\('(\w+)'`).FindAllStringSubmatch(string(served()["/"+name].text), -1) {
 			said[m[1]] = true
 		}
 		return err
