@@ -439,6 +439,28 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             self.assertLess(end["believed"], granted)
 
 
+class StrictLoop(asyncio.SelectorEventLoop):
+    """Takes only the arguments that every event loop takes: uvloop's takes no more."""
+
+    async def create_connection(self, protocol_factory, host=None, port=None, *, ssl=None, family=0, proto=0, flags=0, sock=None,
+                                local_addr=None, server_hostname=None):
+        return await super().create_connection(protocol_factory, host, port, ssl=ssl, family=family, proto=proto, flags=flags, sock=sock,
+                                               local_addr=local_addr, server_hostname=server_hostname)
+
+
+class TestOtherLoops(Served, unittest.TestCase):
+    def test_a_loop_without_happy_eyeballs(self):
+        front = Front(self, self.server.url)
+        context = front.over_tls(self)
+
+        async def hold():
+            async with AsyncClient(self.server.url).lock(self.name), AsyncClient(front.url, context=context).lock(self.name + "/tls") as lease:
+                await lease.extend()
+        loop = StrictLoop()
+        self.addCleanup(loop.close)
+        loop.run_until_complete(hold())
+
+
 class TestBoth(Served, unittest.TestCase):
     def test_the_clients_exclude_each_other(self):
         async def refused():

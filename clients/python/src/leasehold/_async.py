@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import http.client
 import io
+import socket
 import ssl
 from types import TracebackType
-from typing import AsyncIterator, Callable, List, Optional, Tuple, Type, TypeVar, cast
+from typing import Any, AsyncIterator, Callable, List, Optional, Set, Tuple, Type, TypeVar, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
                      Steps, Term, judge, listens_again, nothing_left, now, read_page)
@@ -123,8 +124,8 @@ class AsyncClient:
     async def _opened(self, request: Request) -> AsyncIterator[Tuple[int, http.client.HTTPMessage, asyncio.StreamReader]]:
         """The head of the answer to one call, and what its body is read from."""
         server = self._server
-        reader, writer = await asyncio.open_connection(server.host, server.port, ssl=self._context,
-                                                       happy_eyeballs_delay=HEAD_START)
+        reader, writer = await asyncio.open_connection(sock=await _dial(server.host, server.port), ssl=self._context,
+                                                       server_hostname=server.host if server.tls else None)
         try:
             lines = ["%s %s HTTP/1.1" % (request.method, server.path + request.path)]
             lines += ["%s: %s" % header for header in server.headers(request).items()]
@@ -188,6 +189,52 @@ class AsyncClient:
         except asyncio.CancelledError:  # as by the end of the loop
             await self._run(claim.leave(LONGEST_FAREWELL))
             raise
+
+
+async def _dial(host: str, port: int) -> socket.socket:
+    """The first connection that comes up to an address of host. Each is tried alone for HEAD_START seconds.
+
+    Not every event loop can do so by itself: uvloop's takes no happy_eyeballs_delay.
+    """
+    try:  # an address needs no thread
+        left = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        left = list(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    failure = OSError("no address of %s" % host)
+    trying: Set[asyncio.Future[socket.socket]] = set()
+    try:
+        while left or trying:
+            if left:
+                trying.add(asyncio.ensure_future(_connect(*left.pop(0))))
+            done, _ = await asyncio.wait(trying, timeout=HEAD_START if left else None, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                trying.remove(attempt)
+                try:
+                    return attempt.result()
+                except OSError as e:
+                    failure = e
+        raise failure
+    finally:
+        for attempt in trying:
+            attempt.add_done_callback(_close)
+            attempt.cancel()
+
+
+async def _connect(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _close(attempt: asyncio.Future[socket.socket]) -> None:
+    """Close a connection that came up too late."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
 
 
 def _status(line: bytes) -> int:
