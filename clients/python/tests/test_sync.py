@@ -1,8 +1,10 @@
 """Tests of Client against the real command: see harness.py."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import json
+import multiprocessing.pool
 import os
 import signal
 import socket
@@ -158,6 +160,62 @@ class TestClient(Served, unittest.TestCase):
                 until(lambda: False)
         self.assertTrue(lease.lost.is_set())
         self.assertTrue(lost.exception.args)
+
+    def evict(self):
+        self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
+
+    def test_a_loss_spares_a_thread_that_has_left_the_section(self):
+        @contextlib.contextmanager
+        def dependency():
+            with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                yield lease
+
+        def helped(stack):
+            return stack.enter_context(dependency())
+
+        for enter in (lambda stack: stack.enter_context(self.client.lock(self.name, ttl=10 * LONG)), helped,
+                      lambda stack: stack.enter_context(self.client.acquire(self.name, ttl=10 * LONG))):
+            stack = contextlib.ExitStack()
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                lease = pool.submit(enter, stack).result()
+                self.evict()
+                with contextlib.suppress(Lost):
+                    lease.extend()
+                self.assertTrue(lease.lost.is_set())
+                self.assertEqual(pool.submit(sum, [1, 2]).result(), 3)
+                with self.assertRaises(Lost):
+                    stack.close()
+                self.assertEqual(pool.submit(sum, [1, 2]).result(), 3)
+
+    def test_a_loss_spares_the_thread_of_a_pool_that_entered_for_another(self):
+        # The pool's own frame calls __enter__, and outlives the job.
+        with multiprocessing.pool.ThreadPool(1) as pool:
+            lease = pool.apply(self.client.acquire(self.name, ttl=10 * LONG).__enter__)
+            self.evict()
+            with contextlib.suppress(Lost):
+                lease.extend()
+            self.assertTrue(lease.lost.is_set())
+            self.assertEqual(pool.apply(sum, ([1, 2],)), 3)
+
+    def test_a_loss_ends_a_section_that_a_helper_entered(self):
+        @contextlib.contextmanager
+        def wrapped():
+            with self.client.lock(self.name, ttl=3) as lease:
+                yield lease
+
+        def helped(stack):
+            stack.enter_context(wrapped())
+
+        def work():
+            with contextlib.ExitStack() as stack:
+                helped(stack)
+                self.evict()
+                until(lambda: False)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            for run in (work, pool.submit(work).result):
+                with self.assertRaises(Lost):
+                    run()
 
     def test_hung_server_ends_the_section_before_another_holds(self):
         hung, left = Instance(self), []
