@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import threading
 import time
 import unittest
 import unittest.mock
@@ -237,6 +238,30 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         self.assertEqual(lease.left(), 0)
         with self.assertRaises(Lost):
             lease.check()
+
+    async def test_a_thread_can_ask(self):
+        asked = []
+
+        def ask():
+            try:
+                lease.check()
+            except Exception as e:
+                asked.append(e)
+
+        async def section():
+            async with lease:
+                await asyncio.sleep(LONG)
+
+        lease = await self.client.acquire(self.name, ttl=10 * LONG)
+        task = asyncio.create_task(section())
+        await asyncio.to_thread(lease.check)
+        lease._term.deadline = 0.0
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()  # the loop stands still: it does not look by itself
+        self.assertEqual([type(e) for e in asked], [Lost])
+        with self.assertRaises(Lost):
+            await asyncio.wait_for(task, LONG / 2)
 
     async def test_a_killed_server_that_comes_back_costs_no_lease_and_no_wait(self):
         first = Instance(self)

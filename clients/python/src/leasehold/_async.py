@@ -284,6 +284,7 @@ class AsyncLease:
                  on_wanted: Optional[Callable[[AsyncLease], object]]) -> None:
         self._client, self._claim, self._interrupt, self._on_wanted = client, claim, interrupt, on_wanted
         self.name, self.token, self.lost, self.wanted = claim.name, grant.token, asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._calling = asyncio.Lock()  # held during a renewal: the server refuses one that another has overtaken
         self._term = Term(grant)
         self._section: Optional[asyncio.Task[object]] = None  # the task to cancel
@@ -313,8 +314,17 @@ class AsyncLease:
         return self._term.left()
 
     def check(self) -> None:
-        """Raise Lost or Released if the lease is over. Call it before each step that only the holder may do."""
-        self._expire()
+        """Raise Lost or Released if the lease is over. Call it before each step that only the holder may do.
+
+        Threads may call it.
+        """
+        if self._on_loop():
+            self._expire()
+        elif self._term.late():
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._expire)
+            lost = self._term.deadline_passed()
+            raise Lost(str(lost), lost.code) from lost
         error = self._term.error()
         if error is not None:
             raise error from self.cause
@@ -373,6 +383,13 @@ class AsyncLease:
                 raise
         if ours and self.cause is not None:  # the section has released it
             raise Lost(str(self.cause), self.cause.code) from self.cause
+
+    def _on_loop(self) -> bool:
+        """Whether the lease's event loop is the caller."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # there is none
+            return False
 
     def _expire(self) -> None:
         if self._term.late():
