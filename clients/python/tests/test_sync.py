@@ -514,6 +514,53 @@ class TestClient(Served, unittest.TestCase):
         self.client.acquire(self.name, wait=LONG).release()
         self.assertEqual([call.get("answered", 0) for call in front.calls], [0, 0])
 
+    def test_a_waiter_outlasts_a_store_that_is_read_only_for_a_while(self):
+        front, got = Front(self, self.server.url), []
+        front.says = {"/v1/acquire": READ_ONLY}
+
+        def wait():
+            with Client(front.url).acquire(self.name, wait=LONG) as mine:
+                got.append(mine.token)
+        with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+            waiter = threading.Thread(target=wait)
+            waiter.start()
+            until(lambda: self.client.show(self.name)["waiters"])
+        waiter.join()
+        self.assertGreater(got[0], lease.token)
+
+    def test_a_waiter_outlasts_too_many_calls_but_a_first_call_does_not(self):
+        client, says = Client(self.server.url), []
+        answers = client._ask
+
+        def ask(request):
+            if says:
+                raise says.pop(0)
+            return answers(request)
+
+        client._ask = ask
+        limited = Refused("too many calls", "limit", 429)
+        for first in (Busy("another holds it"), Unknown("no answer"), Refused("the store is full", "full", 503)):
+            with self.subTest(first):
+                says += [first, limited]
+                client.acquire(self.name, wait=LONG).release()
+        says += [limited]
+        with self.assertRaises(Refused):
+            client.acquire(self.name, wait=LONG)
+
+    def test_a_release_is_repeated_until_the_store_is_writable(self):
+        client = Client(self.server.url)
+        lease, refusals = client.acquire(self.name, ttl=10 * LONG), ["read_only", "full"]
+        answers = client._ask
+
+        def ask(request):
+            if refusals:
+                raise Refused("the store changes nothing", refusals.pop(), 503)
+            return answers(request)
+
+        client._ask = ask
+        lease.release()
+        self.client.acquire(self.name, wait=0).release()
+
     def test_a_lease_that_nobody_got_is_not_renewed(self):
         with unittest.mock.patch.object(_sync.Lease, "check", side_effect=KeyboardInterrupt):
             with self.assertRaises(KeyboardInterrupt):

@@ -32,6 +32,9 @@ LONGEST_WAIT = 10.0
 # The pause after a call without an answer. The server keeps a place in the queue for two seconds.
 PAUSE = 0.2
 
+# The pause of a waiter whom the server refuses because of too many calls, in seconds: its Retry-After.
+LIMITED = 1.0
+
 # The longest pause until the clock is read again: timers stand still while the machine sleeps.
 LOOK_EVERY = 1.0
 
@@ -259,6 +262,7 @@ class Claim:
         end = math.inf if wait is None else now() + wait
         silent: Optional[float] = None  # since when no instance has answered
         patience = ttl if wait is None else min(ttl, max(wait, self.server.timeout))
+        placed = False  # whether there may be a place in the queue
         while True:
             sent = now()
             left = min(max(end - sent, 0.0), LONGEST_WAIT)
@@ -268,12 +272,19 @@ class Claim:
                                                details=self._details, wanted=self.yields)
                 return self._granted(sent, ttl, answer)
             except Busy as e:
-                silent = None
+                silent, placed = None, True
                 if now() >= end:
                     raise
                 if e.code in ("not_yet", "draining") or left == 0:
                     yield PAUSE
-            except Unknown:
+            except (Unknown, Refused) as e:
+                if isinstance(e, Refused) and e.status == 429 and placed and now() < end:
+                    silent = None
+                    yield min(LIMITED, end - now())
+                    continue
+                if not unsettled(e):
+                    raise
+                placed = True
                 if silent is None:  # an instance that had the call wait was there until now
                     silent = now() if now() < sent + left else sent
                 if now() - silent >= patience or now() >= end:
@@ -286,7 +297,7 @@ class Claim:
         return self._granted(sent, ttl, answer)
 
     def release(self, until: float) -> Steps[None]:
-        """Release, repeated until that time while there is no answer. Only the first answer can tell a loss."""
+        """Release, repeated until that time while its outcome is unknown. Only the first answer can tell a loss."""
         asked = False
         while True:
             try:
@@ -297,7 +308,9 @@ class Claim:
                 if asked:  # either call may have ended it
                     raise Unknown("released or lost: %s" % e) from e
                 raise
-            except Unknown:
+            except (Unknown, Refused) as e:
+                if not unsettled(e):
+                    raise
                 asked = True
                 if now() >= until:
                     raise
@@ -319,6 +332,11 @@ def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
 def maybe_applied(error: BaseException) -> bool:
     """Whether a call, or an earlier attempt of it, may have been applied although it was refused."""
     return isinstance(error, Refused) and error.code in ("read_only", "full")
+
+
+def unsettled(error: Error) -> bool:
+    """Whether to repeat a call that ended so: it may have been applied."""
+    return isinstance(error, Unknown) or maybe_applied(error)
 
 
 _STARTED = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
