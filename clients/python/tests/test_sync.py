@@ -15,7 +15,7 @@ import unittest.mock
 import urllib.request
 
 import leasehold
-from leasehold import Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
+from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
 from harness import DROP, HANG, LONG, READ_ONLY, SHORT, STOPPING, Front, Instance, Program, Served, dead, guarded, silent, telling, until
@@ -605,6 +605,15 @@ class TestClient(Served, unittest.TestCase):
             with self.assertRaises(Unauthorized) as refused:
                 client.evict(self.name, client.show(self.name)["holders"][0]["handle"], "no")
             self.assertEqual((refused.exception.status, refused.exception.code), (403, "denied"))
+
+    def test_a_token_of_a_file_has_a_line_end_and_shows_in_no_error(self):
+        server = guarded(self, "secret")
+        for client in (Client(server.url, " secret\r\n"), Client(server.url, "secret\n")):
+            client.acquire(self.name).release()
+        for kind in (Client, AsyncClient):
+            with self.assertRaises(ValueError) as refused:
+                kind(server.url, "secret\r\nX: y")
+            self.assertNotIn("secret", str(refused.exception))
 
     def test_a_stopped_process_does_not_believe_that_it_holds(self):
         for mode in ("check", "sync"):

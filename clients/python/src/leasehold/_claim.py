@@ -83,7 +83,7 @@ class Server(NamedTuple):
     port: int
     path: str
     tls: bool
-    token: Optional[str]
+    token: str
     timeout: float
 
     @classmethod
@@ -95,6 +95,9 @@ class Server(NamedTuple):
             raise ValueError("the url must not contain a password: pass token")
         if not 0 < timeout < math.inf:
             raise ValueError("timeout must be above 0 seconds")
+        token = (token or "").strip()  # a file ends with a newline
+        if any(c < " " or c == "\x7f" for c in token):
+            raise ValueError("the token must not contain control characters")  # and no error shows it
         tls = parts.scheme == "https"
         return cls(parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls, token, timeout)
 
