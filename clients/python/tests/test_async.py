@@ -329,6 +329,25 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(Released):
             await lease.extend()
 
+    async def test_a_renewal_waits_for_its_answer_no_longer_than_timeout_or_a_third(self):
+        client, asked = AsyncClient(self.server.url, timeout=0.5), []
+        answers = client._ask
+
+        async def ask(request):
+            if request.path == "/v1/renew":
+                asked.append(request.timeout)
+            return await answers(request)
+
+        client._ask = ask
+        async with client.lock(self.name, ttl=3) as lease:
+            await until(lambda: asked)
+            self.assertLessEqual(asked[0], 0.5)
+        client._server = client._server._replace(timeout=LONG)
+        async with client.lock(self.name, ttl=6) as lease:
+            del asked[:]
+            await lease.extend()
+            self.assertLessEqual(asked[0], 2)
+
     async def test_extend_tells_a_loss_and_no_answer(self):
         front = Front(self, self.server.url)
         lease = await AsyncClient(front.url, timeout=2).acquire(self.name, ttl=LONG)

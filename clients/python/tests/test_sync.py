@@ -422,6 +422,25 @@ class TestClient(Served, unittest.TestCase):
             front.says = {}
             self.assertLessEqual(lease.extend(10 * LONG), LONG)
 
+    def test_a_renewal_waits_for_its_answer_no_longer_than_timeout_or_a_third(self):
+        client, asked = Client(self.server.url, timeout=0.5), []
+        answers = client._ask
+
+        def ask(request):
+            if request.path == "/v1/renew":
+                asked.append(request.timeout)
+            return answers(request)
+
+        client._ask = ask
+        with client.lock(self.name, ttl=3) as lease:
+            until(lambda: asked)
+            self.assertLessEqual(asked[0], 0.5)
+        client._server = client._server._replace(timeout=LONG)
+        with client.lock(self.name, ttl=6) as lease:
+            del asked[:]
+            lease.extend()
+            self.assertLessEqual(asked[0], 2)
+
     def test_extend_shortens_none_that_is_under_way(self):
         front = Front(self, self.server.url)
         with Client(front.url, timeout=LONG).lock(self.name, ttl=LONG) as lease:

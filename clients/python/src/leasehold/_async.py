@@ -336,8 +336,7 @@ class AsyncLease:
         """
         self.check()
         async with self._calling:
-            longer = max(ttl or 0.0, self._term.ttl)
-            await self._renewed(longer, min(self._client._server.timeout, max(self.left(), 0.001)))
+            await self._renewed(ttl or 0.0)
         self.check()
         return self.left()
 
@@ -422,7 +421,7 @@ class AsyncLease:
         while await self._rest(pause):
             async with self._calling:
                 try:
-                    await self._renewed(self._term.ttl, min(self._term.third, max(self.left(), 0.001)))
+                    await self._renewed()
                     pause = self._term.third
                 except Error:
                     pause = self._term.third / 4
@@ -437,8 +436,9 @@ class AsyncLease:
             await asyncio.sleep(min(rest, LOOK_EVERY))
         return False
 
-    async def _renewed(self, ttl: float, timeout: float) -> None:
-        """One renewal. calling is held."""
+    async def _renewed(self, ttl: float = 0.0) -> None:
+        """One renewal, for ttl seconds if that is longer than before. calling is held."""
+        ttl, timeout = max(ttl, self._term.ttl), self._term.patience(self._client._server.timeout)
         try:
             grant = await self._client._run(self._claim.renew(ttl, timeout))
         except Error as e:

@@ -399,6 +399,10 @@ class Term:
     def left(self) -> float:
         return 0.0 if self.over() else max(self.deadline - now(), 0.0)
 
+    def patience(self, timeout: float) -> float:
+        """How long a renewal waits for its answer, so that others may follow before the deadline."""
+        return min(timeout, self.third, max(self.left(), 0.001))
+
     def late(self) -> bool:
         """Whether the deadline has passed unnoticed."""
         return not self.over() and now() >= self.deadline

@@ -247,9 +247,7 @@ class Lease:
         """
         self.check()
         with self._calling:
-            with self._mutex:
-                longer = max(ttl or 0.0, self._term.ttl)
-            self._renewed(longer, min(self._client._server.timeout, max(self.left(), 0.001)))
+            self._renewed(ttl or 0.0)
         self.check()
         return self.left()
 
@@ -336,10 +334,8 @@ class Lease:
         pause = self._term.third
         while self._rest(pause):
             with self._calling:
-                with self._mutex:
-                    ttl, left = self._term.ttl, self._term.left()
                 try:
-                    self._renewed(ttl, min(self._term.third, max(left, 0.001)))
+                    self._renewed()
                     pause = self._term.third
                 except Error:
                     pause = self._term.third / 4
@@ -355,8 +351,10 @@ class Lease:
                 self._changed.wait(min(rest, LOOK_EVERY))
         return False
 
-    def _renewed(self, ttl: float, timeout: float) -> None:
-        """One renewal. calling is held."""
+    def _renewed(self, ttl: float = 0.0) -> None:
+        """One renewal, for ttl seconds if that is longer than before. calling is held."""
+        with self._mutex:
+            ttl, timeout = max(ttl, self._term.ttl), self._term.patience(self._client._server.timeout)
         try:
             grant = self._client._run(self._claim.renew(ttl, timeout))
         except Error as e:
