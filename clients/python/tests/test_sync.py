@@ -3,8 +3,10 @@
 import concurrent.futures
 import contextlib
 import ctypes
+import functools
 import json
 import multiprocessing.pool
+import operator
 import os
 import signal
 import socket
@@ -721,6 +723,36 @@ class TestClient(Served, unittest.TestCase):
                 until(lambda: self.client.show(inner.name)["holders"] == [])
                 with self.assertRaises(Released):
                     inner.check()
+
+    def test_an_interrupted_release_goes_on_behind(self):
+        client = Client(self.server.url)
+        answers = client._ask
+        for error in (KeyboardInterrupt, SystemExit, Lost):  # Lost: of an outer section
+            with self.subTest(error):
+                lease, errors = client.acquire(self.name, ttl=10 * LONG), [error]
+
+                def ask(request):
+                    if errors:
+                        raise errors.pop()
+                    return answers(request)
+
+                client._ask = ask
+                with self.assertRaises(error):
+                    lease.release()
+                until(lambda: self.client.show(self.name)["holders"] == [])
+
+    def test_the_loss_of_an_outer_section_leaves_no_lease_that_is_about_to_be_entered(self):
+        # Between the call that has the loss come and the first line of __enter__, no line of Python runs.
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        come = functools.partial(call, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
+        with self.assertRaises(Lost) as lost:
+            with self.client.acquire(self.name, ttl=10 * LONG) as outer:
+                inner = self.client.acquire(self.name + "/inner", ttl=10 * LONG)
+                with outer._mutex:
+                    outer._lose(Lost("of the outer one"))
+                all(map(operator.methodcaller("__call__"), (come, inner.__enter__)))
+        self.assertEqual(str(lost.exception), "of the outer one")
+        until(lambda: self.client.show(inner.name)["holders"] == [])
 
     def waiter(self, client):
         """Waits for the lock in a thread, and returns what it is granted."""

@@ -255,9 +255,18 @@ class Lease:
         """Give the lock up. To release a lease again does nothing.
 
         Raise Lost if the lease had ended before, and Unknown if no server answered until its deadline.
+        A call that is interrupted, as by a signal, goes on in a thread of its own.
         """
         if os.getpid() != self._process:
             return
+        try:
+            self._release()
+        except BaseException as e:
+            if _interrupts(e) or not isinstance(e, Error):
+                self._abandon()
+            raise
+
+    def _release(self) -> None:
         with self._mutex:
             if self._term.released:
                 return
@@ -285,14 +294,18 @@ class Lease:
                 _raise_in(self._section, None)  # it may not have come yet, and must not come later
             self._section = self._job = None
         for inner in _unended(value):
-            with inner._mutex:
-                inner._end()
-            inner._client._leave(inner._claim)
+            inner._abandon()
         try:
             self.release()
         except Error as e:
             if kind is None or _interrupts(e) or _interrupts(value) and isinstance(e, Lost):
                 raise  # with the reason
+
+    def _abandon(self) -> None:
+        """Release it without holding up the caller."""
+        with self._mutex:
+            self._end()
+        self._client._leave(self._claim)
 
     def _end(self) -> None:
         """Renew it no more. The mutex is held."""
@@ -533,10 +546,10 @@ def _interrupts(error: Optional[BaseException]) -> bool:
 
 
 def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
-    """The leases whose __exit__ a loss has ended, perhaps before its first line: that of an outer section."""
+    """The leases whose __enter__ or __exit__ a loss has ended, perhaps before its first line: that of an outer section."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
-            if frame.f_code is Lease.__exit__.__code__:
+            if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__):
                 yield frame.f_locals["self"]
         error = error.__context__
 
