@@ -121,6 +121,26 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
                 await asyncio.wait_for(lease.wanted.wait(), LONG)
             await (await waiter).release()
 
+    async def test_a_lease_that_ends_as_an_event_comes_listens_no_more(self):
+        client, reader = AsyncClient(telling(self, self.server).url), asyncio.StreamReader()
+        answers = client._opened
+
+        @contextlib.asynccontextmanager
+        async def opened(request):
+            if request.path.startswith("/v1/events"):
+                yield 200, {}, reader
+            else:
+                async with answers(request) as answer:
+                    yield answer
+        client._opened = opened
+        lease = await client.acquire(self.name, ttl=10 * LONG, yields=True)
+        listening = lease._work[-1]
+        await until(lambda: reader._waiter)
+        reader.feed_data(b"1\r\n\n\r\n")
+        await asyncio.sleep(0)  # the line is read, and asyncio.wait_for has not returned it
+        await lease.release()
+        self.assertTrue((await asyncio.wait({listening}, timeout=LONG / 4))[0])
+
     async def test_details_say_who_holds(self):
         async with self.client.lock(self.name, details={"text": "nightly", "labels": {"team": "payments"}}):
             holder = (await self.holders())[0]

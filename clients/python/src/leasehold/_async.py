@@ -141,21 +141,25 @@ class AsyncClient:
         finally:
             writer.transport.abort()  # it must not wait for the other end
 
-    async def _hear(self, request: Request, ears: Ears) -> Optional[bool]:
-        """Hear one stream until others wait. Return None then, and if there will be no stream; else whether it was open."""
+    async def _hear(self, request: Request, ears: Ears, deaf: Callable[[], bool]) -> Optional[bool]:
+        """Hear one stream until others wait. Return None then, and if there will be no stream; else whether it was open.
+
+        deaf ends it too, because asyncio.wait_for may swallow a cancellation before Python 3.12.
+        """
         opening = self._opened(request)
         status, _, reader = await asyncio.wait_for(opening.__aenter__(), request.timeout)
         try:
             if status != 200:
                 return False if listens_again(status) else None
             lines = _lines(_chunks(reader))
-            while True:
+            while not deaf():
                 try:
                     line = await asyncio.wait_for(lines.__anext__(), SILENT)
                 except StopAsyncIteration:
                     return True
                 if ears.hear(line):
-                    return None
+                    break
+            return None
         finally:
             await opening.__aexit__(None, None, None)
 
@@ -460,13 +464,16 @@ class AsyncLease:
         if self._on_wanted is not None:
             asyncio.get_running_loop().call_soon(self._on_wanted, self)
 
+    def _deaf(self) -> bool:
+        return self._term.over() or self.wanted.is_set()
+
     async def _listen(self) -> None:
         """Listen until others wait. What is not heard, the next renewal tells."""
         ears, pause = Ears(self.owner), PAUSE
-        while not self._term.over() and not self.wanted.is_set():
+        while not self._deaf():
             opened: Optional[bool] = False
             try:
-                opened = await self._client._hear(self._client._server.wanted(self.name), ears)
+                opened = await self._client._hear(self._client._server.wanted(self.name), ears, self._deaf)
             except (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, http.client.HTTPException):
                 pass
             if opened is None:
