@@ -10,6 +10,7 @@ import operator
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import unittest
@@ -862,6 +863,13 @@ class TestClient(Served, unittest.TestCase):
             self.client.acquire(self.name, note="one", details={"text": "another"})
         with self.assertRaises(Refused):
             self.client.acquire(self.name, wait=0, details={"link": "javascript:alert(1)"})
+
+    def test_a_program_and_user_that_are_no_text(self):
+        raw = os.fsdecode(b"report-\xff")
+        with unittest.mock.patch.object(sys, "argv", ["/tmp/" + raw]), unittest.mock.patch.dict(os.environ, {"USER": raw}):
+            with self.client.lock(self.name, wait=0):
+                details = self.client.show(self.name)["holders"][0]["details"]
+        self.assertEqual((details["program"], details["user"]), ("report-?", "report-?"))
 
     def test_addresses_that_do_not_answer_share_one_timeout(self):
         live = self.server.url.rsplit(":", 1)[1]

@@ -347,14 +347,19 @@ _STARTED = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 def _mine() -> Details:
     """What people are told of this process. No name service is asked, which may hang."""
-    mine: Details = {"host": socket.gethostname(), "pid": os.getpid(), "program": os.path.basename(sys.argv[0]) or "python",
-                     "started": _STARTED}
+    mine: Details = {"host": _text(socket.gethostname()), "pid": os.getpid(),
+                     "program": _text(os.path.basename(sys.argv[0])) or "python", "started": _STARTED}
     user = next((os.environ[name] for name in ("USER", "LOGNAME", "USERNAME") if os.environ.get(name)), None)
     if user is None and hasattr(os, "getuid"):
         user = "root" if os.getuid() == 0 else str(os.getuid())
     if user:
-        mine["user"] = user
+        mine["user"] = _text(user)
     return mine
+
+
+def _text(raw: str) -> str:
+    """raw without the surrogates that stand for bytes that are no text: the server refuses them."""
+    return raw.encode("utf-8", "replace").decode()
 
 
 def _described(details: Details, note: str) -> Tuple[Details, str]:
