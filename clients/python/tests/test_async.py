@@ -518,8 +518,9 @@ class TestOtherLoops(Served, unittest.TestCase):
         context = front.over_tls(self)
 
         async def hold():
-            async with AsyncClient(self.server.url).lock(self.name), AsyncClient(front.url, context=context).lock(self.name + "/tls") as lease:
-                await lease.extend()
+            async with AsyncClient(self.server.url).lock(self.name):
+                async with AsyncClient(front.url, context=context).lock(self.name + "/tls") as lease:
+                    await lease.extend()
         loop = StrictLoop()
         self.addCleanup(loop.close)
         loop.run_until_complete(hold())

@@ -210,7 +210,8 @@ async def _dial(host: str, port: int) -> socket.socket:
         while left or trying:
             if left:
                 trying.add(asyncio.ensure_future(_connect(*left.pop(0))))
-            done, _ = await asyncio.wait(trying, timeout=HEAD_START if left else None, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(trying, timeout=HEAD_START if left else None,
+                                         return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 trying.remove(attempt)
                 try:

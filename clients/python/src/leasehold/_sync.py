@@ -546,7 +546,7 @@ def _interrupts(error: Optional[BaseException]) -> bool:
 
 
 def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
-    """The leases whose __enter__ or __exit__ a loss has ended, perhaps before its first line: that of an outer section."""
+    """The leases whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
             if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__):
@@ -555,7 +555,7 @@ def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
 
 
 def _job() -> FrameType:
-    """The frame that lasts as long as what the calling thread does now: the first one above a pool's, if there is one."""
+    """The frame that lasts as long as what the calling thread does now: above a pool's, if there is one."""
     job = sys._getframe()
     while job.f_back is not None and job.f_back.f_globals.get("__name__", "").partition(".")[0] not in POOLS:
         job = job.f_back
