@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import threading
 import time
 import unittest
 import unittest.mock
@@ -119,6 +120,26 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
                 waiter = asyncio.create_task(AsyncClient(server.url).acquire(self.name, wait=LONG))
                 await asyncio.wait_for(lease.wanted.wait(), LONG)
             await (await waiter).release()
+
+    async def test_a_lease_that_ends_as_an_event_comes_listens_no_more(self):
+        client, reader = AsyncClient(telling(self, self.server).url), asyncio.StreamReader()
+        answers = client._opened
+
+        @contextlib.asynccontextmanager
+        async def opened(request):
+            if request.path.startswith("/v1/events"):
+                yield 200, {}, reader
+            else:
+                async with answers(request) as answer:
+                    yield answer
+        client._opened = opened
+        lease = await client.acquire(self.name, ttl=10 * LONG, yields=True)
+        listening = lease._work[-1]
+        await until(lambda: reader._waiter)
+        reader.feed_data(b"1\r\n\n\r\n")
+        await asyncio.sleep(0)  # the line is read, and asyncio.wait_for has not returned it
+        await lease.release()
+        self.assertTrue((await asyncio.wait({listening}, timeout=LONG / 4))[0])
 
     async def test_details_say_who_holds(self):
         async with self.client.lock(self.name, details={"text": "nightly", "labels": {"team": "payments"}}):
@@ -238,6 +259,30 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(Lost):
             lease.check()
 
+    async def test_a_thread_can_ask(self):
+        asked = []
+
+        def ask():
+            try:
+                lease.check()
+            except Exception as e:
+                asked.append(e)
+
+        async def section():
+            async with lease:
+                await asyncio.sleep(LONG)
+
+        lease = await self.client.acquire(self.name, ttl=10 * LONG)
+        task = asyncio.create_task(section())
+        await asyncio.to_thread(lease.check)
+        lease._term.deadline = 0.0
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()  # the loop stands still: it does not look by itself
+        self.assertEqual([type(e) for e in asked], [Lost])
+        with self.assertRaises(Lost):
+            await asyncio.wait_for(task, LONG / 2)
+
     async def test_a_killed_server_that_comes_back_costs_no_lease_and_no_wait(self):
         first = Instance(self)
         client = AsyncClient(first.url)
@@ -303,6 +348,25 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             await asyncio.gather(*(lease.extend() for _ in range(20)))
         with self.assertRaises(Released):
             await lease.extend()
+
+    async def test_a_renewal_waits_for_its_answer_no_longer_than_timeout_or_a_third(self):
+        client, asked = AsyncClient(self.server.url, timeout=0.5), []
+        answers = client._ask
+
+        async def ask(request):
+            if request.path == "/v1/renew":
+                asked.append(request.timeout)
+            return await answers(request)
+
+        client._ask = ask
+        async with client.lock(self.name, ttl=3) as lease:
+            await until(lambda: asked)
+            self.assertLessEqual(asked[0], 0.5)
+        client._server = client._server._replace(timeout=LONG)
+        async with client.lock(self.name, ttl=6) as lease:
+            del asked[:]
+            await lease.extend()
+            self.assertLessEqual(asked[0], 2)
 
     async def test_extend_tells_a_loss_and_no_answer(self):
         front = Front(self, self.server.url)
@@ -437,6 +501,29 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             end = program.line()
             self.assertEqual(end["ended"], "Lost")
             self.assertLess(end["believed"], granted)
+
+
+class StrictLoop(asyncio.SelectorEventLoop):
+    """Takes only the arguments that every event loop takes: uvloop's takes no more."""
+
+    async def create_connection(self, protocol_factory, host=None, port=None, *, ssl=None, family=0, proto=0, flags=0, sock=None,
+                                local_addr=None, server_hostname=None):
+        return await super().create_connection(protocol_factory, host, port, ssl=ssl, family=family, proto=proto, flags=flags, sock=sock,
+                                               local_addr=local_addr, server_hostname=server_hostname)
+
+
+class TestOtherLoops(Served, unittest.TestCase):
+    def test_a_loop_without_happy_eyeballs(self):
+        front = Front(self, self.server.url)
+        context = front.over_tls(self)
+
+        async def hold():
+            async with AsyncClient(self.server.url).lock(self.name):
+                async with AsyncClient(front.url, context=context).lock(self.name + "/tls") as lease:
+                    await lease.extend()
+        loop = StrictLoop()
+        self.addCleanup(loop.close)
+        loop.run_until_complete(hold())
 
 
 class TestBoth(Served, unittest.TestCase):

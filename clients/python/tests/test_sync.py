@@ -1,11 +1,16 @@
 """Tests of Client against the real command: see harness.py."""
 
+import concurrent.futures
 import contextlib
 import ctypes
+import functools
 import json
+import multiprocessing.pool
+import operator
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import unittest
@@ -13,7 +18,7 @@ import unittest.mock
 import urllib.request
 
 import leasehold
-from leasehold import Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
+from leasehold import AsyncClient, Busy, Client, Lost, Refused, Released, TooHeavy, Unauthorized, Unknown
 from leasehold import _claim, _sync
 
 from harness import DROP, HANG, LONG, READ_ONLY, SHORT, STOPPING, Front, Instance, Program, Served, dead, guarded, silent, telling, until
@@ -158,6 +163,62 @@ class TestClient(Served, unittest.TestCase):
                 until(lambda: False)
         self.assertTrue(lease.lost.is_set())
         self.assertTrue(lost.exception.args)
+
+    def evict(self):
+        self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
+
+    def test_a_loss_spares_a_thread_that_has_left_the_section(self):
+        @contextlib.contextmanager
+        def dependency():
+            with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                yield lease
+
+        def helped(stack):
+            return stack.enter_context(dependency())
+
+        for enter in (lambda stack: stack.enter_context(self.client.lock(self.name, ttl=10 * LONG)), helped,
+                      lambda stack: stack.enter_context(self.client.acquire(self.name, ttl=10 * LONG))):
+            stack = contextlib.ExitStack()
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                lease = pool.submit(enter, stack).result()
+                self.evict()
+                with contextlib.suppress(Lost):
+                    lease.extend()
+                self.assertTrue(lease.lost.is_set())
+                self.assertEqual(pool.submit(sum, [1, 2]).result(), 3)
+                with self.assertRaises(Lost):
+                    stack.close()
+                self.assertEqual(pool.submit(sum, [1, 2]).result(), 3)
+
+    def test_a_loss_spares_the_thread_of_a_pool_that_entered_for_another(self):
+        # The pool's own frame calls __enter__, and outlives the job.
+        with multiprocessing.pool.ThreadPool(1) as pool:
+            lease = pool.apply(self.client.acquire(self.name, ttl=10 * LONG).__enter__)
+            self.evict()
+            with contextlib.suppress(Lost):
+                lease.extend()
+            self.assertTrue(lease.lost.is_set())
+            self.assertEqual(pool.apply(sum, ([1, 2],)), 3)
+
+    def test_a_loss_ends_a_section_that_a_helper_entered(self):
+        @contextlib.contextmanager
+        def wrapped():
+            with self.client.lock(self.name, ttl=3) as lease:
+                yield lease
+
+        def helped(stack):
+            stack.enter_context(wrapped())
+
+        def work():
+            with contextlib.ExitStack() as stack:
+                helped(stack)
+                self.evict()
+                until(lambda: False)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            for run in (work, pool.submit(work).result):
+                with self.assertRaises(Lost):
+                    run()
 
     def test_hung_server_ends_the_section_before_another_holds(self):
         hung, left = Instance(self), []
@@ -364,6 +425,25 @@ class TestClient(Served, unittest.TestCase):
             front.says = {}
             self.assertLessEqual(lease.extend(10 * LONG), LONG)
 
+    def test_a_renewal_waits_for_its_answer_no_longer_than_timeout_or_a_third(self):
+        client, asked = Client(self.server.url, timeout=0.5), []
+        answers = client._ask
+
+        def ask(request):
+            if request.path == "/v1/renew":
+                asked.append(request.timeout)
+            return answers(request)
+
+        client._ask = ask
+        with client.lock(self.name, ttl=3) as lease:
+            until(lambda: asked)
+            self.assertLessEqual(asked[0], 0.5)
+        client._server = client._server._replace(timeout=LONG)
+        with client.lock(self.name, ttl=6) as lease:
+            del asked[:]
+            lease.extend()
+            self.assertLessEqual(asked[0], 2)
+
     def test_extend_shortens_none_that_is_under_way(self):
         front = Front(self, self.server.url)
         with Client(front.url, timeout=LONG).lock(self.name, ttl=LONG) as lease:
@@ -456,6 +536,53 @@ class TestClient(Served, unittest.TestCase):
         self.client.acquire(self.name, wait=LONG).release()
         self.assertEqual([call.get("answered", 0) for call in front.calls], [0, 0])
 
+    def test_a_waiter_outlasts_a_store_that_is_read_only_for_a_while(self):
+        front, got = Front(self, self.server.url), []
+        front.says = {"/v1/acquire": READ_ONLY}
+
+        def wait():
+            with Client(front.url).acquire(self.name, wait=LONG) as mine:
+                got.append(mine.token)
+        with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+            waiter = threading.Thread(target=wait)
+            waiter.start()
+            until(lambda: self.client.show(self.name)["waiters"])
+        waiter.join()
+        self.assertGreater(got[0], lease.token)
+
+    def test_a_waiter_outlasts_too_many_calls_but_a_first_call_does_not(self):
+        client, says = Client(self.server.url), []
+        answers = client._ask
+
+        def ask(request):
+            if says:
+                raise says.pop(0)
+            return answers(request)
+
+        client._ask = ask
+        limited = Refused("too many calls", "limit", 429)
+        for first in (Busy("another holds it"), Unknown("no answer"), Refused("the store is full", "full", 503)):
+            with self.subTest(first):
+                says += [first, limited]
+                client.acquire(self.name, wait=LONG).release()
+        says += [limited]
+        with self.assertRaises(Refused):
+            client.acquire(self.name, wait=LONG)
+
+    def test_a_release_is_repeated_until_the_store_is_writable(self):
+        client = Client(self.server.url)
+        lease, refusals = client.acquire(self.name, ttl=10 * LONG), ["read_only", "full"]
+        answers = client._ask
+
+        def ask(request):
+            if refusals:
+                raise Refused("the store changes nothing", refusals.pop(), 503)
+            return answers(request)
+
+        client._ask = ask
+        lease.release()
+        self.client.acquire(self.name, wait=0).release()
+
     def test_a_lease_that_nobody_got_is_not_renewed(self):
         with unittest.mock.patch.object(_sync.Lease, "check", side_effect=KeyboardInterrupt):
             with self.assertRaises(KeyboardInterrupt):
@@ -500,6 +627,15 @@ class TestClient(Served, unittest.TestCase):
             with self.assertRaises(Unauthorized) as refused:
                 client.evict(self.name, client.show(self.name)["holders"][0]["handle"], "no")
             self.assertEqual((refused.exception.status, refused.exception.code), (403, "denied"))
+
+    def test_a_token_of_a_file_has_a_line_end_and_shows_in_no_error(self):
+        server = guarded(self, "secret")
+        for client in (Client(server.url, " secret\r\n"), Client(server.url, "secret\n")):
+            client.acquire(self.name).release()
+        for kind in (Client, AsyncClient):
+            with self.assertRaises(ValueError) as refused:
+                kind(server.url, "secret\r\nX: y")
+            self.assertNotIn("secret", str(refused.exception))
 
     def test_a_stopped_process_does_not_believe_that_it_holds(self):
         for mode in ("check", "sync"):
@@ -588,6 +724,36 @@ class TestClient(Served, unittest.TestCase):
                 until(lambda: self.client.show(inner.name)["holders"] == [])
                 with self.assertRaises(Released):
                     inner.check()
+
+    def test_an_interrupted_release_goes_on_behind(self):
+        client = Client(self.server.url)
+        answers = client._ask
+        for error in (KeyboardInterrupt, SystemExit, Lost):  # Lost: of an outer section
+            with self.subTest(error):
+                lease, errors = client.acquire(self.name, ttl=10 * LONG), [error]
+
+                def ask(request):
+                    if errors:
+                        raise errors.pop()
+                    return answers(request)
+
+                client._ask = ask
+                with self.assertRaises(error):
+                    lease.release()
+                until(lambda: self.client.show(self.name)["holders"] == [])
+
+    def test_the_loss_of_an_outer_section_leaves_no_lease_that_is_about_to_be_entered(self):
+        # Between the call that has the loss come and the first line of __enter__, no line of Python runs.
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        come = functools.partial(call, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
+        with self.assertRaises(Lost) as lost:
+            with self.client.acquire(self.name, ttl=10 * LONG) as outer:
+                inner = self.client.acquire(self.name + "/inner", ttl=10 * LONG)
+                with outer._mutex:
+                    outer._lose(Lost("of the outer one"))
+                all(map(operator.methodcaller("__call__"), (come, inner.__enter__)))
+        self.assertEqual(str(lost.exception), "of the outer one")
+        until(lambda: self.client.show(inner.name)["holders"] == [])
 
     def waiter(self, client):
         """Waits for the lock in a thread, and returns what it is granted."""
@@ -697,6 +863,13 @@ class TestClient(Served, unittest.TestCase):
             self.client.acquire(self.name, note="one", details={"text": "another"})
         with self.assertRaises(Refused):
             self.client.acquire(self.name, wait=0, details={"link": "javascript:alert(1)"})
+
+    def test_a_program_and_user_that_are_no_text(self):
+        raw = os.fsdecode(b"report-\xff")
+        with unittest.mock.patch.object(sys, "argv", ["/tmp/" + raw]), unittest.mock.patch.dict(os.environ, {"USER": raw}):
+            with self.client.lock(self.name, wait=0):
+                details = self.client.show(self.name)["holders"][0]["details"]
+        self.assertEqual((details["program"], details["user"]), ("report-?", "report-?"))
 
     def test_addresses_that_do_not_answer_share_one_timeout(self):
         live = self.server.url.rsplit(":", 1)[1]

@@ -38,8 +38,10 @@ def sync(context: ssl.SSLContext) -> int:
         holders: List[Holder] = lock["holders"]
         waiters: List[Waiter] = client.show(lock["name"])["waiters"]
         for holder in holders:
+            unseen: Optional[int] = holder.get("unrenewed_ms")
             client.evict(lock["name"], holder["handle"], "because of " + holder.get("note", text))
-        print(waiters, page, lock.get("used"), lock.get("limit"), holders[0].get("weight"))
+        here: List[bool] = [waiter.get("here", False) for waiter in waiters]
+        print(unseen, here, page, lock.get("used"), lock.get("limit"), holders[0].get("weight"))
     features: Features = client.features()
     print(features.get("fair"))
     return lease.token

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import http.client
 import io
+import socket
 import ssl
 from types import TracebackType
-from typing import AsyncIterator, Callable, List, Optional, Tuple, Type, TypeVar, cast
+from typing import Any, AsyncIterator, Callable, List, Optional, Set, Tuple, Type, TypeVar, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
                      Steps, Term, judge, listens_again, nothing_left, now, read_page)
@@ -123,8 +124,8 @@ class AsyncClient:
     async def _opened(self, request: Request) -> AsyncIterator[Tuple[int, http.client.HTTPMessage, asyncio.StreamReader]]:
         """The head of the answer to one call, and what its body is read from."""
         server = self._server
-        reader, writer = await asyncio.open_connection(server.host, server.port, ssl=self._context,
-                                                       happy_eyeballs_delay=HEAD_START)
+        reader, writer = await asyncio.open_connection(sock=await _dial(server.host, server.port), ssl=self._context,
+                                                       server_hostname=server.host if server.tls else None)
         try:
             lines = ["%s %s HTTP/1.1" % (request.method, server.path + request.path)]
             lines += ["%s: %s" % header for header in server.headers(request).items()]
@@ -140,21 +141,25 @@ class AsyncClient:
         finally:
             writer.transport.abort()  # it must not wait for the other end
 
-    async def _hear(self, request: Request, ears: Ears) -> Optional[bool]:
-        """Hear one stream until others wait. Return None then, and if there will be no stream; else whether it was open."""
+    async def _hear(self, request: Request, ears: Ears, deaf: Callable[[], bool]) -> Optional[bool]:
+        """Hear one stream until others wait. Return None then, and if there will be no stream; else whether it was open.
+
+        deaf ends it too, because asyncio.wait_for may swallow a cancellation before Python 3.12.
+        """
         opening = self._opened(request)
         status, _, reader = await asyncio.wait_for(opening.__aenter__(), request.timeout)
         try:
             if status != 200:
                 return False if listens_again(status) else None
             lines = _lines(_chunks(reader))
-            while True:
+            while not deaf():
                 try:
                     line = await asyncio.wait_for(lines.__anext__(), SILENT)
                 except StopAsyncIteration:
                     return True
                 if ears.hear(line):
-                    return None
+                    break
+            return None
         finally:
             await opening.__aexit__(None, None, None)
 
@@ -188,6 +193,53 @@ class AsyncClient:
         except asyncio.CancelledError:  # as by the end of the loop
             await self._run(claim.leave(LONGEST_FAREWELL))
             raise
+
+
+async def _dial(host: str, port: int) -> socket.socket:
+    """The first connection that comes up to an address of host. Each is tried alone for HEAD_START seconds.
+
+    Not every event loop can do so by itself: uvloop's takes no happy_eyeballs_delay.
+    """
+    try:  # an address needs no thread
+        left = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        left = list(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    failure = OSError("no address of %s" % host)
+    trying: Set[asyncio.Future[socket.socket]] = set()
+    try:
+        while left or trying:
+            if left:
+                trying.add(asyncio.ensure_future(_connect(*left.pop(0))))
+            done, _ = await asyncio.wait(trying, timeout=HEAD_START if left else None,
+                                         return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                trying.remove(attempt)
+                try:
+                    return attempt.result()
+                except OSError as e:
+                    failure = e
+        raise failure
+    finally:
+        for attempt in trying:
+            attempt.add_done_callback(_close)
+            attempt.cancel()
+
+
+async def _connect(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _close(attempt: asyncio.Future[socket.socket]) -> None:
+    """Close a connection that came up too late."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
 
 
 def _status(line: bytes) -> int:
@@ -237,6 +289,7 @@ class AsyncLease:
                  on_wanted: Optional[Callable[[AsyncLease], object]]) -> None:
         self._client, self._claim, self._interrupt, self._on_wanted = client, claim, interrupt, on_wanted
         self.name, self.token, self.lost, self.wanted = claim.name, grant.token, asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._calling = asyncio.Lock()  # held during a renewal: the server refuses one that another has overtaken
         self._term = Term(grant)
         self._section: Optional[asyncio.Task[object]] = None  # the task to cancel
@@ -266,8 +319,17 @@ class AsyncLease:
         return self._term.left()
 
     def check(self) -> None:
-        """Raise Lost or Released if the lease is over. Call it before each step that only the holder may do."""
-        self._expire()
+        """Raise Lost or Released if the lease is over. Call it before each step that only the holder may do.
+
+        Threads may call it.
+        """
+        if self._on_loop():
+            self._expire()
+        elif self._term.late():
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._expire)
+            lost = self._term.deadline_passed()
+            raise Lost(str(lost), lost.code) from lost
         error = self._term.error()
         if error is not None:
             raise error from self.cause
@@ -279,8 +341,7 @@ class AsyncLease:
         """
         self.check()
         async with self._calling:
-            longer = max(ttl or 0.0, self._term.ttl)
-            await self._renewed(longer, min(self._client._server.timeout, max(self.left(), 0.001)))
+            await self._renewed(ttl or 0.0)
         self.check()
         return self.left()
 
@@ -327,6 +388,13 @@ class AsyncLease:
         if ours and self.cause is not None:  # the section has released it
             raise Lost(str(self.cause), self.cause.code) from self.cause
 
+    def _on_loop(self) -> bool:
+        """Whether the lease's event loop is the caller."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # there is none
+            return False
+
     def _expire(self) -> None:
         if self._term.late():
             self._lose(self._term.deadline_passed())
@@ -358,7 +426,7 @@ class AsyncLease:
         while await self._rest(pause):
             async with self._calling:
                 try:
-                    await self._renewed(self._term.ttl, min(self._term.third, max(self.left(), 0.001)))
+                    await self._renewed()
                     pause = self._term.third
                 except Error:
                     pause = self._term.third / 4
@@ -373,8 +441,9 @@ class AsyncLease:
             await asyncio.sleep(min(rest, LOOK_EVERY))
         return False
 
-    async def _renewed(self, ttl: float, timeout: float) -> None:
-        """One renewal. calling is held."""
+    async def _renewed(self, ttl: float = 0.0) -> None:
+        """One renewal, for ttl seconds if that is longer than before. calling is held."""
+        ttl, timeout = max(ttl, self._term.ttl), self._term.patience(self._client._server.timeout)
         try:
             grant = await self._client._run(self._claim.renew(ttl, timeout))
         except Error as e:
@@ -396,13 +465,16 @@ class AsyncLease:
         if self._on_wanted is not None:
             asyncio.get_running_loop().call_soon(self._on_wanted, self)
 
+    def _deaf(self) -> bool:
+        return self._term.over() or self.wanted.is_set()
+
     async def _listen(self) -> None:
         """Listen until others wait. What is not heard, the next renewal tells."""
         ears, pause = Ears(self.owner), PAUSE
-        while not self._term.over() and not self.wanted.is_set():
+        while not self._deaf():
             opened: Optional[bool] = False
             try:
-                opened = await self._client._hear(self._client._server.wanted(self.name), ears)
+                opened = await self._client._hear(self._client._server.wanted(self.name), ears, self._deaf)
             except (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, http.client.HTTPException):
                 pass
             if opened is None:

@@ -32,6 +32,9 @@ LONGEST_WAIT = 10.0
 # The pause after a call without an answer. The server keeps a place in the queue for two seconds.
 PAUSE = 0.2
 
+# The pause of a waiter whom the server refuses because of too many calls, in seconds: its Retry-After.
+LIMITED = 1.0
+
 # The longest pause until the clock is read again: timers stand still while the machine sleeps.
 LOOK_EVERY = 1.0
 
@@ -80,7 +83,7 @@ class Server(NamedTuple):
     port: int
     path: str
     tls: bool
-    token: Optional[str]
+    token: str
     timeout: float
 
     @classmethod
@@ -92,6 +95,9 @@ class Server(NamedTuple):
             raise ValueError("the url must not contain a password: pass token")
         if not 0 < timeout < math.inf:
             raise ValueError("timeout must be above 0 seconds")
+        token = (token or "").strip()  # a file ends with a newline
+        if any(c < " " or c == "\x7f" for c in token):
+            raise ValueError("the token must not contain control characters")  # and no error shows it
         tls = parts.scheme == "https"
         return cls(parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls, token, timeout)
 
@@ -259,6 +265,7 @@ class Claim:
         end = math.inf if wait is None else now() + wait
         silent: Optional[float] = None  # since when no instance has answered
         patience = ttl if wait is None else min(ttl, max(wait, self.server.timeout))
+        placed = False  # whether there may be a place in the queue
         while True:
             sent = now()
             left = min(max(end - sent, 0.0), LONGEST_WAIT)
@@ -268,12 +275,19 @@ class Claim:
                                                details=self._details, wanted=self.yields)
                 return self._granted(sent, ttl, answer)
             except Busy as e:
-                silent = None
+                silent, placed = None, True
                 if now() >= end:
                     raise
                 if e.code in ("not_yet", "draining") or left == 0:
                     yield PAUSE
-            except Unknown:
+            except (Unknown, Refused) as e:
+                if isinstance(e, Refused) and e.status == 429 and placed and now() < end:
+                    silent = None
+                    yield min(LIMITED, end - now())
+                    continue
+                if not unsettled(e):
+                    raise
+                placed = True
                 if silent is None:  # an instance that had the call wait was there until now
                     silent = now() if now() < sent + left else sent
                 if now() - silent >= patience or now() >= end:
@@ -286,7 +300,7 @@ class Claim:
         return self._granted(sent, ttl, answer)
 
     def release(self, until: float) -> Steps[None]:
-        """Release, repeated until that time while there is no answer. Only the first answer can tell a loss."""
+        """Release, repeated until that time while its outcome is unknown. Only the first answer can tell a loss."""
         asked = False
         while True:
             try:
@@ -297,7 +311,9 @@ class Claim:
                 if asked:  # either call may have ended it
                     raise Unknown("released or lost: %s" % e) from e
                 raise
-            except Unknown:
+            except (Unknown, Refused) as e:
+                if not unsettled(e):
+                    raise
                 asked = True
                 if now() >= until:
                     raise
@@ -321,19 +337,29 @@ def maybe_applied(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.code in ("read_only", "full")
 
 
+def unsettled(error: Error) -> bool:
+    """Whether to repeat a call that ended so: it may have been applied."""
+    return isinstance(error, Unknown) or maybe_applied(error)
+
+
 _STARTED = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _mine() -> Details:
     """What people are told of this process. No name service is asked, which may hang."""
-    mine: Details = {"host": socket.gethostname(), "pid": os.getpid(), "program": os.path.basename(sys.argv[0]) or "python",
-                     "started": _STARTED}
+    mine: Details = {"host": _text(socket.gethostname()), "pid": os.getpid(),
+                     "program": _text(os.path.basename(sys.argv[0])) or "python", "started": _STARTED}
     user = next((os.environ[name] for name in ("USER", "LOGNAME", "USERNAME") if os.environ.get(name)), None)
     if user is None and hasattr(os, "getuid"):
         user = "root" if os.getuid() == 0 else str(os.getuid())
     if user:
-        mine["user"] = user
+        mine["user"] = _text(user)
     return mine
+
+
+def _text(raw: str) -> str:
+    """raw without the surrogates that stand for bytes that are no text: the server refuses them."""
+    return raw.encode("utf-8", "replace").decode()
 
 
 def _described(details: Details, note: str) -> Tuple[Details, str]:
@@ -377,6 +403,10 @@ class Term:
 
     def left(self) -> float:
         return 0.0 if self.over() else max(self.deadline - now(), 0.0)
+
+    def patience(self, timeout: float) -> float:
+        """How long a renewal waits for its answer, so that others may follow before the deadline."""
+        return min(timeout, self.third, max(self.left(), 0.001))
 
     def late(self) -> bool:
         """Whether the deadline has passed unnoticed."""

@@ -11,10 +11,11 @@ import os
 import selectors
 import socket
 import ssl
+import sys
 import threading
 import time
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
@@ -23,6 +24,9 @@ from ._errors import Error, Lost, Refused, Unknown
 from ._types import Details, Features, Lock, Mode
 
 T = TypeVar("T")
+
+# Packages whose threads run one job after another.
+POOLS = ("anyio", "concurrent", "multiprocessing", "threading")
 
 
 class Client:
@@ -198,6 +202,7 @@ class Lease:
         self._changed = threading.Condition(self._mutex)
         self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
+        self._job: Optional[FrameType] = None  # what that thread ran when it entered the section
         self._stream: Optional[socket.socket] = None  # of events
         if grant.wanted:
             self._want()
@@ -242,9 +247,7 @@ class Lease:
         """
         self.check()
         with self._calling:
-            with self._mutex:
-                longer = max(ttl or 0.0, self._term.ttl)
-            self._renewed(longer, min(self._client._server.timeout, max(self.left(), 0.001)))
+            self._renewed(ttl or 0.0)
         self.check()
         return self.left()
 
@@ -252,9 +255,18 @@ class Lease:
         """Give the lock up. To release a lease again does nothing.
 
         Raise Lost if the lease had ended before, and Unknown if no server answered until its deadline.
+        A call that is interrupted, as by a signal, goes on in a thread of its own.
         """
         if os.getpid() != self._process:
             return
+        try:
+            self._release()
+        except BaseException as e:
+            if _interrupts(e) or not isinstance(e, Error):
+                self._abandon()
+            raise
+
+    def _release(self) -> None:
         with self._mutex:
             if self._term.released:
                 return
@@ -270,7 +282,7 @@ class Lease:
         with self._mutex:  # no loss comes in between
             self.check()
             if self._interrupt:
-                self._section = threading.get_ident()
+                self._section, self._job = threading.get_ident(), _job()
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
@@ -280,20 +292,25 @@ class Lease:
         with self._mutex:  # from here on nothing is raised in this thread
             if self._section is not None and self.cause is not None:
                 _raise_in(self._section, None)  # it may not have come yet, and must not come later
-            self._section = None
+            self._section = self._job = None
         for inner in _unended(value):
-            with inner._mutex:
-                inner._end()
-            inner._client._leave(inner._claim)
+            inner._abandon()
         try:
             self.release()
         except Error as e:
             if kind is None or _interrupts(e) or _interrupts(value) and isinstance(e, Lost):
                 raise  # with the reason
 
+    def _abandon(self) -> None:
+        """Release it without holding up the caller."""
+        with self._mutex:
+            self._end()
+        self._client._leave(self._claim)
+
     def _end(self) -> None:
         """Renew it no more. The mutex is held."""
-        self._term.released, self._section = True, None
+        self._term.released = True
+        self._section = self._job = None
         self._changed.notify_all()
         self._hush()
 
@@ -310,8 +327,13 @@ class Lease:
         self.lost.set()
         self._changed.notify_all()
         self._hush()
-        if self._section not in (None, threading.get_ident()):  # else the caller raises it
-            _raise_in(cast(int, self._section), Lost)
+        if self._section != threading.get_ident():  # else the caller raises it
+            self._end_section()
+
+    def _end_section(self) -> None:
+        """Raise Lost in the thread of the section, unless it runs another job by now. The mutex is held."""
+        if self._section is not None and _runs(self._section, self._job):
+            _raise_in(self._section, Lost)
 
     def _watch(self) -> None:
         """End the lease at its deadline, whatever hangs."""
@@ -325,10 +347,8 @@ class Lease:
         pause = self._term.third
         while self._rest(pause):
             with self._calling:
-                with self._mutex:
-                    ttl, left = self._term.ttl, self._term.left()
                 try:
-                    self._renewed(ttl, min(self._term.third, max(left, 0.001)))
+                    self._renewed()
                     pause = self._term.third
                 except Error:
                     pause = self._term.third / 4
@@ -344,8 +364,10 @@ class Lease:
                 self._changed.wait(min(rest, LOOK_EVERY))
         return False
 
-    def _renewed(self, ttl: float, timeout: float) -> None:
-        """One renewal. calling is held."""
+    def _renewed(self, ttl: float = 0.0) -> None:
+        """One renewal, for ttl seconds if that is longer than before. calling is held."""
+        with self._mutex:
+            ttl, timeout = max(ttl, self._term.ttl), self._term.patience(self._client._server.timeout)
         try:
             grant = self._client._run(self._claim.renew(ttl, timeout))
         except Error as e:
@@ -524,12 +546,28 @@ def _interrupts(error: Optional[BaseException]) -> bool:
 
 
 def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
-    """The leases whose __exit__ a loss has ended, perhaps before its first line: that of an outer section."""
+    """The leases whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
-            if frame.f_code is Lease.__exit__.__code__:
+            if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__):
                 yield frame.f_locals["self"]
         error = error.__context__
+
+
+def _job() -> FrameType:
+    """The frame that lasts as long as what the calling thread does now: above a pool's, if there is one."""
+    job = sys._getframe()
+    while job.f_back is not None and job.f_back.f_globals.get("__name__", "").partition(".")[0] not in POOLS:
+        job = job.f_back
+    return job
+
+
+def _runs(thread: int, job: Optional[FrameType]) -> bool:
+    """Whether the thread is still in that frame."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame is not job:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _raise_in(thread: int, kind: Optional[Type[BaseException]]) -> None:

@@ -37,7 +37,8 @@ class Holder(_Party, total=False):
     held_ms: int
     left_ms: int
     ttl_ms: int
-    renewed_ms: int
+    renewed_ms: int  # how long ago it was granted or renewed
+    unrenewed_ms: int  # for how long no renewal was seen, where ttl_ms is unknown
     note: str
     details: Details
 
@@ -48,6 +49,7 @@ class Waiter(_Party, total=False):
     weight: int
     waited_ms: int
     note: str
+    here: bool  # it waits at the instance that answered
     details: Details
 
 
