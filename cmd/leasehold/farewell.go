@@ -117,15 +117,16 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	}
 }
 
-// try makes one attempt to record the outcome and to release the leases. If the record matters, it
-// does not release them without it before half of the time has passed.
+// try makes one attempt to release the leases. Those that keep their names get a record of the
+// outcome first. If the record matters, try does not release them without it before half of the
+// time has passed.
 func (f *farewell) try(ctx context.Context) error {
+	if f.gives() {
+		return f.run.giveBack(ctx, f.locks, f.leases)
+	}
 	err := f.record(ctx)
 	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.matters()) > f.matters().Sub(f.ended)/2 {
 		return err
-	}
-	if f.gives() {
-		return f.run.giveBack(ctx, f.locks, f.leases)
 	}
 	return f.leases.Release(ctx)
 }

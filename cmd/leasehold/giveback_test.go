@@ -327,6 +327,28 @@ func TestReleaseDoesNotWaitForARecordWithoutRoom(t *testing.T) {
 	})
 }
 
+// Nobody needs the record of a job that is given back: a store without room for it delays nothing.
+func TestGiveBackNeedsNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(24 * time.Hour), retry: true}}
+		r.name, r.argv = "daily", []string{"report"}
+		_, r.child.ttl = r.period.ttl(0)
+		store := locktest.NewFaulty(memory.NewServer().Connect())
+		locks, leases := acquired(t, r, store, r.name)
+		defer locks.Close()
+		store.Always(locktest.OpNote, func(context.Context, func() error) error { return driver.ErrFull })
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: leases.Deadline(), ended: time.Now(), code: 3}
+		released, stopped := f.say(t.Context())
+		if took := time.Since(f.ended); released != nil || stopped != nil || said.Len() > 0 || took > time.Second {
+			t.Errorf("%v, %v after %v: it says %q", released, stopped, took, said.String())
+		}
+		if state, err := locks.Inspect(t.Context(), r.name); err != nil || len(state.Holders) > 0 {
+			t.Errorf("%+v, %v, want nobody", state.Holders, err)
+		}
+	})
+}
+
 // The end of several leases is known when it is known of each.
 func TestEachReleaseIsAnswered(t *testing.T) {
 	lost := fmt.Errorf("release: %w", driver.Evicted("test"))
