@@ -188,7 +188,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 		return slices.ContainsFunc(held, func(owner string) bool { return wire.Names(owner, h.Owner) })
 	})
 	switch {
-	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only
+	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, compare with the innermost run only
 		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
 	case err != nil:
 		return err
