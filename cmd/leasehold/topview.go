@@ -416,12 +416,10 @@ func (v *topView) show(room int) (lines []screenLine) {
 	return lines
 }
 
-// unlisted returns what is known of a lock that is not in the last answer.
+// unlisted returns what is known of a lock that is not in the last answer. It need not be free: the
+// answer may have left it out.
 func (v *topView) unlisted(name string) string {
-	if v.more || v.err != nil {
-		return shown(name) + " is not in the list now; to see it: " + v.app.line("show", name)
-	}
-	return shown(name) + " is free"
+	return shown(name) + " is not in the list now; to see it: " + v.app.line("show", name)
 }
 
 // table returns the visible part of the list, with the selected line marked.
