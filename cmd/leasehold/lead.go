@@ -174,16 +174,19 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) }, opts...)
 		l.leave()
 		l.wait.ended()
+		away := firstAway
 		switch {
 		case ctx.Err() != nil:
 			return err
-		case errors.Is(err, errExited), removed(err):
+		case errors.Is(err, errExited):
+			away = l.away
+		case removed(err):
 		case again && passes(err) && !errors.Is(err, driver.ErrCorrupt):
 			// The store failed between two campaigns: elect a leader when it is back.
 		default:
 			return err
 		}
-		if pause.For(ctx, max(l.away, firstAway)) != nil {
+		if pause.For(ctx, away) != nil {
 			return context.Cause(ctx)
 		}
 	}
