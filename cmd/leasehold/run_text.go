@@ -24,8 +24,8 @@ fencing token (LEASEHOLD_TOKEN) then tells their writes apart. A lease with --on
 not renewed: unless the store notifies "leasehold run", COMMAND continues.
 
 Standard error says when COMMAND is being ended, and when it has ended. Two kinds of
-processes are out of reach: processes of another user, and those that another service
-runs for COMMAND (systemd-run, at, a container engine).
+processes are out of reach: processes of another user, which standard error names, and
+those that another service runs for COMMAND (systemd-run, at, a container engine).
 
 On Linux a lease counts the time that the machine sleeps. If the lease ended
 meanwhile, COMMAND is ended when the machine wakes up; another process may hold the lock
