@@ -46,13 +46,8 @@ const silentFor = 5 * time.Second
 // say records the outcome of the command and releases the leases. A signal that ends a program
 // stops it. say then returns the signal as well as the unknown outcome.
 func (f *farewell) say(ctx context.Context) (released, stopped error) {
-	signalled, stop := f.run.endedBySignal(ctx)
+	ctx, signalled, stop := f.run.untilSignal(ctx)
 	defer stop()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	context.AfterFunc(signalled, func() {
-		time.AfterFunc(lastWord, func() { end(context.Cause(signalled)) })
-	})
 	try := f.try
 	if f.insists() {
 		var over context.CancelFunc

@@ -28,6 +28,17 @@ func (c *cli) asNobody(args ...string) *job {
 	return c.startProgram("setpriv", append([]string{"--reuid", nobody, "--clear-groups", public}, args...)...)
 }
 
+// A hook that cannot be killed does not keep the run from ending.
+func TestHookThatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.asNobody("run", "--on-acquire", "exec ./become --reuid 0 sleep 60", "x", "--", "true")
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
+}
+
 // What the command leaves running as another user cannot be ended: the run waits for it, and says so.
 func TestLeftAsAnotherUser(t *testing.T) {
 	t.Parallel()
