@@ -95,6 +95,15 @@ func TestTopSelectsByKeys(t *testing.T) {
 	}
 }
 
+// A job that has finished keeps its name and holds nothing.
+func TestTopCountsHoldersWithOwners(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	if head := fleetView(now).head(now); !strings.HasPrefix(head, "3 held, 2 waiting") {
+		t.Error(head)
+	}
+}
+
 func TestTopSortsAndFilters(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -313,7 +313,11 @@ func (v *topView) frame(now time.Time, width, height int) []byte {
 func (v *topView) head(now time.Time) string {
 	holders, waiters := 0, 0
 	for _, s := range v.states {
-		holders += len(s.Holders)
+		for _, h := range s.Holders {
+			if h.Owner.Reveal() != "" { // otherwise its job is done, and only its name is kept
+				holders++
+			}
+		}
 		waiters += len(s.Waiters)
 	}
 	of, order := "", ""
