@@ -242,13 +242,12 @@ func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *lea
 	if !r.period.keeps() {
 		return leases.Release(ctx)
 	}
-	var each []error
-	for _, name := range leases.Names() {
-		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
-		if resumed == nil {
-			resumed = lease.Release(ctx)
+	names := leases.Names()
+	return errors.Join(several.Errors(len(names), len(names), func(i int) error {
+		lease, err := locks.Resume(ctx, names[i], leases.Lease(names[i]).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
+		if err == nil {
+			err = lease.Release(ctx)
 		}
-		each = append(each, resumed)
-	}
-	return errors.Join(each...)
+		return err
+	})...)
 }

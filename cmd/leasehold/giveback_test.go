@@ -387,3 +387,52 @@ func TestOneLeaseIsLostAndAnotherUnanswered(t *testing.T) {
 		}
 	})
 }
+
+// The leases that come with a signal are given back at once, however long the store takes for each.
+// Another signal ends that.
+func TestLeasesThatComeWithASignalAreGivenBackAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		signals int
+		bound   time.Duration
+	}{"one": {1, 11 * time.Second}, "another": {2, lastWord}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &run{child: newChild(&app{stderr: t.Output()}), period: period{atLeast: span(time.Hour)}}
+				r.name, r.also = "a", []string{"b", "c", "d"}
+				r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				store.Always(locktest.OpRenew, func(ctx context.Context, apply func() error) error {
+					select {
+					case <-time.After(4 * time.Second):
+						return apply()
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+				locks, err := leasehold.New(store, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, func(e leasehold.Event) {
+					if e.Name == "d" {
+						r.signals <- syscall.SIGTERM
+						synctest.Wait()
+					}
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				time.AfterFunc(time.Second, func() {
+					for range c.signals - 1 {
+						r.signals <- syscall.SIGTERM
+					}
+				})
+				began := time.Now()
+				if _, err := r.acquire(t.Context(), locks, r.period.options()); exitCode(err) != 143 {
+					t.Errorf("%v, want the signal", err)
+				}
+				if took := time.Since(began); took > time.Second+c.bound {
+					t.Errorf("took %v", took)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

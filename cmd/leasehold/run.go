@@ -197,7 +197,9 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	switch {
 	case stopped != nil:
 		if leases != nil { // they were granted at the same moment
-			err := r.giveBack(context.WithoutCancel(ctx), locks, leases)
+			ending, _, stop := r.untilSignal(context.WithoutCancel(ctx))
+			err := r.giveBack(ending, locks, leases)
+			stop()
 			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
 				r.app.announce(onWarning, r.name, "%s", unconfirmed(err, time.Until(leases.Deadline())))
 			}
