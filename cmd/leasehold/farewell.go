@@ -232,7 +232,8 @@ func (f *farewell) done() leasehold.Details {
 	return leasehold.Details(who)
 }
 
-// backTTL is how long giveBack keeps a name if only the first of its two calls is applied.
+// backTTL is how long a name stays held after the last attempt of giveBack if only the first of its
+// two calls is applied.
 const backTTL = 10 * time.Second
 
 // giveBack ends leases without keeping their names. To do so it resumes a lease that would be kept,

@@ -175,6 +175,8 @@ func (h *holder) start() error {
 		Sys:   guardianAttr(),
 	})
 	if err != nil {
+		h.conn.file.Close()
+		h.deadline.unmap()
 		return os.NewSyscallError("exec", err)
 	}
 	h.since = startTime(h.guardian)
