@@ -188,7 +188,7 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 		return slices.ContainsFunc(held, func(owner string) bool { return wire.Names(owner, h.Owner) })
 	})
 	switch {
-	case errors.Is(err, leasehold.ErrUnsupported): // without Inspect, compare with the innermost run only
+	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, compare with the innermost run only
 		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
 	case err != nil:
 		return err
@@ -236,9 +236,10 @@ func (c *child) run(held interface {
 		Tenure:  guardian.Tenure{Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
 		Signals: c.signals, Wanted: wanted, Yield: c.yield,
 		Reports: guardian.Reports{
-			Told:   c.tellYield,
-			Ending: func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
-			Silent: c.tellSilent,
+			Told:    c.tellYield,
+			Ending:  func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
+			Refused: func(left string) { c.tellRefused(held.Context(), left) },
+			Silent:  c.tellSilent,
 		},
 		Will: guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
 	})
@@ -269,6 +270,15 @@ func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 	default:
 		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command within %v", shown(c.name), c.unrenewed(), &c.grace)
 	}
+}
+
+// tellRefused reports processes that the guardian may not end.
+func (c *child) tellRefused(lease context.Context, left string) {
+	fate := shown(c.name) + " is held until they end, as long as the lease can be renewed"
+	if lease.Err() != nil {
+		fate = "The lease is over, and another process may hold " + shown(c.name)
+	}
+	c.app.announce(onWarning, c.name, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
 }
 
 // tellSilent reports that the guardian does not answer, or answers again.

@@ -75,8 +75,7 @@ const (
 // stepBound limits how long a store may take for one step of an examination.
 const stepBound = 4 * time.Second
 
-// trips is the number of round trips that are timed. The first one does not count, because it may
-// connect.
+// trips is the number of round trips that are timed, over a connection that was made before.
 const trips = 9
 
 // A doctor examines one store.

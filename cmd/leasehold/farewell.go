@@ -46,13 +46,8 @@ const silentFor = 5 * time.Second
 // say records the outcome of the command and releases the leases. A signal that ends a program
 // stops it. say then returns the signal as well as the unknown outcome.
 func (f *farewell) say(ctx context.Context) (released, stopped error) {
-	signalled, stop := f.run.endedBySignal(ctx)
+	ctx, signalled, stop := f.run.untilSignal(ctx)
 	defer stop()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	context.AfterFunc(signalled, func() {
-		time.AfterFunc(lastWord, func() { end(context.Cause(signalled)) })
-	})
 	try := f.try
 	if f.insists() {
 		var over context.CancelFunc
@@ -117,15 +112,16 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	}
 }
 
-// try makes one attempt to record the outcome and to release the leases. If the record matters, it
-// does not release them without it before half of the time has passed.
+// try makes one attempt to release the leases. Those that keep their names get a record of the
+// outcome first. If the record matters, try does not release them without it before half of the
+// time has passed.
 func (f *farewell) try(ctx context.Context) error {
+	if f.gives() {
+		return f.run.giveBack(ctx, f.locks, f.leases)
+	}
 	err := f.record(ctx)
 	if !answered(err) && !hopeless(err) && f.insists() && time.Until(f.matters()) > f.matters().Sub(f.ended)/2 {
 		return err
-	}
-	if f.gives() {
-		return f.run.giveBack(ctx, f.locks, f.leases)
 	}
 	return f.leases.Release(ctx)
 }
@@ -236,7 +232,8 @@ func (f *farewell) done() leasehold.Details {
 	return leasehold.Details(who)
 }
 
-// backTTL is how long giveBack keeps a name if only the first of its two calls is applied.
+// backTTL is how long a name stays held after the last attempt of giveBack if only the first of its
+// two calls is applied.
 const backTTL = 10 * time.Second
 
 // giveBack ends leases without keeping their names. To do so it resumes a lease that would be kept,
@@ -246,13 +243,12 @@ func (r *run) giveBack(ctx context.Context, locks *leasehold.Locker, leases *lea
 	if !r.period.keeps() {
 		return leases.Release(ctx)
 	}
-	var each []error
-	for _, name := range leases.Names() {
-		lease, resumed := locks.Resume(ctx, name, leases.Lease(name).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
-		if resumed == nil {
-			resumed = lease.Release(ctx)
+	names := leases.Names()
+	return errors.Join(several.Errors(len(names), len(names), func(i int) error {
+		lease, err := locks.Resume(ctx, names[i], leases.Lease(names[i]).Owner(), leasehold.NoRenew(), leasehold.TTL(backTTL))
+		if err == nil {
+			err = lease.Release(ctx)
 		}
-		each = append(each, resumed)
-	}
-	return errors.Join(each...)
+		return err
+	})...)
 }

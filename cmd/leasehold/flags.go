@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -24,7 +26,7 @@ func usageErrorf(format string, args ...any) error {
 func argNames(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > len(names) {
-			return usageErrorf("unexpected argument %q\nUsage: %s", args[len(names)], cmd.UseLine())
+			return usageErrorf("unexpected argument %q\nUsage: %s", stray(args[len(names)]), cmd.UseLine())
 		}
 		if len(args) < len(names) && names[len(args)][0] != '[' {
 			return usageErrorf("%s is missing\nUsage: %s", names[len(args)], cmd.UseLine())
@@ -34,6 +36,19 @@ func argNames(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// stray returns an argument in the wrong place in a form that may be printed. It may be the URL of a
+// store with its password, or an owner.
+func stray(arg string) string {
+	const most = 8
+	switch {
+	case strings.ContainsAny(arg, ":@?="):
+		return stores.Redact(arg)
+	case len(arg) > most:
+		return strings.ToValidUTF8(arg[:most], "") + "…"
+	}
+	return arg
 }
 
 // checkFilled refuses flags with an empty value.

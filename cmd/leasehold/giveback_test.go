@@ -327,6 +327,28 @@ func TestReleaseDoesNotWaitForARecordWithoutRoom(t *testing.T) {
 	})
 }
 
+// Nobody needs the record of a job that is given back: a store without room for it delays nothing.
+func TestGiveBackNeedsNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		r := &run{child: newChild(&app{stderr: &said}), period: period{oncePer: span(24 * time.Hour), retry: true}}
+		r.name, r.argv = "daily", []string{"report"}
+		_, r.child.ttl = r.period.ttl(0)
+		store := locktest.NewFaulty(memory.NewServer().Connect())
+		locks, leases := acquired(t, r, store, r.name)
+		defer locks.Close()
+		store.Always(locktest.OpNote, func(context.Context, func() error) error { return driver.ErrFull })
+		f := farewell{run: r, locks: locks, leases: leases, each: []*leasehold.Lease{leases.Lease(r.name)}, until: leases.Deadline(), ended: time.Now(), code: 3}
+		released, stopped := f.say(t.Context())
+		if took := time.Since(f.ended); released != nil || stopped != nil || said.Len() > 0 || took > time.Second {
+			t.Errorf("%v, %v after %v: it says %q", released, stopped, took, said.String())
+		}
+		if state, err := locks.Inspect(t.Context(), r.name); err != nil || len(state.Holders) > 0 {
+			t.Errorf("%+v, %v, want nobody", state.Holders, err)
+		}
+	})
+}
+
 // The end of several leases is known when it is known of each.
 func TestEachReleaseIsAnswered(t *testing.T) {
 	lost := fmt.Errorf("release: %w", driver.Evicted("test"))
@@ -364,4 +386,53 @@ func TestOneLeaseIsLostAndAnotherUnanswered(t *testing.T) {
 			t.Errorf("%+v, %v, want what a keeps", state.Holders, err)
 		}
 	})
+}
+
+// The leases that come with a signal are given back at once, however long the store takes for each.
+// Another signal ends that.
+func TestLeasesThatComeWithASignalAreGivenBackAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		signals int
+		bound   time.Duration
+	}{"one": {1, 11 * time.Second}, "another": {2, lastWord}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &run{child: newChild(&app{stderr: t.Output()}), period: period{atLeast: span(time.Hour)}}
+				r.name, r.also = "a", []string{"b", "c", "d"}
+				r.claim.add(pflag.NewFlagSet(name, pflag.ContinueOnError), time.Minute)
+				store := locktest.NewFaulty(memory.NewServer().Connect())
+				store.Always(locktest.OpRenew, func(ctx context.Context, apply func() error) error {
+					select {
+					case <-time.After(4 * time.Second):
+						return apply()
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+				locks, err := leasehold.New(store, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, func(e leasehold.Event) {
+					if e.Name == "d" {
+						r.signals <- syscall.SIGTERM
+						synctest.Wait()
+					}
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close()
+				time.AfterFunc(time.Second, func() {
+					for range c.signals - 1 {
+						r.signals <- syscall.SIGTERM
+					}
+				})
+				began := time.Now()
+				if _, err := r.acquire(t.Context(), locks, r.period.options()); exitCode(err) != 143 {
+					t.Errorf("%v, want the signal", err)
+				}
+				if took := time.Since(began); took > time.Second+c.bound {
+					t.Errorf("took %v", took)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
 }

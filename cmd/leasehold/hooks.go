@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/spf13/pflag"
 )
 
@@ -43,6 +44,10 @@ func (h *hooks) start(a *app, flag, text string, env []string, more ...string) {
 	})
 }
 
+// dyingHook is longer than a killed hook takes to die, even on a very busy machine. One that has
+// become another user cannot be killed.
+const dyingHook = 5 * time.Second
+
 // runHook runs text within hookBound. Its output goes to standard error, and its standard input is
 // empty.
 func runHook(a *app, text string, env []string) error {
@@ -54,8 +59,12 @@ func runHook(a *app, text string, env []string) error {
 		cmd.Stdout, cmd.Stderr = c.file, c.file
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	err := cmd.Run()
+	dying, over := context.WithTimeout(context.Background(), hookBound+dyingHook)
+	defer over()
+	_, err := abandon.Call(dying, func() (struct{}, error) { return struct{}{}, cmd.Run() })
 	switch {
+	case err == context.DeadlineExceeded && dying.Err() != nil:
+		return fmt.Errorf("it cannot be killed, and still runs after %v", hookBound+dyingHook)
 	case ctx.Err() != nil:
 		return fmt.Errorf("killed after %v", hookBound)
 	case errors.Is(err, syscall.ECHILD): // it was reaped with the processes of COMMAND

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -78,7 +79,9 @@ type lead struct {
 	caught chan os.Signal
 
 	wait      *wait         // reports the wait for the next term
-	leave     func()        // tells the last term's guardian that the lease was released
+	leave     func()        // ends the last term's guardian
+	will      string        // legacy of the last term
+	unknown   atomic.Bool   // the store has not confirmed the release of the last term
 	last      error         // outcome of the last COMMAND
 	signalled bool          // COMMAND exited after the signal that ended the campaign, and not because its term was over
 	away      time.Duration // the pause before the next term
@@ -156,10 +159,13 @@ func (l *lead) run(ctx context.Context) error {
 	return orSignal(ctx, err)
 }
 
-// unreleased reports a term whose release the store has not confirmed.
+// unreleased reports a term whose release the store has not confirmed, and repeats the release in
+// the background. If the program ends first, the guardian continues with it.
 func (l *lead) unreleased(_ context.Context, e leasehold.Event) {
 	if e.Step == leasehold.StepUnknown {
+		l.unknown.Store(true)
 		l.app.tell(onError, e.Name, e.Token, "%s", unconfirmed(e.Err, l.ttl))
+		go releaseLegacy(l.will, time.Time{}, time.Now().Add(l.ttl))
 	}
 }
 
@@ -172,18 +178,23 @@ func (l *lead) campaign(ctx context.Context, locks *leasehold.Locker) error {
 	for again := false; ; again = true {
 		l.wait = l.app.watch(locks, l.name, l.who, shares{})
 		err := locks.Lead(ctx, l.name, func(term context.Context) error { return l.serve(term, ctx) }, opts...)
-		l.leave()
+		if !l.unknown.Load() {
+			l.leave()
+		}
 		l.wait.ended()
+		away := firstAway
 		switch {
 		case ctx.Err() != nil:
 			return err
-		case errors.Is(err, errExited), removed(err):
+		case errors.Is(err, errExited):
+			away = l.away
+		case removed(err):
 		case again && passes(err) && !errors.Is(err, driver.ErrCorrupt):
 			// The store failed between two campaigns: elect a leader when it is back.
 		default:
 			return err
 		}
-		if pause.For(ctx, max(l.away, firstAway)) != nil {
+		if pause.For(ctx, away) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -224,7 +235,8 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 // campaign also reaches the command, which can finish in its own time. ctx ends a moment after the
 // campaign, so both are checked at the start.
 func (l *lead) serve(ctx, campaign context.Context) error {
-	l.leave()
+	l.leave() // the last term is over, because this one was granted
+	l.unknown.Store(false)
 	l.failed.Store(nil)      // of an earlier term
 	for len(l.signals) > 0 { // signals from before the term, when there was no command
 		<-l.signals
@@ -235,6 +247,7 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	lease, _ := leasehold.FromContext(ctx)
 	l.wait.ended()
 	l.app.detail(onGrant, l.name, lease.Token(), "leading %s, token %d", shown(l.name), lease.Token())
+	l.will = l.legacy([]*leasehold.Lease{lease})
 	began := time.Now()
 	var result guardian.Result
 	var err error

@@ -49,3 +49,35 @@ func TestRemovedCandidateOutlastsAFailureOfTheStore(t *testing.T) {
 		}
 	})
 }
+
+// The pause after a command that crashes is for others to lead. A candidate that was removed has not
+// led: it campaigns again soon.
+func TestRemovedCandidateDoesNotPauseForACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := locktest.NewFaulty(memory.New())
+		locks, err := leasehold.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		ctx, end := context.WithCancelCause(t.Context())
+		over := errors.New("over")
+		store.Next(locktest.OpTry,
+			func(context.Context, func() error) error {
+				return fmt.Errorf("%w: %w", driver.ErrBarred, driver.Evicted("test"))
+			},
+			func(context.Context, func() error) error {
+				end(over)
+				return locktest.ErrInjected
+			})
+		l := &lead{child: newChild(&app{stderr: io.Discard}), leave: func() {}, away: lastAway}
+		l.name = "sched"
+		began := time.Now()
+		if err := l.campaign(ctx, locks); !errors.Is(err, over) {
+			t.Errorf("after %d attempts: %v", store.Calls(locktest.OpTry), err)
+		}
+		if took := time.Since(began); took < firstAway || took >= lastAway {
+			t.Errorf("it campaigned again after %v", took)
+		}
+	})
+}

@@ -194,5 +194,5 @@ func onlySubcommands(cmd *cobra.Command, args []string) error {
 	for _, s := range cmd.SuggestionsFor(args[0]) {
 		fmt.Fprintf(&hint, "\nDid you mean: %s %s", cmd.CommandPath(), s)
 	}
-	return usageErrorf("unknown command %q%s\nSee: %s --help", args[0], hint.String(), cmd.CommandPath())
+	return usageErrorf("unknown command %q%s\nSee: %s --help", stray(args[0]), hint.String(), cmd.CommandPath())
 }

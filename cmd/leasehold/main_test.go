@@ -204,6 +204,12 @@ func TestWrongUsage(t *testing.T) {
 			t.Errorf("%q: writes to stdout: %q", line, o.stdout)
 		}
 	}
+	// What stands in the wrong place may be a password or an owner. c.exec looks for the canary.
+	for _, secret := range []string{"redis://u:" + canary + "@h", "u:" + canary + "@h", "owner-" + canary} {
+		for _, args := range [][]string{{}, {"help"}, {"completion"}, {"doctor"}, {"release", "job", "owner"}, {"evict", "job"}} {
+			c.want(64, append(args, secret)...)
+		}
+	}
 	contains(t, c.want(64, "aquire", "x").stderr, `unknown command "aquire"`, "acquire", "--help")
 	contains(t, c.want(64, "show").stderr, "NAME is missing")
 }

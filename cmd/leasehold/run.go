@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ func newRunCommand(a *app) *cobra.Command {
 			r.metrics = newRunMetrics(a, r.metricsFile, r.name)
 			err := r.run(context.WithoutCancel(cmd.Context()))
 			r.metrics.ended(exitCode(err))
-			r.hooks.running.Wait()
+			r.awaitHooks()
 			return err
 		},
 	}
@@ -63,6 +64,13 @@ func newRunCommand(a *app) *cobra.Command {
 	r.period.addFlags(flags)
 	r.child.addFlags(flags)
 	return cmd
+}
+
+// awaitHooks waits for the hooks, but not longer than lastWord after a signal that ends a program.
+func (r *run) awaitHooks() {
+	ctx, _, stop := r.untilSignal(context.Background())
+	defer stop()
+	_, _ = abandon.Call(ctx, func() (struct{}, error) { r.hooks.running.Wait(); return struct{}{}, nil })
 }
 
 // inherit takes over if this process is a guardian. It returns only in other processes.
@@ -189,7 +197,9 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 	switch {
 	case stopped != nil:
 		if leases != nil { // they were granted at the same moment
-			err := r.giveBack(context.WithoutCancel(ctx), locks, leases)
+			ending, _, stop := r.untilSignal(context.WithoutCancel(ctx))
+			err := r.giveBack(ending, locks, leases)
+			stop()
 			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
 				r.app.announce(onWarning, r.name, "%s", unconfirmed(err, time.Until(leases.Deadline())))
 			}
@@ -297,5 +307,19 @@ func (r *run) endedBySignal(ctx context.Context) (_ context.Context, stop func()
 		close(stopped)
 		<-done
 		cancel(nil)
+	}
+}
+
+// untilSignal returns a context that ends lastWord after the next signal that ends a program, and
+// one that ends with the signal.
+func (r *run) untilSignal(ctx context.Context) (_, signalled context.Context, stop func()) {
+	signalled, drop := r.endedBySignal(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	context.AfterFunc(signalled, func() {
+		time.AfterFunc(lastWord, func() { end(context.Cause(signalled)) })
+	})
+	return ctx, signalled, func() {
+		end(nil)
+		drop()
 	}
 }

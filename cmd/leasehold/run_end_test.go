@@ -225,3 +225,40 @@ func TestGuardianReleasesAfterAnOutage(t *testing.T) {
 	back()
 	c.wantRun(0, "-w", "60", "x", "--", "true")
 }
+
+// So is a leader's, which ends while the store is away.
+func TestGuardianReleasesALeaderAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("lead", "--ttl", "2m", "x", "--", "sh", "-c", "echo $$ > pid; while :; do sleep 0.02; done")
+	c.read("pid")
+	guardian := j.guardian()
+	t.Cleanup(func() {
+		eventually(t, "end of the guardian", func() bool { return syscall.Kill(guardian, 0) != nil })
+	})
+	back := c.lockStore()
+	j.signal(syscall.SIGTERM)
+	if code := j.code(); code != 143 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	contains(t, j.errors(), "It ends by itself within")
+	back()
+	c.wantRun(0, "-w", "60", "x", "--", "true")
+}
+
+// A leader that continues releases its last term when the store is back.
+func TestLeaderReleasesItsLastTermAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.start("lead", "--ttl", "3m", "x", "--", "sh", "-c", "echo >> ready; while ! [ -e go ]; do sleep 0.02; done; exec sleep 0.1")
+	c.read("ready")
+	back := c.lockStore()
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.says("It ends by itself within")
+	back()
+	c.wantRun(0, "-w", "60", "x", "--", "true")
+	j.signal(syscall.SIGTERM)
+	j.code()
+}

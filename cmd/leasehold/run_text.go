@@ -24,8 +24,8 @@ fencing token (LEASEHOLD_TOKEN) then tells their writes apart. A lease with --on
 not renewed: unless the store notifies "leasehold run", COMMAND continues.
 
 Standard error says when COMMAND is being ended, and when it has ended. Two kinds of
-processes are out of reach: processes of another user, and those that another service
-runs for COMMAND (systemd-run, at, a container engine).
+processes are out of reach: processes of another user, which standard error names, and
+those that another service runs for COMMAND (systemd-run, at, a container engine).
 
 On Linux a lease counts the time that the machine sleeps. If the lease ended
 meanwhile, COMMAND is ended when the machine wakes up; another process may hold the lock
@@ -188,9 +188,10 @@ lease was lost, or --at-most was over, and COMMAND is gone; LEASEHOLD_LOST is th
 --on-wanted runs beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that
 they wait for.
 
-Only the exit of "leasehold run" waits for hooks. They do not change its exit code; if one
-fails, standard error says so. The lock does not cover hooks, so they must not write what it
-guards. If "leasehold run" is killed, they keep running, and no more are started.
+Only the exit of "leasehold run" waits for hooks. A signal ends that wait after a second. Hooks
+do not change its exit code; if one fails or cannot be killed, standard error says so. The lock
+does not cover hooks, so they must not write what it guards. If "leasehold run" is killed, they
+keep running, and no more are started.
 
 # Metrics
 With --metrics-file, FILE has gauges of the last run, for the textfile collector of

@@ -188,6 +188,44 @@ func TestEvictSparesALaterLease(t *testing.T) {
 	claimtest.Released(t, claim)
 }
 
+// An eviction that was confirmed has an outcome for the user, even if that comes after q.
+func TestTopTellsTheOutcomeOfAnEvictionAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	served, err := serve.New(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer served.Close()
+	asked, left := make(chan struct{}), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "evict") {
+			close(asked)
+			<-left
+		}
+		served.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	c := newCLI(t)
+	c.store = s.URL
+	lease := c.acquire("--ttl", "1h", "job")
+	screen := c.screen("sh", "-c", "stty rows 24 cols 120; leasehold top; echo code $?")
+	screen.waitFor("job")
+	screen.typed("e")
+	screen.waitFor("reason: ")
+	screen.typed("hangs\rjob\rq")
+	select {
+	case <-asked:
+	case <-time.After(patience):
+		t.Fatal(screen.shows())
+	}
+	screen.waitFor(screenLeave)
+	close(left)
+	screen.waitFor("code 0")
+	screen.end()
+	_, after, _ := strings.Cut(screen.shows(), screenLeave)
+	contains(t, after, "evicted "+lease.Owner[:8]+" from job")
+}
+
 // A store that hangs holds up neither the keys of top nor its end, and what it shows says so.
 func TestTopOfAHangingStore(t *testing.T) {
 	t.Parallel()

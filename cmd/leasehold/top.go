@@ -69,14 +69,27 @@ old it is.`,
 // top shows frames until a key or a signal ends it. Keys work even while the store or an eviction
 // takes long.
 func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, prefix string) error {
+	v := &topView{app: a, store: stores.Redact(a.storeURL), prefix: prefix, since: time.Now()}
+	evictions := make(chan string)
+	pending, err := v.browse(ctx, locks, screen, evictions)
+	for range pending { // evictions that the user has confirmed, and whose outcome the screen cannot show any more
+		a.write(<-evictions)
+	}
+	return err
+}
+
+// browse is top until it leaves the screen. It returns how many outcomes evictions has yet to
+// receive.
+func (v *topView) browse(ctx context.Context, locks *leasehold.Locker, screen *os.File, evictions chan string) (pending int, err error) {
+	evicting := ctx
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	v := &topView{app: a, store: stores.Redact(a.storeURL), prefix: prefix, since: time.Now()}
+	a, prefix := v.app, v.prefix
 	var typed chan []byte
 	if keys, ok := terminal(a.stdin); ok {
 		before, err := term.MakeRaw(int(keys.Fd()))
 		if err != nil {
-			return internalErrorf("read single keys: %w", err)
+			return pending, internalErrorf("read single keys: %w", err)
 		}
 		defer term.Restore(int(keys.Fd()), before)
 		typed, v.keys = make(chan []byte), true
@@ -86,7 +99,7 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 	defer fmt.Fprint(screen, screenLeave)
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
-	looks, evictions := make(chan func(), 1), make(chan func(), 1)
+	looks := make(chan func(), 1)
 	looking := false
 	look := func() {
 		if looking {
@@ -103,10 +116,10 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 	for {
 		width, height, err := term.GetSize(int(screen.Fd()))
 		if err != nil {
-			return internalErrorf("ask the terminal for its size: %w", err)
+			return pending, internalErrorf("ask the terminal for its size: %w", err)
 		}
 		if _, err := screen.Write(v.frame(time.Now(), width, height)); err != nil {
-			return internalErrorf("write to the terminal: %w", err)
+			return pending, internalErrorf("write to the terminal: %w", err)
 		}
 		var alone <-chan time.Time
 		if len(behind) > 0 {
@@ -118,26 +131,24 @@ func top(ctx context.Context, a *app, locks *leasehold.Locker, screen *os.File, 
 			look()
 		case done := <-looks:
 			done()
-		case done := <-evictions:
-			done()
+		case v.says = <-evictions:
+			pending--
 			look()
 		case b := <-typed:
 			keys, behind = decodeKeys(append(behind, b...), false)
 		case <-alone:
 			keys, behind = decodeKeys(behind, true)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return pending, context.Cause(ctx)
 		}
 		for _, key := range keys {
 			if v.press(key); v.quits {
-				return nil
+				return pending, nil
 			}
 			if e := v.evicts; e != nil {
 				v.evicts = nil
-				go func() {
-					text := evictNow(ctx, locks, e)
-					evictions <- func() { v.says = text }
-				}()
+				pending++
+				go func() { evictions <- evictNow(evicting, locks, e) }()
 			}
 		}
 	}

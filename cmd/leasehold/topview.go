@@ -313,7 +313,11 @@ func (v *topView) frame(now time.Time, width, height int) []byte {
 func (v *topView) head(now time.Time) string {
 	holders, waiters := 0, 0
 	for _, s := range v.states {
-		holders += len(s.Holders)
+		for _, h := range s.Holders {
+			if h.Owner.Reveal() != "" { // otherwise its job is done, and only its name is kept
+				holders++
+			}
+		}
 		waiters += len(s.Waiters)
 	}
 	of, order := "", ""
@@ -416,12 +420,10 @@ func (v *topView) show(room int) (lines []screenLine) {
 	return lines
 }
 
-// unlisted returns what is known of a lock that is not in the last answer.
+// unlisted returns what is known of a lock that is not in the last answer. It need not be free: the
+// answer may have left it out.
 func (v *topView) unlisted(name string) string {
-	if v.more || v.err != nil {
-		return shown(name) + " is not in the list now; to see it: " + v.app.line("show", name)
-	}
-	return shown(name) + " is free"
+	return shown(name) + " is not in the list now; to see it: " + v.app.line("show", name)
 }
 
 // table returns the visible part of the list, with the selected line marked.

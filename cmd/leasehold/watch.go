@@ -37,15 +37,20 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 		}
 		damaged = err != nil
 		var away error // nothing else is asked in this look
-		err = a.printChanges(seen, views, func(name string) bool {
-			if !damaged || away != nil {
-				return !damaged
+		asking := time.Now()
+		err = a.printChanges(seen, views, func(name string) (gone, free bool) {
+			if away != nil || time.Since(asking) > topEvery { // the next look asks
+				return false, false
 			}
-			_, err := inspectOnce(ctx, locks, name) // it may be what is damaged
-			if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+			state, err := inspectOnce(ctx, locks, name)
+			switch {
+			case errors.Is(err, driver.ErrDenied): // nothing is known of it any more
+				return true, false
+			case err != nil && !errors.Is(err, driver.ErrCorrupt):
 				away = err
 			}
-			return err == nil
+			free = err == nil && len(state.Holders)+len(state.Waiters) == 0
+			return free, free
 		})
 		return cmp.Or(err, away)
 	})
@@ -98,9 +103,10 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (views
 	return views, damaged
 }
 
-// printChanges prints views that differ from seen, and updates seen. A name that is missing in
-// views is free if gone says so; otherwise it may be as it was.
-func (a *app) printChanges(seen map[string]stateView, views []stateView, gone func(name string) bool) error {
+// printChanges prints views that differ from seen, and updates seen. The list may have left out a
+// name that is missing in views. missing reports whether it is gone, and whether it is known to be
+// free; otherwise it may be as it was.
+func (a *app) printChanges(seen map[string]stateView, views []stateView, missing func(name string) (gone, free bool)) error {
 	var changed []stateView
 	here := make(map[string]bool, len(views))
 	for _, v := range views {
@@ -111,8 +117,14 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView, gone fu
 		seen[v.Name] = v
 	}
 	for name, was := range seen {
-		if !here[name] && gone(name) {
+		if here[name] {
+			continue
+		}
+		gone, free := missing(name)
+		if gone {
 			delete(seen, name)
+		}
+		if free {
 			changed = append(changed, stateView{Name: name, State: "free", Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
 		}
 	}

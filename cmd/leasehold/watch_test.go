@@ -22,6 +22,8 @@ import (
 type blurred struct {
 	*memory.Driver
 	damaged atomic.Bool
+	omits   atomic.Bool // List, "job" without an error
+	denies  atomic.Bool // Inspect
 	hangs   atomic.Bool // Inspect, until its context ends
 }
 
@@ -31,6 +33,9 @@ func (d *blurred) Inspect(ctx context.Context, name string) (driver.State, error
 	if d.hangs.Load() {
 		<-ctx.Done()
 		return driver.State{}, ctx.Err()
+	}
+	if d.denies.Load() {
+		return driver.State{Resource: name}, driver.ErrDenied
 	}
 	if d.damaged.Load() && name == "job" {
 		return driver.State{Resource: name}, errBlurred
@@ -42,6 +47,9 @@ func (d *blurred) List(ctx context.Context, prefix, after string, limit int) ([]
 	states, next, err := d.Driver.List(ctx, prefix, after, limit)
 	if err == nil && d.damaged.Load() {
 		states, err = slices.DeleteFunc(states, func(s driver.State) bool { return s.Resource == "job" }), errBlurred
+	}
+	if d.omits.Load() {
+		states = slices.DeleteFunc(states, func(s driver.State) bool { return s.Resource == "job" })
 	}
 	return states, next, err
 }
@@ -86,6 +94,44 @@ func TestWatchedListDoesNotCallDamagedFree(t *testing.T) {
 		d.damaged.Store(false)
 		sees(2, "job is free")
 	})
+}
+
+// A lock that the list leaves out is not free, as in a cluster that moves its key. If it may not be
+// inspected, nothing is known of it.
+func TestWatchedListDoesNotCallUnlistedFree(t *testing.T) {
+	for name, denies := range map[string]bool{"held": false, "denied": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &blurred{Driver: memory.New()}
+				locks, err := leasehold.New(d, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				claim := claimtest.New(t, d, driver.Request{Resource: "job", Owner: "o", TTL: time.Hour})
+				claimtest.Granted(t, claim)
+				var out, says bytes.Buffer
+				ctx, cancel := context.WithCancel(t.Context())
+				var watching sync.WaitGroup
+				watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
+				defer func() { cancel(); watching.Wait(); locks.Close() }()
+				time.Sleep(3 * topEvery)
+				d.denies.Store(denies)
+				d.omits.Store(true)
+				time.Sleep(3 * topEvery)
+				synctest.Wait()
+				if strings.Contains(out.String(), "job is free") || says.Len() > 0 {
+					t.Errorf("it is held:\n%s%s", &out, &says)
+				}
+				d.omits.Store(false)
+				claimtest.Released(t, claim)
+				time.Sleep(3 * topEvery)
+				synctest.Wait()
+				if free := strings.Contains(out.String(), "job is free"); free == denies || says.Len() > 0 {
+					t.Errorf("it is free:\n%s%s", &out, &says)
+				}
+			})
+		})
+	}
 }
 
 // A store that stops answering while a look asks about names is reported once the first question has no answer.

@@ -53,6 +53,7 @@ type finish struct {
 	endedAt instant // when SIGTERM was sent; set while ending
 	cut     bool    // the child itself was ended, not only processes that it had left
 	retry   time.Duration
+	refused bool // the holder was informed of processes that refuse SIGKILL
 }
 
 // A yield is a signal that the child receives once it catches it.
@@ -270,6 +271,12 @@ func (g *guardian) enforce() time.Duration {
 		return left
 	}
 	g.signalTree(syscall.SIGKILL)
+	if g.retry == retryMost && !g.refused { // what the kernel can end at once is gone
+		if left := refusing(); left != "" {
+			g.refused = true
+			g.conn.send(message{Verb: gotRefused, Text: left})
+		}
+	}
 	g.retry = min(max(retry, 2*g.retry), retryMost)
 	return g.retry
 }

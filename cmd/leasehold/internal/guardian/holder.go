@@ -81,6 +81,10 @@ type Reports struct {
 	// processes that the command has left running; left names some of them.
 	Ending func(cut bool, left string)
 
+	// Refused is called when processes of the command cannot be ended, because they have become
+	// another user. left names some of them. Run returns only when they are gone.
+	Refused func(left string)
+
 	// Silent is called when the guardian does not answer, and again when it does.
 	Silent func(guardian int, silent bool)
 }
@@ -171,6 +175,8 @@ func (h *holder) start() error {
 		Sys:   guardianAttr(),
 	})
 	if err != nil {
+		h.conn.file.Close()
+		h.deadline.unmap()
 		return os.NewSyscallError("exec", err)
 	}
 	h.since = startTime(h.guardian)
@@ -304,6 +310,10 @@ func (h *holder) wait() (Result, error) {
 				h.child.cut = m.Cut
 				if h.plan.Ending != nil {
 					h.plan.Ending(m.Cut, m.Text)
+				}
+			case gotRefused:
+				if h.plan.Refused != nil {
+					h.plan.Refused(m.Text)
 				}
 			default:
 				return h.ended(m)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,9 +128,18 @@ func processes() []process {
 const leftMost = 10
 
 // leftRunning names the processes below this one, without zombies.
-func leftRunning() string {
+func leftRunning() string { return named(descendants(os.Getpid(), 0)) }
+
+// refusing names the processes below this one that it may not end, because they have become another
+// user.
+func refusing() string {
+	return named(slices.DeleteFunc(descendants(os.Getpid(), 0), func(pid int) bool { return syscall.Kill(pid, 0) != syscall.EPERM }))
+}
+
+// named names processes, without zombies.
+func named(pids []int) string {
 	var names []string
-	for _, pid := range descendants(os.Getpid(), 0) {
+	for _, pid := range pids {
 		dir := "/proc/" + strconv.Itoa(pid)
 		name, err := os.ReadFile(dir + "/comm")
 		if args, _ := os.ReadFile(dir + "/cmdline"); err != nil || len(args) == 0 {

@@ -38,6 +38,9 @@ func descendants(root int, since uint64) []int { return nil }
 // leftRunning returns a general text, because this system cannot list the processes that are left.
 func leftRunning() string { return "its process group" }
 
+// refusing returns nothing, because this system cannot list the processes that are left.
+func refusing() string { return "" }
+
 func startTime(pid int) uint64 { return 0 }
 
 // memoryFile returns an error: on this system, memory files need a folder.

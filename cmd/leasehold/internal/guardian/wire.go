@@ -33,6 +33,7 @@ const (
 	gotDeaf     verb = "deaf"     // the child does not catch the signal of yield yet
 	gotEnded    verb = "ended"    // N, Cut: as in exit; processes that the child has left still have to be ended
 	gotEnding   verb = "ending"   // the guardian begins to end the child, if Cut, or the processes in Text that the child has left
+	gotRefused  verb = "refused"  // SIGKILL is refused by the processes in Text
 	gotExit     verb = "exit"     // N: wait status; Cut: the guardian ended it; Lent: it had the terminal
 	gotFailed   verb = "failed"   // N: exit code as a shell's; Text
 	gotLate     verb = "late"     // the deadline was too near, so the child was not started

@@ -1,0 +1,56 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asNobody starts a run as a user without rights, who can become root by "./become" and then cannot
+// be killed by that user any more.
+func (c *cli) asNobody(args ...string) *job {
+	c.t.Helper()
+	if os.Getuid() != 0 {
+		c.t.Skip("only root can become another user")
+	}
+	const nobody = "65534"
+	public := filepath.Join(c.dir, "leasehold")
+	script := `chmod 755 .. && chmod 777 . && cp "$1" leasehold && chmod 755 leasehold && cp "$(command -v setpriv)" become && chmod 4755 become && setpriv --reuid ` + nobody + ` ./become --reuid 0 id -u`
+	setUp := exec.Command("sh", "-c", script, "sh", binary)
+	setUp.Dir = c.dir
+	if out, err := setUp.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "0" {
+		c.t.Skipf("no program can become root in %s: %v: %s", c.dir, err, out)
+	}
+	return c.startProgram("setpriv", append([]string{"--reuid", nobody, "--clear-groups", public}, args...)...)
+}
+
+// A hook that cannot be killed does not keep the run from ending.
+func TestHookThatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.asNobody("run", "--on-acquire", "exec ./become --reuid 0 sleep 60", "x", "--", "true")
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
+}
+
+// What the command leaves running as another user cannot be ended: the run waits for it, and says so.
+func TestLeftAsAnotherUser(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.asNobody("run", "--grace", "1s", "x", "--", "sh", "-c", "./become --reuid 0 sh -c 'touch ready; while ! [ -e go ]; do sleep 0.1; done' & while ! [ -e ready ]; do sleep 0.02; done")
+	j.says("cannot be ended: sh[")
+	contains(t, j.errors(), "x is held until they end")
+	c.wantRun(1, "-n", "x", "--", "true")
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+}
