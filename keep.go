@@ -261,9 +261,10 @@ func (k *keeper) giveBack(unused []*hold) {
 	}
 }
 
-// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended.
+// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended. Those that
+// hang delay no others.
 func giveBackAll(holds []*hold) {
-	several.Bounded(len(holds), maxWorkers, func(i int) { holds[i].endKeeping() })
+	several.Each(context.Background(), len(holds), maxWorkers, several.Slow, func(i int) { holds[i].endKeeping() })
 }
 
 // keptElsewhere returns the refusal of a call that does not wait, if another process may merely
