@@ -129,6 +129,10 @@ type gathering struct {
 
 // acquire fills in all leases, or none and returns the name that failed.
 func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
+	if !g.locker.calls.begin() {
+		return g.names[0], ErrClosed
+	}
+	defer g.locker.calls.end() // after releaseFrom has begun: Close waits for that, too
 	var r request
 	for i, name := range g.names { // before any call to the engine
 		r = request{}
