@@ -248,6 +248,27 @@ func TestGrantLostBeforeItsCallLearnsOfIt(t *testing.T) {
 				wantFree(t, others, "a")
 			})
 		})
+		t.Run(name+", in the second request of a period", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+				for _, d := range []driver.Driver{mine, deaf{mine}} {
+					mine.Next(locktest.OpRenew, func(_ context.Context, apply func() error) error {
+						c.ends(t, server, others)
+						return apply()
+					})
+					lease, err := newLocker(t, d, nil).TryAcquire(t.Context(), "a", leasehold.OncePer(day))
+					if !errors.Is(err, c.want) {
+						t.Errorf("got %v, want %v", err, c.want)
+					}
+					if err != nil {
+						continue
+					}
+					wantDuration(t, "left", time.Until(lease.Deadline()), day*8/10, day)
+					server.Flush()
+				}
+			})
+		})
 	}
 }
 
