@@ -160,6 +160,7 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 // tryTurn is takeTurn for a call that does not wait.
 func (a *acquisition) tryTurn() (*Lease, error) {
 	var enough <-chan time.Time
+	var live *hold
 	for {
 		taken, by, gone := a.locker.queue.take(a.name)
 		switch {
@@ -176,6 +177,9 @@ func (a *acquisition) tryTurn() (*Lease, error) {
 			case <-a.ctx.Done():
 				return nil, context.Cause(a.ctx)
 			}
+		case by != nil && by != live:
+			by.expire() // after a pause its timer may not have run yet; it passes the turn on
+			live = by
 		case by != nil:
 			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
 		default:
