@@ -204,3 +204,21 @@ func TestCloseWaitsForAcquireAll(t *testing.T) {
 		wantFree(t, other, "a", "c")
 	})
 }
+
+// The refusal of a name that was acquired since says nothing about later ones.
+func TestWaitRunsOutAfterTheBusyNameWasAcquired(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, other := newLocker(t, way(mine), nil), newLocker(t, server.Connect(), nil)
+		busy := acquire(t, other, "b")
+		time.AfterFunc(time.Second, func() { busy.Release(context.Background()) })
+		slow := locktest.SlowReply(3 * time.Second)
+		mine.Next(locktest.OpRelease, slow, slow) // "c" and "d" are given up
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"}, leasehold.Wait(2*time.Second))
+		wantErr(t, err, context.DeadlineExceeded)
+		if errors.Is(err, leasehold.ErrBusy) {
+			t.Errorf("%v, which nobody holds", err)
+		}
+	})
+}
