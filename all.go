@@ -333,8 +333,8 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 
 // oneBound reports whether one time limit applies to the releases of all leases.
 func oneBound(leases []*Lease) bool {
-	bound := callBoundOf(leases[0].hold.req.TTL)
-	return !slices.ContainsFunc(leases, func(le *Lease) bool { return callBoundOf(le.hold.req.TTL) != bound })
+	bound := leases[0].hold.releaseBound()
+	return !slices.ContainsFunc(leases, func(le *Lease) bool { return le.hold.releaseBound() != bound })
 }
 
 // releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.

@@ -171,7 +171,15 @@ func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	until := h.stopRenewals()
 	_ = h.calling.Begin(context.Background()) // the call in flight is bounded; stopRenewals has cancelled a renewal
 	keep := until.Sub(h.locker.clock.Now())
-	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(callBoundOf(h.req.TTL)))
+	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(h.releaseBound()))
+}
+
+// releaseBound returns how long the release may take: as long as a call for the TTL of the first
+// request, or of the last renewal if that is longer.
+func (h *hold) releaseBound() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return callBoundOf(max(h.req.TTL, h.deadline.span))
 }
 
 // endRelease repeats a release whose first call returned err, until the outcome is known.

@@ -453,3 +453,21 @@ func TestReleaseBeyondTheDeadlineIsALoss(t *testing.T) {
 		wantErr(t, outer.Release(t.Context()), leasehold.ErrLost)
 	}
 }
+
+// A release has the time that the lease has, and not only the time that it had at first.
+func TestReleaseOfALeaseThatWasExtended(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, way(mine), nil)
+		opts := []leasehold.Option{leasehold.TTL(100 * time.Millisecond), leasehold.NoRenew()}
+		one, all := acquire(t, locks, "one", opts...), acquireAll(t, locks, []string{"a", "b"}, opts...)
+		for _, le := range []*leasehold.Lease{one, all.Lease("a"), all.Lease("b")} {
+			if err := le.Extend(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mine.Always(locktest.OpRelease, locktest.SlowReply(150*time.Millisecond))
+		wantErr(t, one.Release(t.Context()), nil)
+		wantErr(t, all.Release(t.Context()), nil)
+	})
+}
