@@ -192,7 +192,7 @@ func (a *acquisition) tryTurn() (*Lease, error) {
 // turnWaiter returns this call's entry for the localQueue. It says which leases the call accepts.
 func (a *acquisition) turnWaiter() turnWaiter {
 	return turnWaiter{
-		ttl: a.ttl, who: a.who, yields: a.yields,
+		ttl: a.ttl, who: a.who, yields: a.yields, ranks: a.preference != nil,
 		acceptsHandOver: a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0,
 	}
 }
