@@ -323,10 +323,13 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	case err == nil && !l.inTime(a.sent, a.grant):
 		err = errTooLate(a.ttl)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		lease, err = a.begin()
 	}
-	if lease, err = a.begin(); err != nil {
+	if err != nil {
+		if c, keepsState := a.hold.claim.(driver.Forgetter); keepsState {
+			c.Forget() // the lease stays with whoever left it
+		}
 		return nil, err
 	}
 	a.acquiredBy = StepResumed

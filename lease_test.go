@@ -471,3 +471,37 @@ func TestReleaseOfALeaseThatWasExtended(t *testing.T) {
 		wantErr(t, all.Release(t.Context()), nil)
 	})
 }
+
+// forgets is an engine that counts how often a claim is forgotten.
+type forgets struct {
+	driver.Driver
+	n int
+}
+
+type forgetsClaim struct {
+	driver.Claim
+	of *forgets
+}
+
+func (d *forgets) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return forgetsClaim{c, d}, err
+}
+
+func (c forgetsClaim) Forget() { c.of.n++ }
+
+// A lease that was renewed too late to be resumed stays as it is at the engine, and costs this process
+// nothing.
+func TestResumeThatFailsForgetsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		d := &forgets{Driver: mine}
+		first := acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.NoRenew())
+		locks := newLocker(t, d, nil)
+		mine.Next(locktest.OpRenew, locktest.SlowReply(time.Second))
+		if _, err := locks.Resume(t.Context(), "a", first.Owner(), leasehold.TTL(time.Second)); err == nil || d.n != 1 {
+			t.Errorf("%v; forgotten %d times, want once", err, d.n)
+		}
+	})
+}
