@@ -455,3 +455,18 @@ func TestHungReleasesDelayNoOtherName(t *testing.T) {
 		wantDuration(t, "Close", time.Since(start), 4*time.Second, 6*time.Second)
 	})
 }
+
+// A note that was changed does not show a lease as one that may be kept.
+func TestChangedNoteShowsThatNothingIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		lease := acquire(t, k.locks, "a")
+		if err := lease.SetNote(t.Context(), "half"); err != nil {
+			t.Fatal(err)
+		}
+		if d := held(t, k.others).Details(); d.Kind != "" || d.Text != "half" {
+			t.Errorf("shows %+v", d)
+		}
+		k.release(lease)
+	})
+}
