@@ -129,11 +129,12 @@ func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.locker.clock.Now()
+	left := h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)).Sub(now) // as the engine counts
 	return Holder{
 		Owner: driver.OwnerOf(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(),
-		Held: now.Sub(h.grant.at), Left: max(h.deadline.at.Sub(now), 0),
+		Held: now.Sub(h.grant.at), Left: left, TTL: h.deadline.span,
 		Note: details.Text(h.who.note), note: h.who.note,
-	}
+	}.later(0)
 }
 
 // lostCause returns why the hold was lost, or nil.
