@@ -137,8 +137,8 @@ func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 	}
 }
 
-// lengthen renews the grant for the whole TTL, before the caller learns of it. If the grant is lost,
-// so is the hold.
+// lengthen renews the grant for the whole TTL, before the caller learns of it. If the grant is
+// lost, so is the hold.
 func (a *acquisition) lengthen() error {
 	if a.hold.req.TTL >= a.ttl {
 		return nil

@@ -261,8 +261,8 @@ func (k *keeper) giveBack(unused []*hold) {
 	}
 }
 
-// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended. Those that
-// hang delay no others.
+// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended. Those
+// that hang delay no others.
 func giveBackAll(holds []*hold) {
 	several.Each(context.Background(), len(holds), maxWorkers, several.Slow, func(i int) { holds[i].endKeeping() })
 }

@@ -490,8 +490,8 @@ func (d *forgets) Claim(req driver.Request) (driver.Claim, error) {
 
 func (c forgetsClaim) Forget() { c.of.n++ }
 
-// A lease that was renewed too late to be resumed stays as it is at the engine, and costs this process
-// nothing.
+// A lease that was renewed too late to be resumed stays as it is at the engine, and costs this
+// process nothing.
 func TestResumeThatFailsForgetsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()
