@@ -89,8 +89,9 @@ func (a *acquisition) prepare() (lease *Lease, err error) {
 }
 
 // conclude returns the outcome of the call, after contend returned err. A call that does not wait
-// contends once more if the lease that refused it may be merely kept.
-func (a *acquisition) conclude(err error) (*Lease, error) {
+// contends once more if the lease that refused it may be merely kept. So does any call, once, whose
+// grant is lost before its lease begins.
+func (a *acquisition) conclude(err error) (lease *Lease, _ error) {
 	if refusal := a.keptElsewhere(err); refusal != nil {
 		ctx := a.ctx
 		var cancel context.CancelFunc
@@ -98,11 +99,21 @@ func (a *acquisition) conclude(err error) (*Lease, error) {
 		err = a.recallKeeper(refusal)
 		cancel()
 		a.ctx = ctx
+		a.waits = err != nil // it has a place to clean up, or waits for nobody any more
 	}
-	if err == nil && a.hold.req.TTL < a.ttl {
-		err = a.lengthen()
+	for err == nil {
+		if err = a.lengthen(); err == nil {
+			lease, err = a.begin()
+		}
+		if err == nil || a.late || a.hold.lostCause() == nil {
+			break
+		}
+		a.late = true
+		if err = a.replaceLost(); err == nil {
+			err = a.contend()
+		}
 	}
-	return a.finish(err)
+	return lease, a.finish(lease, err)
 }
 
 // takeTurn waits for the turn, or for a lease that is handed over with it. On error it leaves
@@ -149,6 +160,7 @@ func (a *acquisition) takeTurn() (*Lease, error) {
 // tryTurn is takeTurn for a call that does not wait.
 func (a *acquisition) tryTurn() (*Lease, error) {
 	var enough <-chan time.Time
+	var live *hold
 	for {
 		taken, by, gone := a.locker.queue.take(a.name)
 		switch {
@@ -165,6 +177,9 @@ func (a *acquisition) tryTurn() (*Lease, error) {
 			case <-a.ctx.Done():
 				return nil, context.Cause(a.ctx)
 			}
+		case by != nil && by != live:
+			by.expire() // after a pause its timer may not have run yet; it passes the turn on
+			live = by
 		case by != nil:
 			return nil, &BusyError{Resource: a.name, Holder: by.describe()}
 		default:
@@ -177,7 +192,7 @@ func (a *acquisition) tryTurn() (*Lease, error) {
 // turnWaiter returns this call's entry for the localQueue. It says which leases the call accepts.
 func (a *acquisition) turnWaiter() turnWaiter {
 	return turnWaiter{
-		ttl: a.ttl, who: a.who, yields: a.yields,
+		ttl: a.ttl, who: a.who, yields: a.yields, ranks: a.preference != nil,
 		acceptsHandOver: a.mode == driver.Exclusive && !a.noRenew && a.atLeast == 0,
 	}
 }
@@ -220,17 +235,13 @@ func (a *acquisition) newHold(owner string) (err error) {
 	return nil
 }
 
-// finish turns the outcome of contend into a lease, or cleans up. An exclusive lease keeps the
-// turn; otherwise the turn passes on.
-func (a *acquisition) finish(err error) (lease *Lease, _ error) {
+// finish schedules the renewals of the lease, or cleans up after err, and returns err. An exclusive
+// lease keeps the turn; otherwise the turn passes on.
+func (a *acquisition) finish(lease *Lease, err error) error {
 	queue, name, had := &a.locker.queue, a.name, a.hasTurn
-	keeps := had && a.mode == driver.Exclusive
-	if err == nil {
-		lease, err = a.begin(keeps)
-	}
 	switch {
 	case err == nil:
-		queue.passIf(had && !keeps, name)
+		queue.passIf(had && !a.keepsTurn(), name)
 		a.hold.plan(lease.since, nil)
 	case !a.waits && a.ctx.Err() == nil && errors.Is(err, ErrBusy):
 		// Refused without a place: there is nothing to clean up. Do not ask context.Cause: the
@@ -248,12 +259,14 @@ func (a *acquisition) finish(err error) (lease *Lease, _ error) {
 			queue.passIf(had, name)
 		})
 	}
-	return lease, err
+	return err
 }
 
-// begin marks the hold as held and returns its first lease. If keeps is set, the hold keeps the
-// turn in the localQueue.
-func (a *acquisition) begin(keeps bool) (*Lease, error) {
+// keepsTurn reports whether the lease keeps the turn of this call.
+func (a *acquisition) keepsTurn() bool { return a.hasTurn && a.mode == driver.Exclusive }
+
+// begin marks the hold as held and returns its first lease.
+func (a *acquisition) begin() (*Lease, error) {
 	h, g := a.hold, a.grant
 	if g.Fence%driver.FenceStep != 0 {
 		return nil, fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
@@ -271,7 +284,7 @@ func (a *acquisition) begin(keeps bool) (*Lease, error) {
 	}
 	h.deadline.span = g.TTL
 	h.setDeadline(a.locker.deadlineOf(a.sent, g.TTL), now)
-	if keeps {
+	if a.keepsTurn() {
 		h.holders.hasTurn = true
 		a.locker.queue.keep(a.name, h)
 	}
@@ -310,10 +323,13 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 	case err == nil && !l.inTime(a.sent, a.grant):
 		err = errTooLate(a.ttl)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		lease, err = a.begin()
 	}
-	if lease, err = a.begin(false); err != nil {
+	if err != nil {
+		if c, keepsState := a.hold.claim.(driver.Forgetter); keepsState {
+			c.Forget() // the lease stays with whoever left it
+		}
 		return nil, err
 	}
 	a.acquiredBy = StepResumed

@@ -248,6 +248,46 @@ func TestGrantLostBeforeItsCallLearnsOfIt(t *testing.T) {
 				wantFree(t, others, "a")
 			})
 		})
+		t.Run(name+", as its lease begins", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+				ctx := &endingValues{Context: t.Context(), ends: func() { c.ends(t, server, others) }}
+				mine.Next(locktest.OpTry, func(_ context.Context, apply func() error) error {
+					ctx.granted.Store(true)
+					return apply()
+				})
+				lease, err := newLocker(t, mine, nil).TryAcquire(ctx, "a")
+				if !errors.Is(err, c.want) || ctx.granted.Load() {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				if err == nil {
+					lease.Release(t.Context())
+				}
+				wantFree(t, others, "a")
+			})
+		})
+		t.Run(name+", in the second request of a period", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine, others := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+				for _, d := range []driver.Driver{mine, deaf{mine}} {
+					mine.Next(locktest.OpRenew, func(_ context.Context, apply func() error) error {
+						c.ends(t, server, others)
+						return apply()
+					})
+					lease, err := newLocker(t, d, nil).TryAcquire(t.Context(), "a", leasehold.OncePer(day))
+					if !errors.Is(err, c.want) {
+						t.Errorf("got %v, want %v", err, c.want)
+					}
+					if err != nil {
+						continue
+					}
+					wantDuration(t, "left", time.Until(lease.Deadline()), day*8/10, day)
+					server.Flush()
+				}
+			})
+		})
 	}
 }
 
@@ -326,6 +366,20 @@ func TestCallsThatFailWaitForOneCleanUp(t *testing.T) {
 		}
 		wantDuration(t, "failing", time.Since(start), 4*time.Second, 6*time.Second)
 	})
+}
+
+// endingValues is a context whose values end a grant, once.
+type endingValues struct {
+	context.Context
+	granted atomic.Bool
+	ends    func()
+}
+
+func (c *endingValues) Value(key any) any {
+	if c.granted.CompareAndSwap(true, false) {
+		c.ends()
+	}
+	return c.Context.Value(key)
 }
 
 // slowValues is a context whose values take a while.

@@ -129,6 +129,10 @@ type gathering struct {
 
 // acquire fills in all leases, or none and returns the name that failed.
 func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
+	if !g.locker.calls.begin() {
+		return g.names[0], ErrClosed
+	}
+	defer g.locker.calls.end() // after releaseFrom has begun: Close waits for that, too
 	var r request
 	for i, name := range g.names { // before any call to the engine
 		r = request{}
@@ -150,7 +154,7 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	}
 	i, err := g.gather(ctx, blocking)
 	if err == nil {
-		i, err = g.lost()
+		i, err = g.lost(len(g.leases))
 	}
 	if err != nil {
 		g.releaseFrom(ctx, 0)
@@ -159,9 +163,9 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	return "", nil
 }
 
-// lost returns the first lease that was lost while the others were asked for, and why.
-func (g *gathering) lost() (i int, cause error) {
-	for i, le := range g.leases {
+// lost returns the first of the leases below to that was lost while others were asked for, and why.
+func (g *gathering) lost(to int) (i int, cause error) {
+	for i, le := range g.leases[:to] {
 		if le.ctx.Err() != nil {
 			return i, context.Cause(le.ctx)
 		}
@@ -187,10 +191,10 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 			g.waited.refused(refusal)
 			g.releaseFrom(ctx, i) // the later names; i itself is not held
 		}
-		if err = g.wait(ctx, i); err != nil {
-			return i, err
+		if failed, err := g.wait(ctx, i); err != nil {
+			return failed, err
 		}
-		g.waited.refusal = nil
+		g.waited = waitState{}
 	}
 	return i, nil
 }
@@ -262,15 +266,21 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	return errs
 }
 
-// wait waits for name i. It stops if a lease of a smaller name is lost.
-func (g *gathering) wait(ctx context.Context, i int) (err error) {
+// wait waits for name i. It stops if a lease of a smaller name is lost, which is then the name that
+// failed.
+func (g *gathering) wait(ctx context.Context, i int) (failed int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for _, le := range g.leases[:i] {
 		defer context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })()
 	}
-	g.leases[i], err = g.locker.acquire(ctx, g.names[i], true, g.opts)
-	return err
+	if g.leases[i], err = g.locker.acquire(ctx, g.names[i], true, g.opts); err == nil {
+		return i, nil
+	}
+	if lost, cause := g.lost(i); cause != nil {
+		return lost, cause
+	}
+	return i, err
 }
 
 // releaseFrom releases the leases from index from on, under which nobody has acted.
@@ -323,8 +333,8 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 
 // oneBound reports whether one time limit applies to the releases of all leases.
 func oneBound(leases []*Lease) bool {
-	bound := callBoundOf(leases[0].hold.req.TTL)
-	return !slices.ContainsFunc(leases, func(le *Lease) bool { return callBoundOf(le.hold.req.TTL) != bound })
+	bound := leases[0].hold.releaseBound()
+	return !slices.ContainsFunc(leases, func(le *Lease) bool { return le.hold.releaseBound() != bound })
 }
 
 // releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.

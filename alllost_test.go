@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -198,6 +199,9 @@ func TestLossWhileWaitingForTheRest(t *testing.T) {
 		})
 		_, err := locks.AcquireAll(t.Context(), []string{"a", "b"})
 		wantErr(t, err, leasehold.ErrLost)
+		if !strings.Contains(err.Error(), `"a"`) {
+			t.Errorf("%v does not name what was lost", err)
+		}
 		wantFree(t, other, "a")
 		busy.Release(t.Context())
 		wantFree(t, other, "b")

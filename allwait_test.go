@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -174,5 +175,50 @@ func TestOppositeOrdersNeverDeadlock(t *testing.T) {
 		}
 		crowd.Wait()
 		wantFree(t, newLocker(t, server.Connect(), nil), "0", "1", "2", "3", "4", "5")
+	})
+}
+
+// Close waits until AcquireAll has given back what it held, also if none of its calls is under way.
+func TestCloseWaitsForAcquireAll(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, other := newLocker(t, way(mine), nil), newLocker(t, server.Connect(), nil)
+		acquire(t, other, "b")
+		slow := func(d time.Duration) locktest.Fault {
+			return func(_ context.Context, apply func() error) error {
+				time.Sleep(d)
+				return apply()
+			}
+		}
+		mine.Next(locktest.OpRelease, slow(40*time.Millisecond), slow(time.Second))
+		got := make(chan error, 1)
+		go func() {
+			_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c"})
+			got <- err
+		}()
+		synctest.Wait() // "c" is being given up
+		locks.Close()
+		mine.Close()
+		wantErr(t, <-got, leasehold.ErrClosed)
+		wantFree(t, other, "a", "c")
+	})
+}
+
+// The refusal of a name that was acquired since says nothing about later ones.
+func TestWaitRunsOutAfterTheBusyNameWasAcquired(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		locks, other := newLocker(t, way(mine), nil), newLocker(t, server.Connect(), nil)
+		busy := acquire(t, other, "b")
+		time.AfterFunc(time.Second, func() { busy.Release(context.Background()) })
+		slow := locktest.SlowReply(3 * time.Second)
+		mine.Next(locktest.OpRelease, slow, slow) // "c" and "d" are given up
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"}, leasehold.Wait(2*time.Second))
+		wantErr(t, err, context.DeadlineExceeded)
+		if errors.Is(err, leasehold.ErrBusy) {
+			t.Errorf("%v, which nobody holds", err)
+		}
 	})
 }

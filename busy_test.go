@@ -65,3 +65,17 @@ func TestRefusalAfterTheDeadline(t *testing.T) {
 		<-done
 	})
 }
+
+// A refusal within the process tells as much of a lease as the engine does.
+func TestRefusalInTheProcessTellsTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		acquire(t, locks, "a", leasehold.TTL(time.Minute))
+		time.Sleep(time.Second)
+		_, err := locks.TryAcquire(t.Context(), "a")
+		busy, ok := errors.AsType[*leasehold.BusyError](err)
+		if want := held(t, locks); !ok || busy.Holder.TTL != want.TTL || busy.Holder.Left != want.Left {
+			t.Errorf("refused by %v, want %v", busy.Holder, want)
+		}
+	})
+}

@@ -17,8 +17,8 @@ type calls struct {
 
 	mu       sync.Mutex
 	closed   bool           // guarded by mu; no call may begin
-	drained  bool           // guarded by mu; no call is running
-	running  sync.WaitGroup // Acquire, TryAcquire, Do and Resume; added to under mu
+	drained  bool           // guarded by mu; wait no longer waits for calls: none is running
+	running  sync.WaitGroup // Acquire, TryAcquire, AcquireAll and Resume, also inside Do and Lead; added to under mu
 	cleaning sync.WaitGroup // clean-ups that outlive their call; added to under mu
 }
 
@@ -45,7 +45,7 @@ func (c *calls) close() {
 	}
 }
 
-// wait waits, after close, for the calls and then for the clean-ups.
+// wait waits, after close, for the calls and then for the clean-ups that have begun by then.
 func (c *calls) wait() {
 	c.running.Wait()
 	c.mu.Lock()

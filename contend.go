@@ -137,8 +137,12 @@ func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 	}
 }
 
-// lengthen renews the grant for the whole TTL, before the caller learns of it.
+// lengthen renews the grant for the whole TTL, before the caller learns of it. If the grant is
+// lost, so is the hold.
 func (a *acquisition) lengthen() error {
+	if a.hold.req.TTL >= a.ttl {
+		return nil
+	}
 	l, end := a.locker, a.locker.deadlineOf(a.sent, a.grant.TTL)
 	for fails := 0; ; fails++ {
 		sent, now := l.clock.Read()
@@ -151,7 +155,10 @@ func (a *acquisition) lengthen() error {
 		case err == nil && longer.Fence == a.grant.Fence && l.inTime(sent, longer):
 			a.sent, a.grant = sent, longer
 			return nil
-		case err == nil || errors.Is(err, ErrLost) || l.clock.Now() >= end:
+		case errors.Is(err, ErrLost):
+			a.hold.lose(err)
+			return a.hold.lostCause()
+		case err == nil || l.clock.Now() >= end:
 			err = errTooLate(a.hold.req.TTL)
 		case a.ctx.Err() == nil && !waiting.Final(err):
 			pause := waiting.Backoff(fails, 10*time.Millisecond, time.Second)

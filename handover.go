@@ -15,7 +15,7 @@ func (h *hold) handOver() *turnWaiter {
 		return nil
 	}
 	h.calling.End()
-	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed(), h.yields)
+	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed(), h.yields, !h.req.WantedOnce)
 	if next != nil {
 		h.transition(onHandOver)
 	}

@@ -129,11 +129,12 @@ func (h *hold) describe() Holder {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.locker.clock.Now()
+	left := h.deadline.at.Add(h.locker.opts.drift(h.deadline.span)).Sub(now) // as the engine counts
 	return Holder{
 		Owner: driver.OwnerOf(h.req.Owner), Mode: h.req.Mode, Limit: h.req.Limit, Token: h.grant.token(),
-		Held: now.Sub(h.grant.at), Left: max(h.deadline.at.Sub(now), 0),
+		Held: now.Sub(h.grant.at), Left: left, TTL: h.deadline.span,
 		Note: details.Text(h.who.note), note: h.who.note,
-	}
+	}.later(0)
 }
 
 // lostCause returns why the hold was lost, or nil.
@@ -171,7 +172,15 @@ func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	until := h.stopRenewals()
 	_ = h.calling.Begin(context.Background()) // the call in flight is bounded; stopRenewals has cancelled a renewal
 	keep := until.Sub(h.locker.clock.Now())
-	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(callBoundOf(h.req.TTL)))
+	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(h.releaseBound()))
+}
+
+// releaseBound returns how long the release may take: as long as a call for the TTL of the first
+// request, or of the last renewal if that is longer.
+func (h *hold) releaseBound() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return callBoundOf(max(h.req.TTL, h.deadline.span))
 }
 
 // endRelease repeats a release whose first call returned err, until the outcome is known.

@@ -24,7 +24,7 @@ type keeping struct {
 	word    boottime.Instant // when the call was sent that the engine last agreed to: its last confirmation
 	asked   uint64           // number of hand-overs when the call in flight was sent
 	known   uint64           // number of hand-overs at word
-	planned bool             // a check by the keeper is scheduled
+	planned boottime.Instant // when the keeper will check the hold at the latest; 0: it will not
 	idle    bool             // the last check found the hold unused
 	failed  bool             // the last renewal failed
 	byUs    bool             // the call in flight is the keeper's
@@ -32,8 +32,8 @@ type keeping struct {
 	since   boottime.Instant
 }
 
-// leastBound is the least time limit of a renewal that confirms a hold, however short the window
-// is.
+// leastBound is the least time limit of a renewal that confirms a kept hold, however short the
+// window is.
 const leastBound = 100 * time.Millisecond
 
 // minKeep is the least of Options.Keep. Confirmations come twice in that time.
@@ -190,10 +190,10 @@ func (h *hold) check(now boottime.Instant, unused *[]*hold) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.keep.planned {
+	if h.keep.planned == 0 {
 		return true
 	}
-	h.keep.planned = false
+	h.keep.planned = 0
 	used, end := h.grant.handOvers != h.keep.known, h.keep.word.Add(h.window())
 	switch {
 	case h.phase == kept && now >= end && (!used || h.keep.failed):
@@ -217,15 +217,18 @@ func (h *hold) check(now boottime.Instant, unused *[]*hold) bool {
 
 // planCheck schedules a check of the hold at the given time. Requires h.mu.
 func (h *hold) planCheck(at boottime.Instant) {
-	h.keep.planned = true
-	h.locker.keeper.add(h, at, at.Add(h.window()/20))
+	h.keep.planned = at.Add(h.window() / 20)
+	h.locker.keeper.add(h, at, h.keep.planned)
 }
 
 // planUse plans the next check of a hold that is about to be kept, or was taken. Requires h.mu.
 func (h *hold) planUse(now boottime.Instant) {
+	end := h.keep.word.Add(h.window())
 	switch {
-	case !h.keep.planned:
+	case h.keep.planned == 0:
 		h.planCheck(max(now, h.keep.word.Add(h.window()/2)))
+	case h.phase == kept && h.keep.planned > end.Add(h.window()/20): // a renewal failed while the hold was used
+		h.planCheck(end)
 	case h.keep.idle && h.phase != kept:
 		h.planCheck(now)
 	default:
@@ -235,13 +238,17 @@ func (h *hold) planUse(now boottime.Instant) {
 }
 
 // planNextCheck plans the next check after a renewal that returned err. If the hold is not
-// confirmed in time, the check gives it back or, if it is in use, renews it as any other. Requires
-// h.mu.
+// confirmed in time, the check gives it back or, if it is in use, renews it as any other. Only a
+// kept hold is in a hurry to be confirmed. Requires h.mu.
 func (h *hold) planNextCheck(now boottime.Instant, err error) {
 	at := h.keep.word.Add(h.window() / 2)
 	if err != nil {
 		h.keep.failed = true
-		at = now.Add(min(retryIn(h.deadline.at.Sub(now)), h.window()/4))
+		pause := retryIn(h.deadline.at.Sub(now))
+		if h.phase == kept {
+			pause = min(pause, h.window()/4)
+		}
+		at = now.Add(pause)
 	}
 	h.keep.idle = false
 	h.planCheck(max(at, now))
@@ -254,9 +261,10 @@ func (k *keeper) giveBack(unused []*hold) {
 	}
 }
 
-// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended.
+// giveBackAll releases kept holds, a few at a time, and returns when all calls have ended. Those
+// that hang delay no others.
 func giveBackAll(holds []*hold) {
-	several.Bounded(len(holds), maxWorkers, func(i int) { holds[i].endKeeping() })
+	several.Each(context.Background(), len(holds), maxWorkers, several.Slow, func(i int) { holds[i].endKeeping() })
 }
 
 // keptElsewhere returns the refusal of a call that does not wait, if another process may merely

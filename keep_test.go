@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -398,4 +399,74 @@ func TestKeptAtItsRenewalIsGivenBackInTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hungReleases is an engine that does not answer the releases of some names.
+type hungReleases struct {
+	driver.Driver
+	names []string
+}
+
+func (d hungReleases) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	if slices.Contains(d.names, req.Resource) {
+		c = hungReleasesClaim{c}
+	}
+	return c, err
+}
+
+// RenewAll is there so that the keeper handles the leases together.
+func (d hungReleases) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	for i := range renewals {
+		r := &renewals[i]
+		r.Answer(r.Claim.Renew(ctx, r.TTL))
+	}
+}
+
+type hungReleasesClaim struct{ driver.Claim }
+
+func (hungReleasesClaim) Release(ctx context.Context, _ driver.End) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// What is given back does not wait for what hangs.
+func TestHungReleasesDelayNoOtherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		var hung, healthy []string
+		for i := range 50 {
+			hung, healthy = append(hung, fmt.Sprint("hung ", i)), append(healthy, fmt.Sprint("healthy ", i))
+		}
+		locks := newLocker(t, hungReleases{k.mine, hung}, &leasehold.Options{Keep: keep})
+		for i := range hung {
+			k.release(acquire(t, locks, hung[i]))
+			k.release(acquire(t, locks, healthy[i]))
+		}
+		time.Sleep(keep + time.Second)
+		wantFree(t, k.others, healthy...)
+
+		for _, name := range healthy {
+			k.release(acquire(t, locks, name))
+		}
+		k.mine.Always(locktest.OpRelease, locktest.HangRequest)
+		start := time.Now()
+		locks.Close()
+		wantDuration(t, "Close", time.Since(start), 4*time.Second, 6*time.Second)
+	})
+}
+
+// A note that was changed does not show a lease as one that may be kept.
+func TestChangedNoteShowsThatNothingIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		lease := acquire(t, k.locks, "a")
+		if err := lease.SetNote(t.Context(), "half"); err != nil {
+			t.Fatal(err)
+		}
+		if d := held(t, k.others).Details(); d.Kind != "" || d.Text != "half" {
+			t.Errorf("shows %+v", d)
+		}
+		k.release(lease)
+	})
 }

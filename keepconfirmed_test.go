@@ -1,6 +1,7 @@
 package leasehold_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,6 +169,66 @@ func TestConfirmationThatHangsIsInNobodysWay(t *testing.T) {
 		time.Sleep(2 * keep) // and what nobody takes is given back
 		if k.isHeld() {
 			t.Error("kept although the engine does not confirm it")
+		}
+	})
+}
+
+// A lease in use is renewed as without Keep, also if the engine's answers take longer than what
+// confirms a kept one.
+func TestLeaseInUseOutlivesSlowConfirmations(t *testing.T) {
+	for name, use := range map[string]func(t *testing.T, mine *locktest.Faulty, locks *leasehold.Locker, slow locktest.Fault) *leasehold.Lease{
+		"taken": func(t *testing.T, mine *locktest.Faulty, locks *leasehold.Locker, slow locktest.Fault) *leasehold.Lease {
+			acquire(t, locks, "a").Release(t.Context())
+			mine.Always(locktest.OpRenew, slow)
+			return acquire(t, locks, "a")
+		},
+		"handed over": func(t *testing.T, mine *locktest.Faulty, locks *leasehold.Locker, slow locktest.Fault) *leasehold.Lease {
+			for _, op := range []locktest.Op{locktest.OpTry, locktest.OpRenew, locktest.OpRelease} {
+				mine.Always(op, slow)
+			}
+			first, next := acquire(t, locks, "a"), make(chan *leasehold.Lease, 1)
+			go func() { next <- acquire(t, locks, "a") }()
+			synctest.Wait()
+			first.Release(t.Context())
+			second := <-next
+			if second.Token() != first.Token()+1 {
+				t.Errorf("token %d after %d", second.Token(), first.Token())
+			}
+			return second
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine := newFaulty(t, memory.NewServer())
+				locks := newLocker(t, mine, &leasehold.Options{Keep: 50 * time.Millisecond, TTL: 2 * time.Second})
+				lease := use(t, mine, locks, locktest.SlowReply(150*time.Millisecond))
+				time.Sleep(10 * time.Second)
+				if lease.Context().Err() != nil {
+					t.Error(context.Cause(lease.Context()))
+				}
+				lease.Release(t.Context())
+			})
+		})
+	}
+}
+
+// A renewal that fails while the lease is used is repeated after a while. If the lease is kept
+// meanwhile, it is given back at the end of its window all the same.
+func TestKeptBetweenTwoAttemptsIsGivenBackInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.cycle()
+		k.mine.Always(locktest.OpRenew, locktest.LoseRequest)
+		lease := acquire(t, k.locks, "a")
+		time.Sleep(keep * 9 / 10)
+		k.wantCalls(1, 1, 0)
+		k.release(lease)
+		if !k.isHeld() {
+			t.Error("not kept")
+		}
+		time.Sleep(keep / 4)
+		if k.isHeld() {
+			t.Error("the lease is kept after its window")
 		}
 	})
 }

@@ -261,3 +261,22 @@ func TestWaitersOfTheProcessGetWhatIsKept(t *testing.T) {
 		}
 	})
 }
+
+// A call that does not wait, and loses what it got from the other process, does not wait then
+// either.
+func TestTryElsewhereThatLosesItsGrantDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		theirs := newFaulty(t, k.server)
+		theirs.Next(locktest.OpRenew, func(_ context.Context, apply func() error) error {
+			k.server.Flush()
+			acquire(t, k.others, "a")
+			return apply()
+		})
+		k.cycle()
+		start := time.Now()
+		_, err := newLocker(t, theirs, nil).TryAcquire(t.Context(), "a", leasehold.OncePer(24*time.Hour))
+		wantErr(t, err, leasehold.ErrBusy)
+		wantDuration(t, "waited", time.Since(start), 0, 0)
+	})
+}

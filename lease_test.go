@@ -453,3 +453,55 @@ func TestReleaseBeyondTheDeadlineIsALoss(t *testing.T) {
 		wantErr(t, outer.Release(t.Context()), leasehold.ErrLost)
 	}
 }
+
+// A release has the time that the lease has, and not only the time that it had at first.
+func TestReleaseOfALeaseThatWasExtended(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, way(mine), nil)
+		opts := []leasehold.Option{leasehold.TTL(100 * time.Millisecond), leasehold.NoRenew()}
+		one, all := acquire(t, locks, "one", opts...), acquireAll(t, locks, []string{"a", "b"}, opts...)
+		for _, le := range []*leasehold.Lease{one, all.Lease("a"), all.Lease("b")} {
+			if err := le.Extend(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mine.Always(locktest.OpRelease, locktest.SlowReply(150*time.Millisecond))
+		wantErr(t, one.Release(t.Context()), nil)
+		wantErr(t, all.Release(t.Context()), nil)
+	})
+}
+
+// forgets is an engine that counts how often a claim is forgotten.
+type forgets struct {
+	driver.Driver
+	n int
+}
+
+type forgetsClaim struct {
+	driver.Claim
+	of *forgets
+}
+
+func (d *forgets) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return forgetsClaim{c, d}, err
+}
+
+func (c forgetsClaim) Forget() { c.of.n++ }
+
+// A lease that was renewed too late to be resumed stays as it is at the engine, and costs this
+// process nothing.
+func TestResumeThatFailsForgetsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		mine := newFaulty(t, server)
+		d := &forgets{Driver: mine}
+		first := acquire(t, newLocker(t, server.Connect(), nil), "a", leasehold.NoRenew())
+		locks := newLocker(t, d, nil)
+		mine.Next(locktest.OpRenew, locktest.SlowReply(time.Second))
+		if _, err := locks.Resume(t.Context(), "a", first.Owner(), leasehold.TTL(time.Second)); err == nil || d.n != 1 {
+			t.Errorf("%v; forgotten %d times, want once", err, d.n)
+		}
+	})
+}

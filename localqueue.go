@@ -33,6 +33,7 @@ type turnWaiter struct {
 	ttl             time.Duration
 	who             *description
 	yields          bool
+	ranks           bool // it has a Preference, and needs each recall
 	acceptsHandOver bool // it accepts a lease that is handed over
 	queued          bool // guarded by localQueue.mu
 	prev, next      *turnWaiter
@@ -287,13 +288,14 @@ func (q *localQueue) clearHolder(name string) {
 
 // next removes and returns the first waiter if it may take over a lease like this one. The waiter
 // needs the same ttl and, unless fixed is nil, the same description. It may need Yields only if
-// yields is true. The caller must then pass the lease, and with it the turn, by the waiter's take.
-func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields bool) *turnWaiter {
+// yields is true, and each recall only if each is. The caller must then pass the lease, and with it
+// the turn, by the waiter's take.
+func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields, each bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.acceptsHandOver || w.ttl != ttl || w.yields && !yields || fixed != nil && !fixed.same(w.who) {
+	if w == nil || !w.acceptsHandOver || w.ttl != ttl || w.yields && !yields || w.ranks && !each || fixed != nil && !fixed.same(w.who) {
 		return nil
 	}
 	t.remove(w)

@@ -151,6 +151,10 @@ func runHolding(ctx context.Context, held interface {
 // the other process handed over, and the same each time the lease is resumed. A guard that has
 // seen it refuses the tokens of the other process.
 //
+// The options must say if the lease is shared, with [Shared], [Limit] or [Weight]: the engine does
+// not. Without them Resume takes it for exclusive, and [Reentrant] calls may nest exclusive leases
+// in it.
+//
 // [ErrLost] means that the lease is over, [ErrUnsupported] that the engine ties leases to
 // processes: its [driver.Features] lack Resumes. After any other error the outcome is unknown.
 func (l *Locker) Resume(ctx context.Context, name, owner string, opts ...Option) (*Lease, error) {

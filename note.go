@@ -37,6 +37,9 @@ func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) 
 	left, said, filled := h.deadline.at.Sub(now), h.who.said, h.who.filled
 	h.mu.Unlock()
 	change(&said)
+	if h.keep != nil && said.Kind == HolderKeeps { // a lease whose note was changed is not kept
+		said.Kind = ""
+	}
 	changed, err := newDescription(said, filled)
 	if err != nil {
 		return err

@@ -75,7 +75,8 @@ func (s *stage) cause(ctx context.Context, e event) {
 	switch e {
 	case onGrant:
 		s.a.hold, s.a.sent, s.a.grant = s.h, s.locks.clock.Now(), driver.Grant{TTL: s.a.ttl, Fence: driver.FenceStep}
-		s.a.begin(true)
+		s.a.hasTurn = true
+		s.a.begin()
 	case onHandOver:
 		s.queueUp()
 		s.lease.Release(ctx)

@@ -124,6 +124,28 @@ func TestLeaderLooksAfterEachRecall(t *testing.T) {
 	})
 }
 
+// Nor does a leader miss one because its lease was handed over by a call that looks only once.
+func TestLeaderAfterACallThatYieldsLooksAfterEachRecall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		locks := newLocker(t, server.Connect(), nil)
+		first := acquire(t, locks, "scheduler", leasehold.Yields())
+		low := runForLeader(t, locks, leasehold.Preference(1))
+		synctest.Wait()
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-low.tokens
+		runForLeader(t, newLocker(t, server.Connect(), nil), leasehold.Preference(0))
+		synctest.Wait()
+		start := time.Now()
+		high := runForLeader(t, newLocker(t, server.Connect(), nil), leasehold.Preference(2))
+		wantErr(t, <-low.ended, leasehold.ErrOutranked)
+		<-high.tokens
+		wantDuration(t, "heard", time.Since(start), 0, 0)
+	})
+}
+
 // A leader that cannot learn who waits leads, and asks again.
 func TestLeaderThatCannotLookLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -94,7 +94,8 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 	// Half of what is left: if this call hangs, there is time for another.
 	bound = min(h.deadline.at.Sub(sent)/2, callBound)
 	if h.keep != nil {
-		if h.keep.asked = h.grant.handOvers; h.keep.asked != h.keep.known && h.keep.able {
+		h.keep.asked = h.grant.handOvers
+		if h.phase == kept {
 			bound = min(bound, max(h.window(), leastBound))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,19 +74,31 @@ func TestLeaseEndsInASleep(t *testing.T) {
 
 // Who runs before anything of the Locker's does finds the lease ended too.
 func TestErrAndReleaseKnowOfASleep(t *testing.T) {
-	for what, look := range map[string]func(context.Context, *leasehold.Lease) error{
-		"Err": func(_ context.Context, le *leasehold.Lease) error {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // what the clock starts runs later
+	for what, look := range map[string]func(context.Context, *machine, *leasehold.Lease) error{
+		"Err": func(_ context.Context, _ *machine, le *leasehold.Lease) error {
 			le.Context().Err()
 			return context.Cause(le.Context())
 		},
-		"Release": func(ctx context.Context, le *leasehold.Lease) error { return le.Release(ctx) },
-		"Extend":  func(ctx context.Context, le *leasehold.Lease) error { return le.Extend(ctx, time.Minute) },
+		"Release": func(ctx context.Context, _ *machine, le *leasehold.Lease) error { return le.Release(ctx) },
+		"Extend": func(ctx context.Context, _ *machine, le *leasehold.Lease) error {
+			return le.Extend(ctx, time.Minute)
+		},
+		"TryAcquire": func(ctx context.Context, m *machine, le *leasehold.Lease) error {
+			m.locks.TryAcquire(ctx, "a") // is refused by the engine, and not by the lease
+			select {
+			case <-le.Context().Done():
+				return context.Cause(le.Context())
+			default:
+				return nil
+			}
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := newMachine(t, memory.NewServer(), nil)
 			lease := acquire(t, m.locks, "a")
 			m.sleep(11 * time.Second)
-			if err := look(t.Context(), lease); !errors.Is(err, leasehold.ErrLost) {
+			if err := look(t.Context(), m, lease); !errors.Is(err, leasehold.ErrLost) {
 				t.Errorf("%s says %v after a sleep of more than the TTL", what, err)
 			}
 		})
