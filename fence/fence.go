@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // ErrStale: a later holder has written already, or the token does not prove otherwise. Nothing
@@ -24,17 +26,20 @@ type Lease interface {
 }
 
 // LeaseOf returns a Lease of these parts, for a program that got them from the holder's process.
-func LeaseOf(name string, token uint64, owner string) Lease { return lease{name, owner, token} }
+func LeaseOf(name string, token uint64, owner string) Lease {
+	return lease{name, token, driver.OwnerOf(owner)}
+}
 
 // lease is the Lease that LeaseOf returns.
 type lease struct {
-	name, owner string
-	token       uint64
+	name  string
+	token uint64
+	owner driver.Owner
 }
 
 func (l lease) Name() string  { return l.name }
 func (l lease) Token() uint64 { return l.token }
-func (l lease) Owner() string { return l.owner }
+func (l lease) Owner() string { return l.owner.Reveal() }
 
 // A mark is what a guard compares: what it keeps of the last lease that it admitted.
 type mark struct {

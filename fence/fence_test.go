@@ -2,6 +2,8 @@ package fence_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -67,6 +69,21 @@ func TestEpochs(t *testing.T) {
 	} {
 		if err := g.Do(c.lease, func() error { return nil }); (err == nil) != c.passes || err != nil && !errors.Is(err, fence.ErrStale) {
 			t.Errorf("%d: token %d: %v", i, c.lease.Token(), err)
+		}
+	}
+}
+
+// Where fmt cannot call methods, it does not find the owner either.
+func TestLeaseInAFieldHidesItsOwner(t *testing.T) {
+	l := fence.LeaseOf("stock", 10, "canary")
+	if l.Owner() != "canary" || l != fence.LeaseOf("stock", 10, "canary") {
+		t.Errorf("%q", l.Owner())
+	}
+	for _, v := range []any{l, struct{ l fence.Lease }{l}, &struct{ l fence.Lease }{l}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			if text := fmt.Sprintf(verb, v); strings.Contains(text, "canary") {
+				t.Errorf("%s: %s", verb, text)
+			}
 		}
 	}
 }

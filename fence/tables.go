@@ -23,9 +23,13 @@ func createTable(ctx context.Context, db *sql.DB, look, create string) error {
 			return nil
 		}
 		_, err := db.ExecContext(ctx, create)
-		if there := lookUp(ctx, db, look); there == nil {
+		there := lookUp(ctx, db, look)
+		switch {
+		case there == nil:
 			return nil
-		} else if err == nil {
+		case err == nil && ctx.Err() != nil: // the database has not said that anything is wrong
+			return there
+		case err == nil:
 			err = fmt.Errorf("the table is another program's, or the database of another dialect: %w", there)
 		}
 		if !sqlite.IsBusy(missing) && !sqlite.IsBusy(err) {

@@ -131,6 +131,21 @@ var brokenFaults = []breakage{
 
 	// Resources.
 	{name: "Close does nothing", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{close: func(*warped) error { return nil }}},
+	{name: "Close ends leases", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
+		request: func(q *driver.Request) { q.Lost = nil },
+		close: func(w *warped) error {
+			states, _, _ := w.Driver.List(context.Background(), "", "", 100)
+			for _, st := range states {
+				for _, h := range st.Holders {
+					w.Driver.Evict(context.Background(), st.Resource, h.Owner.Reveal(), "")
+				}
+			}
+			return w.Driver.Close()
+		},
+	}},
+	{name: "Close ends a session without a word", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
+		features: func(f *driver.Features) { f.SessionTTL = 30 * time.Second },
+	}},
 	{name: "what a driver that was closed held is released", rejects: []string{"CallsAfterCloseAreRefused"}, warp: warp{
 		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			if err := c.inner.Release(ctx, how); !errors.Is(err, driver.ErrClosed) {

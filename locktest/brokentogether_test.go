@@ -48,6 +48,30 @@ var brokenTogether = []breakage{
 			}
 		},
 	}},
+	{name: "a batch leaves nothing behind that lingers", rejects: []string{"TogetherAsOneByOne"}, warp: warp{
+		releases: func(w *warped, ctx context.Context, endings []driver.Ending) {
+			for i := range endings {
+				endings[i].How.Linger = 0
+			}
+			w.Driver.ReleaseAll(ctx, endings)
+		},
+	}},
+	{name: "a batch bars no owner", rejects: []string{"TogetherAsOneByOne"}, warp: warp{
+		releases: func(w *warped, ctx context.Context, endings []driver.Ending) {
+			for i := range endings {
+				endings[i].How.Bar = 0
+			}
+			w.Driver.ReleaseAll(ctx, endings)
+		},
+	}},
+	{name: "all of a batch end like its first", rejects: []string{"TogetherAsOneByOne"}, warp: warp{
+		releases: func(w *warped, ctx context.Context, endings []driver.Ending) {
+			for i := range endings {
+				endings[i].How = endings[0].How
+			}
+			w.Driver.ReleaseAll(ctx, endings)
+		},
+	}},
 	{name: "what a batch had no answer for is not given back", rejects: []string{"TogetherWithoutAnswer"}, warp: warp{
 		tries: func(w *warped, ctx context.Context, trials []driver.Trial) {
 			w.Driver.TryAll(context.WithoutCancel(ctx), trials)

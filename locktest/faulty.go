@@ -81,7 +81,8 @@ type Faulty struct {
 	calls    [ops]int      // guarded by mu; number of calls so far
 	noWakes  bool          // guarded by mu
 	noGrants bool          // guarded by mu
-	severed  chan struct{} // guarded by mu; closed by heal; nil: the link is up
+	severed  chan struct{} // guarded by mu; closed by the last heal; nil: the link is up
+	cuts     int           // guarded by mu; calls of Sever that are not healed
 
 	done  chan struct{} // closed by Close
 	close func()        // closes done, once
@@ -132,19 +133,22 @@ func (f *Faulty) Calls(op Op) int {
 }
 
 // Sever makes the link a black hole until heal is called: calls hang until their context ends,
-// and no Wake, no grant, no Lost and no Wanted arrives. heal delivers what was held back.
+// and no Wake, no grant, no Lost and no Wanted arrives. heal delivers what was held back. A link that
+// was severed several times works when all of that is healed.
 func (f *Faulty) Sever() (heal func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.severed == nil {
 		f.severed = make(chan struct{})
 	}
-	cut := f.severed
+	f.cuts++
 	return sync.OnceFunc(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.severed = nil
-		close(cut)
+		if f.cuts--; f.cuts == 0 {
+			close(f.severed)
+			f.severed = nil
+		}
 	})
 }
 

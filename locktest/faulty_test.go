@@ -172,3 +172,35 @@ func TestSeveredLinkHoldsBackGrants(t *testing.T) {
 		})
 	}
 }
+
+// A link that was severed twice works when both are healed, in any order. A later heal does nothing.
+func TestALinkSeveredTwice(t *testing.T) {
+	for _, order := range [][2]int{{0, 1}, {1, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			link := locktest.NewFaulty(memory.New())
+			defer link.Close()
+			c := claimOn(t, link, driver.Request{Owner: "a"})
+			works := func(want bool) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, err := c.Try(ctx); (err == nil) != want {
+					t.Errorf("%v; want that it works: %v", err, want)
+				}
+			}
+			heals := []func(){link.Sever(), link.Sever()}
+			works(false)
+			heals[order[0]]()
+			works(false)
+			heals[order[0]]()
+			works(false)
+			heals[order[1]]()
+			works(true)
+			heal := link.Sever()
+			heals[order[1]]()
+			works(false)
+			heal()
+			works(true)
+		})
+	}
+}

@@ -86,7 +86,7 @@ func closeEndsWaiters(t testing.TB, h Harness) {
 }
 
 // callsAfterCloseAreRefused: claims of a closed driver send nothing to the engine. So they cannot
-// be granted or released.
+// be granted or released. What they hold stays held, or Lost was called for it.
 func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	d, other := h.Open(t), open(t, h)
 	closeNow := sync.OnceValue(d.Close)
@@ -107,6 +107,10 @@ func callsAfterCloseAreRefused(t testing.TB, h Harness) {
 	case <-lost: // closed with the session
 		ended = driver.ErrLost
 	default:
+		if d.Features().SessionTTL > 0 {
+			t.Error("Close, which ends the session of all leases, did not call Lost")
+		}
+		contend(t, other, request(held.req.Resource)).busy("its holder was closed and has lost nothing")
 	}
 	refused := func(what string, call func(ctx context.Context) error, also ...error) {
 		var err error

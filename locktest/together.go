@@ -27,11 +27,11 @@ func tryAll(ctx context.Context, all []*contender) []driver.Trial {
 	return trials
 }
 
-// releaseAll calls ReleaseAll for all contenders.
+// releaseAll calls ReleaseAll for all contenders, each with its own end.
 func releaseAll(ctx context.Context, all []*contender) []driver.Ending {
 	endings := make([]driver.Ending, len(all))
 	for i, c := range all {
-		endings[i].Claim = c.claim
+		endings[i].Claim, endings[i].How = c.claim, c.end
 	}
 	all[0].d.(driver.BatchTrier).ReleaseAll(ctx, endings)
 	return endings
@@ -108,6 +108,40 @@ func togetherAsOneByOne(t testing.TB, h Harness) {
 		}
 	}
 	taken.renewed(longTTL) // the batch has not taken it from its holder
+	endTogether(t, d, other)
+}
+
+// endTogether ends claims in a batch, each in its own way.
+func endTogether(t testing.TB, d, other driver.Driver) {
+	t.Helper()
+	var all []*contender
+	add := func(end driver.End) *contender {
+		c := holding(t, d, request(newName(t)))
+		c.end = end
+		all = append(all, c)
+		return c
+	}
+	f := d.Features()
+	plain := add(driver.End{})
+	var lingers, barred *contender
+	if f.Lingers {
+		lingers = add(driver.End{Linger: longTTL})
+	}
+	if f.Bars {
+		barred = add(driver.End{Bar: barFor})
+	}
+	for i, ending := range releaseAll(bounded(t), all) {
+		if ending.Err != nil {
+			t.Errorf("ReleaseAll of %s, which is held: %v", all[i].req.Resource, ending.Err)
+		}
+	}
+	contend(t, other, request(plain.req.Resource)).granted("it was released in a batch")
+	if lingers != nil {
+		contend(t, other, request(lingers.req.Resource)).busy("it lingers")
+	}
+	if barred != nil {
+		barred.isBarred(other, "it was given up in a batch")
+	}
 }
 
 // again returns c's request with a new owner.

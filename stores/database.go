@@ -73,12 +73,8 @@ func (s databaseStore) opened(err error) (driver.Driver, error) {
 func (s databaseStore) prepare(ctx context.Context, create bool) error {
 	first, cancel := storeurl.Waiting(ctx)
 	defer cancel()
-	err := s.Ping(first)
-	switch {
-	case first.Err() != nil:
+	if err := s.Ping(first); err != nil {
 		return storeurl.Silent(first, err)
-	case err != nil:
-		return err
 	}
 	if create {
 		return s.Migrate(ctx)

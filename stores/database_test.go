@@ -3,11 +3,15 @@ package stores
 import (
 	"context"
 	"crypto/tls"
+	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/engine/sqllock"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl/urltest"
 )
@@ -134,5 +138,53 @@ func TestPostgresSSLModes(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
+	}
+}
+
+// lastMoment is a database that answers its first ping by calling answer, and then refuses all.
+type lastMoment struct {
+	sqldriver.Conn
+	answer func(ctx context.Context)
+}
+
+var errRefused = errors.New("refused")
+
+func (l *lastMoment) Connect(context.Context) (sqldriver.Conn, error) { return l, nil }
+func (*lastMoment) Driver() sqldriver.Driver                          { return nil }
+func (l *lastMoment) Ping(ctx context.Context) error                  { l.answer(ctx); return nil }
+func (*lastMoment) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, error) {
+	return nil, errRefused
+}
+func (*lastMoment) ExecContext(context.Context, string, []sqldriver.NamedValue) (sqldriver.Result, error) {
+	return nil, errRefused
+}
+func (*lastMoment) QueryContext(context.Context, string, []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	return nil, errRefused
+}
+func (*lastMoment) Close() error { return nil }
+
+// A database that answers as the time for the first answer ends has no tables yet.
+func TestAnAnswerAtTheLastMoment(t *testing.T) {
+	for name, ends := range map[string]func(first context.Context, stop func()){
+		"the time for it ends": func(first context.Context, _ func()) { <-first.Done() },
+		"the caller gives up":  func(_ context.Context, stop func()) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				db := sql.OpenDB(&lastMoment{answer: func(first context.Context) { ends(first, stop) }})
+				defer db.Close()
+				d, err := sqllock.NewPostgres(db, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				err = databaseStore{d, db}.prepare(ctx, true)
+				if !errors.Is(err, errRefused) && !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, want the error of creating tables", err)
+				}
+			})
+		})
 	}
 }

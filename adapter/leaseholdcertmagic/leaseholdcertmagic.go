@@ -64,9 +64,10 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 
 // RenewLockLease implements certmagic.LockLeaseRenewer. It ignores the duration, because leases are
 // renewed automatically. If the lease was lost, RenewLockLease tries once to take the lock again.
-// If that fails, the error matches [leasehold.ErrLost].
+// If that fails, the error matches [leasehold.ErrLost]. The lock belongs to the process: a lease
+// that another caller has acquired since the loss counts too.
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
-	former := s.held.Oldest(s.prefix + name)
+	former := s.held.Current(s.prefix + name)
 	if former == nil {
 		return fmt.Errorf("leaseholdcertmagic: %q is not locked", name)
 	}

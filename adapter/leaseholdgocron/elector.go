@@ -5,8 +5,10 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // ErrNotLeader means that another scheduler leads, or none does yet.
@@ -21,22 +23,30 @@ type Elector struct {
 	mu    sync.Mutex
 	term  context.Context // guarded by mu; nil: this scheduler does not lead
 	tasks *sync.WaitGroup // guarded by mu; tasks of the term that are running
-	err   error           // guarded by mu; why the campaign has ended
+	err   error           // guarded by mu; why the last campaign has ended
 }
 
 // NewElector returns an Elector that campaigns for name until Close, by [leasehold.Locker.Lead]
-// with opts. With [leasehold.Wait], the campaign ends after waiting that long. If a job is due
-// while nobody leads, all schedulers skip it: for up to a TTL after a leader was killed, for
-// example.
+// with opts. With [leasehold.Wait], the campaign ends after waiting that long. While the engine is
+// away, the Elector tries again and again. If a job is due while nobody leads, all schedulers skip
+// it: for up to a TTL after a leader was killed, for example.
 func NewElector(locks *leasehold.Locker, name string, opts ...leasehold.Option) *Elector {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Elector{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(e.ended)
-		err := locks.Lead(ctx, name, e.lead, opts...)
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.err = err
+		for fails := 0; ; fails++ {
+			err := locks.Lead(ctx, name, e.lead, opts...)
+			e.mu.Lock()
+			e.err = err
+			e.mu.Unlock()
+			if waiting.Final(err) || errors.Is(err, leasehold.ErrBusy) || errors.Is(err, leasehold.ErrInvalidOption) {
+				return
+			}
+			if _, err := waiting.Sleep(ctx, nil, nil, waiting.Backoff(fails, 20*time.Millisecond, time.Second)); err != nil {
+				return
+			}
+		}
 	}()
 	return e
 }
@@ -46,7 +56,7 @@ func NewElector(locks *leasehold.Locker, name string, opts ...leasehold.Option) 
 func (e *Elector) lead(ctx context.Context) error {
 	tasks := new(sync.WaitGroup)
 	e.mu.Lock()
-	e.term, e.tasks = ctx, tasks
+	e.term, e.tasks, e.err = ctx, tasks, nil
 	e.mu.Unlock()
 	<-ctx.Done()
 	e.mu.Lock()
@@ -57,8 +67,8 @@ func (e *Elector) lead(ctx context.Context) error {
 }
 
 // IsLeader implements gocron.Elector. It returns nil while this scheduler leads, else
-// [ErrNotLeader], joined with the error that ended the campaign, if any. It makes no call to the
-// engine.
+// [ErrNotLeader], joined with the error that ended its last campaign, if any. It makes no call to
+// the engine.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

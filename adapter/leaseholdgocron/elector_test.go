@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/locktest"
@@ -86,4 +87,54 @@ func TestIsLeaderTellsWhatEndedTheCampaign(t *testing.T) {
 			t.Errorf("Close: %v, want ErrClosed", err)
 		}
 	})
+}
+
+// An engine that is away when the scheduler starts does not end the campaign.
+func TestElectorLeadsWhenTheEngineComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := locktest.NewFaulty(memory.New())
+		link.Always(locktest.OpTry, locktest.LoseRequest)
+		locks, err := leasehold.New(link, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		e := NewElector(locks, "schedulers")
+		time.Sleep(time.Minute)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, ErrNotLeader) || !errors.Is(err, locktest.ErrInjected) {
+			t.Errorf("while the engine is away: %v, want ErrNotLeader and why", err)
+		}
+		link.Always(locktest.OpTry, nil)
+		time.Sleep(5 * time.Second)
+		if err := e.IsLeader(t.Context()); err != nil {
+			t.Errorf("after it is back: %v", err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Another campaign cannot help against an option that no leader has, nor after Wait.
+func TestNoFurtherCampaignAfterAFinalError(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt  leasehold.Option
+		want error
+	}{
+		"an option that no leader has": {leasehold.Shared(), leasehold.ErrInvalidOption},
+		"Wait":                         {leasehold.Wait(time.Second), leasehold.ErrBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first, locks, _ := elected(t)
+				defer locks.Close()
+				defer first.Close()
+				second := NewElector(locks, "schedulers", c.opt)
+				<-second.ended
+				if err := second.IsLeader(t.Context()); !errors.Is(err, ErrNotLeader) || !errors.Is(err, c.want) {
+					t.Errorf("%v, want ErrNotLeader and %v", err, c.want)
+				}
+			})
+		})
+	}
 }

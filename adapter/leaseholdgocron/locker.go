@@ -23,7 +23,7 @@ type Locker struct {
 	opts  []leasehold.Option
 
 	mu     sync.Mutex
-	leases map[string]*leasehold.Lease // guarded by mu; leases of the running jobs, by name
+	leases map[string][]*held // guarded by mu; of the jobs that are running, by name; oldest first
 }
 
 // NewLocker returns a Locker that acquires leases with opts. It does no I/O.
@@ -37,7 +37,7 @@ type Locker struct {
 func NewLocker(locks *leasehold.Locker, opts ...leasehold.Option) *Locker {
 	return &Locker{
 		locks: locks, opts: append([]leasehold.Option{leasehold.Wait(0)}, opts...),
-		leases: make(map[string]*leasehold.Lease),
+		leases: make(map[string][]*held),
 	}
 }
 
@@ -50,8 +50,9 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leases[key] = lease
-	return &held{l, lease}, nil
+	h := &held{l, &run{lease, taskDue}}
+	l.leases[key] = append(l.leases[key], h)
+	return h, nil
 }
 
 // Task wraps fn for gocron.NewTask. fn must stop when its context ends. The key is the job's name;
@@ -59,18 +60,37 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 //
 // The context ends with the lease or with the job's context. [leasehold.FromContext] finds the
 // lease in it. If the lease ended before fn did, the task returns fn's error, joined with one that
-// matches [leasehold.ErrLost]: another scheduler may have run the job meanwhile. Without a lease
-// the task returns [ErrNoLease] and does not call fn.
+// matches [leasehold.ErrLost]: another scheduler may have run the job meanwhile. Runs of a job at
+// the same time have a lease each. Without a lease the task returns [ErrNoLease] and does not call
+// fn.
 func (l *Locker) Task(key string, fn func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		l.mu.Lock()
-		lease := l.leases[key]
-		l.mu.Unlock()
-		if lease == nil {
+		r := l.begin(key)
+		if r == nil {
 			return fmt.Errorf("%w: job %q", ErrNoLease, key)
 		}
-		return under(ctx, lease.Context(), fn)
+		defer l.end(r)
+		return under(ctx, r.lease.Context(), fn)
 	}
+}
+
+// begin returns the oldest run of the job that has no task yet, or nil.
+func (l *Locker) begin(key string) *run {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.leases[key] {
+		if h.run.task == taskDue {
+			h.run.task = taskRuns
+			return h.run
+		}
+	}
+	return nil
+}
+
+func (l *Locker) end(r *run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.task = taskEnded
 }
 
 // under calls fn with a context that ends when ctx or held ends. Its values are those of held.
@@ -97,18 +117,51 @@ func (c taskContext) Err() error {
 	return c.Context.Err()
 }
 
+// A run is a lease and the state of the task that runs under it.
+type run struct {
+	lease *leasehold.Lease
+	task  taskState // guarded by Locker.mu
+}
+
+// A taskState says which lease is released first: that of a greater one.
+type taskState int
+
+const (
+	taskRuns taskState = iota
+	taskDue
+	taskEnded
+)
+
 // held is the lease of a running job, as a gocron.Lock.
 type held struct {
 	locker *Locker
-	lease  *leasehold.Lease
+	run    *run // guarded by locker.mu
 }
 
 // Unlock implements gocron.Lock.
-func (h *held) Unlock(ctx context.Context) error {
+func (h *held) Unlock(ctx context.Context) error { return h.remove().Release(ctx) }
+
+// remove removes h and returns its lease. gocron does not say which task is the one of h: it may run
+// under another lease of the job, and the task of another under the lease of h. So h first exchanges
+// its run for one whose task has ended, or has not begun.
+func (h *held) remove() *leasehold.Lease {
 	h.locker.mu.Lock()
-	if name := h.lease.Name(); h.locker.leases[name] == h.lease { // otherwise the lease was lost, and the job has a new one
+	defer h.locker.mu.Unlock()
+	name := h.run.lease.Name()
+	all := h.locker.leases[name]
+	if !slices.Contains(all, h) { // Unlock was called before
+		return h.run.lease
+	}
+	spare := h
+	for _, o := range all {
+		if o.run.task > spare.run.task {
+			spare = o
+		}
+	}
+	h.run, spare.run = spare.run, h.run
+	all = slices.DeleteFunc(all, func(o *held) bool { return o == h })
+	if h.locker.leases[name] = all; len(all) == 0 {
 		delete(h.locker.leases, name)
 	}
-	h.locker.mu.Unlock()
-	return h.lease.Release(ctx)
+	return h.run.lease
 }

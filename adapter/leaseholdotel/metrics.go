@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel"
@@ -74,7 +75,7 @@ func newMetrics(o *Options) (*metrics, error) {
 func (m *metrics) set(e leasehold.Event, by ...attribute.KeyValue) attribute.Set {
 	all := append(by, attribute.String("leasehold.engine", e.Engine))
 	if m.lock != nil {
-		all = append(all, attribute.String("leasehold.lock", m.lock(e.Name)))
+		all = append(all, attribute.String("leasehold.lock", strings.ToValidUTF8(m.lock(e.Name), "\uFFFD"))) // exporters send no others
 	}
 	return attribute.NewSet(all...)
 }

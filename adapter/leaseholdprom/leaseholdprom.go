@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,7 +112,7 @@ func (c *Collector) labels(by ...string) []string {
 func (c *Collector) of(e leasehold.Event, by ...string) []string {
 	all := append([]string{cmp.Or(e.Engine, "unknown")}, by...)
 	if c.lock != nil {
-		all = append(all, c.lock(e.Name))
+		all = append(all, strings.ToValidUTF8(c.lock(e.Name), "\uFFFD")) // others panic
 	}
 	return all
 }

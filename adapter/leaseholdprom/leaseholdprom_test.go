@@ -200,6 +200,26 @@ func TestLockLabel(t *testing.T) {
 	}
 }
 
+// A function may cut a name inside a character. Label values are UTF-8.
+func TestLockLabelIsUTF8(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, err := leaseholdprom.New(&leaseholdprom.Options{Registerer: registry, Lock: func(name string) string { return name[:2] }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := leasehold.New(memory.New(), &leasehold.Options{Trace: metrics.Trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	if _, err := locks.Acquire(t.Context(), "aé"); err != nil {
+		t.Fatal(err)
+	}
+	if got := scrape(t, registry); got["leasehold_held engine=memory lock=a\uFFFD"] != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
 // Limits are seen by lock: what is used, and who waits for room and who to be alone.
 func TestLimits(t *testing.T) { synctest.Test(t, testLimits) }
 

@@ -333,6 +333,7 @@ func TestLeasesPrintWhatPeopleWant(t *testing.T) {
 		for what, v := range map[string]any{
 			"locker": locks, "lease": lease, "leases": leases, "context": lease.Context(), "all's": leases.Context(), "Do's": ctx,
 			"derived": context.WithValue(ctx, key{}, "v"), "in a field": struct{ l *leasehold.Lease }{lease},
+			"fence's": fence.LeaseOf("orders/42", 1, lease.Owner()), "fence's in a field": struct{ l fence.Lease }{fence.LeaseOf("orders/42", 1, lease.Owner())},
 			"context in a field": struct{ c context.Context }{ctx},
 		} {
 			text := printed(v)

@@ -60,11 +60,12 @@ func inBubble() bool {
 }
 
 // awaitResumes calls woke after each resume, and whenever the wall clock is set: the kernel then
-// cancels such a timer. (systemd relies on the same.) It returns a function that ends this.
+// cancels such a timer. (systemd relies on the same.) It returns a function that ends this, or nil
+// if it failed, for example because too many files are open.
 func awaitResumes(woke func()) (end func()) {
 	fd, _, errno := syscall.Syscall(syscall.SYS_TIMERFD_CREATE, clockRealtime, timerNonblock|timerCloseOnExec, 0)
 	if errno != 0 {
-		return func() {}
+		return nil
 	}
 	timer := os.NewFile(fd, "timerfd")
 	// The timer is due in 2038. That does not matter.
@@ -72,7 +73,7 @@ func awaitResumes(woke func()) (end func()) {
 	_, _, errno = syscall.Syscall6(syscall.SYS_TIMERFD_SETTIME, fd, timerAbsolute|timerCancelOnSet, uintptr(unsafe.Pointer(&due)), 0, 0, 0)
 	if errno != 0 {
 		timer.Close()
-		return func() {}
+		return nil
 	}
 	go func() {
 		defer timer.Close()

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -66,6 +67,37 @@ func TestOneTimerWhileWatched(t *testing.T) {
 	if n := len(timers(t)) - before; n != 1 {
 		t.Errorf("one who watches has %d timers", n)
 	}
+	second()
+	if n := len(timers(t)) - before; n != 0 {
+		t.Errorf("%d timers are left", n)
+	}
+}
+
+// If there is no file left for the timer, the next who watches sets it.
+func TestTimerIsSetLater(t *testing.T) {
+	before := len(timers(t))
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	c := Clock{real: true, before: asleep()}
+	none := limit
+	none.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	first := c.Watch(func() {})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(timers(t)) - before; n != 0 {
+		t.Fatalf("%d timers without a file", n)
+	}
+	second := c.Watch(func() {})
+	if n := len(timers(t)) - before; n != 1 {
+		t.Errorf("two who watch have %d timers", n)
+	}
+	first()
 	second()
 	if n := len(timers(t)) - before; n != 0 {
 		t.Errorf("%d timers are left", n)

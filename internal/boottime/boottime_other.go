@@ -11,4 +11,4 @@ func asleep() time.Duration { return 0 }
 
 func inBubble() bool { return false }
 
-func awaitResumes(func()) (end func()) { return func() {} }
+func awaitResumes(func()) (end func()) { return nil }

@@ -118,6 +118,7 @@ type conn struct {
 	pool    *Pool
 	dialled time.Time
 	used    time.Time // when it came back to the pool
+	silent  bool      // it was asked for an answer and gave none
 }
 
 // ResetSession implements [driver.SessionResetter]. It is called when the connection leaves the
@@ -130,7 +131,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 }
 
 // answers asks the server for an answer. If none comes, connections of the same age may be dead as
-// well.
+// well, unless the call had too little time for a busy server to answer.
 func (c *conn) answers(ctx context.Context) bool {
 	start, within := time.Now(), c.pool.Links.Patience()
 	if end, ok := ctx.Deadline(); ok {
@@ -139,7 +140,8 @@ func (c *conn) answers(ctx context.Context) bool {
 	asked, stop := context.WithTimeout(ctx, within)
 	defer stop()
 	err := c.Ping(asked)
-	if err != nil && asked.Err() != nil && ctx.Err() == nil {
+	c.silent = err != nil && asked.Err() != nil
+	if c.silent && ctx.Err() == nil && within >= links.Least {
 		c.pool.Condemn(start)
 	}
 	return err == nil
@@ -157,7 +159,7 @@ func (c *conn) IsValid() bool {
 // Close implements [driver.Conn]. Some clients say goodbye to the server and wait until it has
 // heard, for seconds if nothing comes back. So Close does not wait for the client.
 func (c *conn) Close() error {
-	if c.pool.believes(c.dialled) {
+	if c.pool.believes(c.dialled) && !c.silent {
 		return c.full.Close()
 	}
 	go c.full.Close()

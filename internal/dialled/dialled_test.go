@@ -173,6 +173,21 @@ func TestPingLeavesTimeForAnotherConnection(t *testing.T) {
 	})
 }
 
+// A call with little time gives up the connections that it asks. It does not know whether a busy
+// server is about to answer, so the others stay.
+func TestCallInAHurryKeepsThePool(t *testing.T) {
+	pooledTest(t, 4, func(t *testing.T, db *sql.DB, net *network) {
+		time.Sleep(askAfter)
+		net.forget()
+		if err := exec(t, db, 100*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		if Of(db).CondemnedSince(time.Time{}) {
+			t.Error("it has condemned all connections")
+		}
+	})
+}
+
 func TestBusyConnectionsAreNotAsked(t *testing.T) {
 	pooledTest(t, 1, func(t *testing.T, db *sql.DB, net *network) {
 		for range 100 {

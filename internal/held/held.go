@@ -34,14 +34,16 @@ func (l *Leases) Put(lease *leasehold.Lease) {
 	delete(l.unknown, lease.Name())
 }
 
-// Oldest returns the oldest lease of name that nobody has released yet, or nil.
-func (l *Leases) Oldest(name string) *leasehold.Lease {
+// Current returns a lease of name that lives, else the oldest that nobody has released yet, or nil.
+func (l *Leases) Current(name string) *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.all[name]) == 0 {
+	all := l.all[name]
+	if len(all) == 0 {
 		return nil
 	}
-	return l.all[name][0]
+	live := slices.IndexFunc(all, func(lease *leasehold.Lease) bool { return lease.Context().Err() == nil })
+	return all[max(live, 0)]
 }
 
 // Replace replaces former by next, of the same name. It returns false if former was released.

@@ -96,7 +96,7 @@ func (l *Lanes) Begin(ctx context.Context, name string) (Asking, error) {
 		return a, ctx.Err()
 	}
 	if end, bounded := ctx.Deadline(); bounded && l.ask != nil {
-		a.probe = time.AfterFunc(time.Until(end)/2, func() { l.probe(ctx) })
+		a.probe = time.AfterFunc(time.Until(end)/2, func() { l.probe(ctx, end) })
 	}
 	return a, nil
 }
@@ -117,10 +117,13 @@ func (a Asking) End(err error) error {
 	return err
 }
 
-// probe probes the engine, on behalf of all calls that wait.
-func (l *Lanes) probe(ctx context.Context) {
+// probe probes the engine until end, on behalf of all calls that wait. So the end of the call that
+// sends it does not end it.
+func (l *Lanes) probe(ctx context.Context, end time.Time) {
 	if l.probing.CompareAndSwap(false, true) {
 		defer l.probing.Store(false)
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+		defer cancel()
 		if err := l.ask(ctx); err == nil || !l.unanswered(err) {
 			l.probed.Add()
 		}

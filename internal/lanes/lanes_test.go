@@ -112,3 +112,34 @@ func TestNamesWaitForNoOther(t *testing.T) {
 		}
 	})
 }
+
+// The probe is for all calls that wait. It goes on when the call that sent it gives up.
+func TestProbeOutlivesItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lanes.New(new(links.Answers), unanswered, func(ctx context.Context) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return context.DeadlineExceeded
+			}
+		})
+		call := func(limit time.Duration) <-chan error {
+			ended := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			time.AfterFunc(limit, cancel)
+			go func() { ended <- ask(ctx, l, "r", silent(ctx)) }()
+			synctest.Wait()
+			return ended
+		}
+		first := call(3 * time.Second) // the probe takes from 2.5 s to 3.5 s
+		time.Sleep(100 * time.Millisecond)
+		second := call(time.Minute)
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("the first: %v", err)
+		}
+		if err := <-second; !errors.Is(err, driver.ErrNotYet) {
+			t.Errorf("the second, although the probe was answered: %v", err)
+		}
+	})
+}

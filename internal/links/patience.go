@@ -15,9 +15,9 @@ const (
 	// connections were condemned, until a call is answered within first. So the second or third
 	// attempt waits long enough for a slow server.
 	doublings = 2
-	// least is the shortest time that a call waits. Calls with little time give half of it to the
-	// first attempt, but a busy machine needs some.
-	least = 500 * time.Millisecond
+	// Least is the shortest time that a call waits. Calls with little time give half of it to the
+	// first attempt, but a busy machine needs some. A shorter silence says nothing about connections.
+	Least = 500 * time.Millisecond
 )
 
 // A Patience determines how long calls wait for an answer.
@@ -39,7 +39,7 @@ func (p *Patience) ForLate(ctx context.Context) (d time.Duration, bounded bool) 
 	return half(end), bounded
 }
 
-func half(end time.Time) time.Duration { return max(least, time.Until(end)/2) }
+func half(end time.Time) time.Duration { return max(Least, time.Until(end)/2) }
 
 // RanOut records a call that was not answered in time: later ones wait longer.
 func (p *Patience) RanOut() {

@@ -120,8 +120,8 @@ func Behind[T any](all []T, i int, claim func(T) Claim) (ahead Ahead) {
 }
 
 // Blockers returns the indexes of the claims before all[i] of which at least one must leave
-// before all[i] can hold. It returns none if all[i] holds, or is too heavy. No other claim needs
-// to wake it.
+// before all[i] can hold. No other claim needs to wake it. Blockers returns none if all[i] holds. It
+// may return none if all[i] is too heavy ever to hold.
 func Blockers[T any](all []T, i int, claim func(T) Claim) []int {
 	me := claim(all[i])
 	if ahead := Behind(all, i, claim); ahead.Admits(me) {

@@ -32,8 +32,8 @@ func Waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, FirstAnswer, errSilent)
 }
 
-// Silent adds to an error why the context of Waiting has ended: FirstAnswer, or an earlier end that
-// the caller chose.
+// Silent adds to an error why the context of Waiting has ended, if it has: FirstAnswer, or an earlier
+// end that the caller chose.
 func Silent(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != ctx.Err() {
 		return fmt.Errorf("%v: %w", cause, err)
