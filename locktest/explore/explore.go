@@ -51,7 +51,8 @@ type Harness struct {
 	Tidy bool
 	// Changes is the number of changes up to which all schedules are tried; 0: 1, negative: none.
 	Changes int
-	// For is how long random schedules are tried; 0: 2 seconds.
+	// For is how long random schedules are tried; 0: 2 seconds. With -short it is a quarter of that:
+	// all of it is processor time.
 	For time.Duration
 	// Known are schedules that once broke a promise, as printed. They are tried first.
 	Known []string
@@ -81,7 +82,11 @@ func (h Harness) withDefaults() Harness {
 	h.TTL = cmp.Or(h.TTL, 2*time.Second)
 	h.Settle = cmp.Or(h.Settle, h.TTL+5*time.Second)
 	h.Changes = cmp.Or(*flagChanges, h.Changes, 1)
-	h.For = cmp.Or(*flagFor, h.For, 2*time.Second)
+	h.For = cmp.Or(h.For, 2*time.Second)
+	if testing.Short() {
+		h.For /= 4
+	}
+	h.For = cmp.Or(*flagFor, h.For)
 	return h
 }
 
