@@ -391,5 +391,6 @@ func (s *Server) giveUp(one *claim) {
 		s.claims.on(one, onEnd)
 	} else {
 		one.unwanted = true
+		one.mayBeReleased(err)
 	}
 }

@@ -157,11 +157,13 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
+	} else if t.isGivenUp() {
+		e.kind = wire.EventReleased
 	} else if ranOut && last != nil {
 		e.kind, end = wire.Expired, last.ends
 		e.time = end
 	}
-	if last != nil {
+	if last != nil && e.kind != wire.EventReleased {
 		e.silent = sinceOf(last.sent, end)
 	}
 	e.held = sinceOf(one.lease.since, end)

@@ -187,7 +187,16 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 			err = again
 		}
 	}
+	one.mayBeReleased(err)
 	return err
+}
+
+// mayBeReleased records that a release has returned err: without an answer, it may have ended the
+// lease. Requires the turn.
+func (one *claim) mayBeReleased(err error) {
+	if t := one.lease.term; t != nil && outcomeOf(err) == wire.Unknown {
+		t.givenUp.Store(true)
+	}
 }
 
 // lingering returns how much longer nobody else may be granted the lock. If this instance has not

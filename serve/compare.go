@@ -371,6 +371,8 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	} else if was, ok := s.ousted[l]; ok && token(was.Fence) == one.Token {
 		e.kind, e.Reason = wire.EventEvicted, was.Reason
+	} else if one.term.isGivenUp() {
+		e.kind = wire.EventReleased
 	}
 	h.hear(e, true)
 	if e.kind == wire.EventEnded && one.ranOut(s.began, h.sole()) {

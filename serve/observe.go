@@ -18,8 +18,8 @@ func (s *Server) observeLoss(e told) {
 		s.webhook.tell(wire.NoticeEvicted, e.notice())
 		return
 	}
-	if e.Details != nil && !e.Details.Renews() {
-		return // nobody meant to renew it
+	if e.kind == wire.EventReleased || e.Details != nil && !e.Details.Renews() {
+		return // its holder gave it up, or nobody meant to renew it
 	}
 	about := e.notice()
 	if about.Cause = causeUnexplained; e.kind == wire.Expired {
