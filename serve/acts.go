@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ func (h *hub) tell(e told, now *holding) {
 	defer h.mu.Unlock()
 	l := e.lease()
 	was := h.known[l]
-	again := now != nil && was != nil && was.Token == e.Token // another instance granted it, and it is known
+	again := now != nil && was != nil && !was.calls && was.Token == e.Token // another instance granted it, and it is known
 	if was != nil && was.term != nil && now == nil {
 		was.term.over.Store(true)
 	}
@@ -166,7 +167,11 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	if last != nil && e.kind != wire.EventReleased {
 		e.silent = sinceOf(last.sent, end)
 	}
-	e.held = sinceOf(one.lease.since, end)
+	since := one.lease.since
+	if was := h.known[e.lease()]; was != nil && was.Token == e.Token { // it knows the start of the lease better
+		since = cmp.Or(was.since, since)
+	}
+	e.held = sinceOf(since, end)
 	if under := h.evicting[e.lease()]; under != nil {
 		under.unreported, report = report, func() {}
 	}

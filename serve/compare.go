@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -230,10 +231,17 @@ func (h *hub) compare(s seen, prefix string) {
 			if was.since.IsZero() {
 				was.since = one.since
 			}
-		case h.s.claims.inUse(l): // the call in progress reports it, and knows more
+			if was.calls {
+				term, calls := h.s.claims.termOf(l, was.Token)
+				was.term, was.calls = cmp.Or(term, was.term), calls
+			}
 		default:
+			isNew := !first && strings.HasPrefix(l.name, before)
+			if one.term, one.calls = h.s.claims.termOf(l, one.Token); one.calls && isNew {
+				continue // the call in progress reports it, and knows more
+			}
 			s.sight.knows(one, one.length())
-			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
+			if h.known[l] = one; isNew {
 				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
 				h.record(e)
 				h.hear(e, true)

@@ -18,6 +18,7 @@ type holding struct {
 	still time.Time     // since when looks have found no renewal
 	row   int           // its row in the sight of the look that lists it, from 1; 0: it has none
 	term  *term         // nil: this instance has neither granted nor renewed the lease
+	calls bool          // a call was in progress when a look found the lease first, and may report its grant
 }
 
 // An end is the time at which a lease ends unless it is renewed. The engine was asked at asked, and

@@ -1,0 +1,78 @@
+package serve_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memory"
+	"github.com/leasehold-go/leasehold/serve"
+)
+
+// A lease that another instance granted, and that this one renewed before a look has seen it, expires
+// like its own, once, and was held since its grant.
+func TestLeaseThatIsRenewedHereBeforeALookExpires(t *testing.T) {
+	t.Parallel()
+	for _, called := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.NewServer()
+			s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Every: 5 * time.Second, Sole: true}})
+			other := newBubble(t, engine.Connect(), nil)
+			time.Sleep(time.Second) // until the first look is over
+			other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":20000}`)
+			time.Sleep(2 * time.Second)
+			s.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":20000}`)
+			time.Sleep(20*time.Second + 500*time.Millisecond)
+			if called {
+				s.want(410, wire.Renew, `{"name":"n","owner":"a","ttl_ms":20000}`)
+			}
+			time.Sleep(20 * time.Second)
+			all := s.history("name=n")
+			if got := kinds(all); got != "granted a, expired a" {
+				t.Fatalf("called: %t: told %s", called, got)
+			}
+			if e := all.Entries[0]; e.Held == nil || *e.Held < 21_900 || *e.Silent > 20_100 {
+				t.Errorf("called: %t: %+v", called, e)
+			}
+			if f := s.figures(); *f.LostHour != 1 {
+				t.Errorf("called: %t: %d are lost", called, *f.LostHour)
+			}
+		})
+	}
+}
+
+// What an instance finds held when it starts is not reported as granted, even if a call for it is in
+// progress during the first look. A grant that is in progress is.
+func TestFirstLookWhileACallIsInProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		other := newBubble(t, engine.Connect(), nil)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		time.Sleep(time.Minute)
+		d := &slowList{late: late{Driver: engine.Connect(), by: 3 * time.Second}, first: time.Second}
+		d.served = func() { time.Sleep(3 * time.Second) }
+		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: 5 * time.Second}})
+		go s.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		go s.want(200, wire.Acquire, `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`)
+		time.Sleep(time.Minute)
+		if got := kinds(s.history("")); got != "granted b" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
+// slowList answers the first List after a while, with what is true then.
+type slowList struct {
+	late
+	first time.Duration
+}
+
+func (d *slowList) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	time.Sleep(d.first)
+	d.first = 0
+	return d.late.List(ctx, prefix, after, limit)
+}
