@@ -151,7 +151,7 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	report := func() {
 		if t.over.CompareAndSwap(false, true) {
 			h.record(e)
-			h.s.observeLoss(e)
+			h.s.observeLoss(e, true)
 		}
 	}
 	h.mu.Lock()

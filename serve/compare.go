@@ -394,7 +394,7 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)
 		if e.kind != wire.EventEnded { // otherwise it may have been released
-			h.s.observeLoss(e)
+			h.s.observeLoss(e, one.term != nil)
 		}
 	}
 }

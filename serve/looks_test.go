@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,4 +76,28 @@ func (d *slowList) List(ctx context.Context, prefix, after string, limit int) ([
 	time.Sleep(d.first)
 	d.first = 0
 	return d.late.List(ctx, prefix, after, limit)
+}
+
+// A lease of nobody here that somebody evicts elsewhere is no loss of a client here.
+func TestEvictionOfAnotherInstancesLeaseIsNoLossHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, other := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second) // until the first look is over
+		for _, by := range []bubble{other, s} {
+			by.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+			time.Sleep(6 * time.Second)
+			other.want(200, wire.Evict, `{"name":"n","owner":"a","reason":"r"}`)
+			time.Sleep(6 * time.Second)
+			want := `leasehold_service_lost_total{cause="evicted"} 0`
+			if by == s {
+				want = `leasehold_service_lost_total{cause="evicted"} 1`
+			}
+			if !strings.Contains(string(s.get("/metrics")), "\n"+want+"\n") {
+				t.Errorf("the metrics have no %s", want)
+			}
+		}
+		s.wantHistory("kind=evicted", "evicted a, evicted a")
+	})
 }

@@ -10,11 +10,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// observeLoss counts a lease that ended before it was released, as this instance has found, and
-// notifies the webhook.
-func (s *Server) observeLoss(e told) {
+// observeLoss notifies the webhook of a lease that ended before it was released, as this instance
+// has found. It counts the lease if it is ours: a client's of this instance.
+func (s *Server) observeLoss(e told, ours bool) {
 	if e.kind == wire.EventEvicted {
-		s.metrics.lost.count(label("cause", causeEvicted))
+		if ours {
+			s.metrics.lost.count(label("cause", causeEvicted))
+		}
 		s.webhook.tell(wire.NoticeEvicted, e.notice())
 		return
 	}
