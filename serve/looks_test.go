@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,121 @@ func (d *slowList) List(ctx context.Context, prefix, after string, limit int) ([
 	time.Sleep(d.first)
 	d.first = 0
 	return d.late.List(ctx, prefix, after, limit)
+}
+
+// damaged lists all but one name, whose record it cannot read.
+type damaged struct {
+	*memory.Driver
+	name string // "": none
+}
+
+func (d *damaged) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	var fine []driver.State
+	for _, state := range states {
+		if state.Resource == d.name {
+			err = fmt.Errorf("record of %q: %w", d.name, driver.ErrCorrupt)
+		} else {
+			fine = append(fine, state)
+		}
+	}
+	return fine, next, err
+}
+
+func (d *damaged) Inspect(ctx context.Context, name string) (driver.State, error) {
+	if name == d.name {
+		return driver.State{}, fmt.Errorf("record of %q: %w", d.name, driver.ErrCorrupt)
+	}
+	return d.Driver.Inspect(ctx, name)
+}
+
+// eachSecond makes looks more frequent than places end.
+var eachSecond = &serve.Options{History: serve.HistoryOptions{Every: time.Second}}
+
+// A look that cannot read a record ends nothing of it, and its figures are not those of the whole
+// store. The others' leases still end.
+func TestLookThatFindsDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := &damaged{Driver: engine.Connect()}
+		s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
+		time.Sleep(500 * time.Millisecond) // until the first look is over
+		other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+		other.want(200, wire.Acquire, `{"name":"good","owner":"b","ttl_ms":600000}`)
+		time.Sleep(time.Second)
+		queue := func() { // a place is kept by calls
+			other.want(409, wire.Acquire, `{"name":"bad","owner":"w","ttl_ms":600000,"queue":true}`)
+			time.Sleep(time.Second)
+		}
+		queue()
+		shows := func(line string) {
+			t.Helper()
+			if !strings.Contains(string(s.get("/metrics")), "\n"+line+"\n") {
+				t.Errorf("the metrics have no %s", line)
+			}
+		}
+		shows("leasehold_store_held 2")
+		d.name = "bad"
+		other.want(200, wire.Release, `{"name":"good","owner":"b"}`)
+		for range 3 {
+			queue()
+		}
+		if got := kinds(s.history("kind=ended,waiting,left")); got != "waiting w, ended b" {
+			t.Errorf("told %s", got)
+		}
+		shows("leasehold_store_held NaN")
+		if f := s.figures(); !f.Partial || f.Store != wire.StoreUp {
+			t.Errorf("partial %t, the store %s", f.Partial, f.Store)
+		}
+		if all := s.history(""); len(all.Gaps) != 1 || all.Gaps[0].To != "" {
+			t.Errorf("gaps %v", all.Gaps)
+		}
+		d.name = ""
+		queue()
+		shows("leasehold_store_held 1")
+		if f := s.figures(); f.Partial {
+			t.Error("it is partial once the record is mended")
+		}
+	})
+}
+
+// A waiter has not left the queue if it was granted the lock between two looks, or if a look has
+// merely missed it.
+func TestWaitersThatHaveNotLeft(t *testing.T) {
+	t.Parallel()
+	for _, missed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := memory.NewServer()
+			d := &asked{Driver: engine.Connect()}
+			s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
+			time.Sleep(500 * time.Millisecond) // until the first look is over
+			other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+			other.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":600000,"queue":true}`)
+			other.want(409, wire.Acquire, `{"name":"n","owner":"x","ttl_ms":600000,"queue":true}`)
+			time.Sleep(time.Second)
+			if got := kinds(s.history("kind=waiting")); got != "waiting w, waiting x" && got != "waiting x, waiting w" {
+				t.Fatalf("told %s", got)
+			}
+			if missed {
+				d.misses.Store(true)
+			} else {
+				other.want(200, wire.Release, `{"name":"n","owner":"x"}`)
+				time.Sleep(time.Second)
+				other.want(200, wire.Release, `{"name":"n","owner":"a"}`)
+				other.want(200, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":600000,"queue":true}`)
+				other.want(200, wire.Release, `{"name":"n","owner":"w"}`)
+			}
+			time.Sleep(time.Second)
+			want := "left x"
+			if missed {
+				want = ""
+			}
+			if got := kinds(s.history("kind=left")); got != want {
+				t.Errorf("missed: %t: told %s", missed, got)
+			}
+		})
+	}
 }
 
 // A lease of nobody here that somebody evicts elsewhere is no loss of a client here.

@@ -278,9 +278,10 @@ func (r *recorder) dropped(all []*HistoryEntry) {
 	}
 }
 
-// saw records a look that began at began. s is nil if the look failed or, with many, found too many
-// names. slow means that the answer took too long, which says nothing about other calls.
-func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slow bool) {
+// saw records a look that began at began. s is nil if the look failed or was partial, because it
+// found too many names, or damaged records. slow means that the answer took too long, which says
+// nothing about other calls.
+func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, partial, slow bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &r.watch
@@ -294,7 +295,7 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slo
 		w.looked, w.open, w.sight, w.pause = began, false, s, pause
 		r.minutes.saw(began, s)
 		return
-	case many:
+	case partial:
 		w.open, w.sight = true, nil
 		return
 	case slow:
