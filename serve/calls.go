@@ -111,7 +111,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 		}
 		one.recall.granted(g.Fence)
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
-			s.claims.begins(one)
+			s.claims.begins(one, g.Fence)
 			one.lease.since, one.lease.term = sent, &term{}
 			one.lease.term.lasts(sent, g.TTL)
 			s.hub.renewed(one)
@@ -340,7 +340,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (ho
 	if err = s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return holder, err
 	}
-	s.claims.evicts(l, c.Reason)
+	s.claims.evicts(l, holder.Fence, c.Reason)
 	s.hub.evicted(c.Name, holder, c.Reason, by)
 	return holder, nil
 }

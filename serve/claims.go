@@ -76,6 +76,7 @@ type calls struct {
 	sure    int64           // no acquire numbered up to this one may be in flight at another instance
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
+	begun   uint64          // the fence of the last lease that began here; 0: none did
 	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
 }

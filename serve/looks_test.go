@@ -217,3 +217,28 @@ func TestEvictionOfAnotherInstancesLeaseIsNoLossHere(t *testing.T) {
 		s.wantHistory("kind=evicted", "evicted a, evicted a")
 	})
 }
+
+// An eviction whose answer comes when the owner holds anew is of the lease before.
+func TestEvictionThatIsAnsweredAfterTheNextGrant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &renewing{Driver: memory.New()}
+		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: 5 * time.Second, Sole: true}})
+		time.Sleep(time.Second) // until the first look is over
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":20000}`)
+		d.renew = func() {
+			s.want(410, wire.Renew, `{"name":"n","owner":"a","ttl_ms":20000}`)
+			s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":20000}`)
+		}
+		s.want(200, wire.Evict, `{"name":"n","owner":"a","reason":"r"}`)
+		time.Sleep(6 * time.Second)
+		s.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":20000}`)
+		time.Sleep(21 * time.Second)
+		s.wantCode(wire.CodeLost, wire.Renew, `{"name":"n","owner":"a","ttl_ms":20000}`)
+		time.Sleep(6 * time.Second)
+		all := s.history("name=n&kind=expired,ended,evicted")
+		if got := kinds(all); got != "evicted a, expired a" {
+			t.Errorf("told %s", kinds(s.history("name=n")))
+		}
+	})
+}
