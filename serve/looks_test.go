@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -239,6 +241,56 @@ func TestEvictionThatIsAnsweredAfterTheNextGrant(t *testing.T) {
 		all := s.history("name=n&kind=expired,ended,evicted")
 		if got := kinds(all); got != "evicted a, expired a" {
 			t.Errorf("told %s", kinds(s.history("name=n")))
+		}
+	})
+}
+
+// The time for which the history file lacks entries counts from when the first of them was to be
+// written, even if the call that hangs had none, and whenever the entry happened.
+func TestLagOfAHistoryFileThatHangsBetweenEntries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &paper{}
+		s := newBubble(t, memory.New(), keptIn(p, 0))
+		time.Sleep(time.Second)
+		hangs := make(chan struct{})
+		defer close(hangs)
+		p.set(nil, hangs)
+		time.Sleep(10 * time.Second) // with a sign of life, which hangs
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		time.Sleep(2 * time.Minute)
+		if text := string(s.get("/metrics")); !strings.Contains(text, "\nleasehold_history_lag_seconds 120\n") {
+			t.Error(text[strings.Index(text, "# HELP leasehold_history_lag"):])
+		}
+		if all := s.history("limit=1"); all.Warning == "" {
+			t.Error("the history does not warn")
+		}
+	})
+}
+
+// An entry about a time long ago is not late in the file.
+func TestLagOfAnEntryThatIsFoundLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, engine := &paper{}, memory.NewServer()
+		d := locktest.NewFaulty(engine.Connect())
+		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{File: p, Sole: true}})
+		other := newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second)
+		d.Always(locktest.OpInspect, locktest.LoseRequest)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		time.Sleep(5 * time.Minute)
+		p.set(errors.New("the disk is full"), nil)
+		d.Always(locktest.OpInspect, nil)
+		time.Sleep(12 * time.Second)
+		if all := s.history("kind=granted"); len(all.Entries) != 1 || all.Entries[0].Ago < 200_000 {
+			t.Errorf("%+v", all.Entries)
+		}
+		for line := range strings.Lines(string(s.get("/metrics"))) {
+			var lag float64
+			if n, _ := fmt.Sscanf(line, "leasehold_history_lag_seconds %g", &lag); n == 1 && (lag > 20 || lag == 0) {
+				t.Errorf("it lags by %v s", lag)
+			}
 		}
 	})
 }

@@ -179,7 +179,7 @@ type watch struct {
 type writing struct {
 	written int64         // entries up to this Seq are in the file, or on their way
 	has     int64         // entries up to this Seq are in the file
-	since   time.Time     // the time of the first entry on its way; zero: there is none
+	since   time.Time     // since when entries wait for the file, or since it took others if that was later; zero: none wait
 	lost    *HistoryEntry // the gap of entries that were dropped before the file had them; nil: none
 }
 
@@ -254,6 +254,7 @@ func (r *recorder) addNow(e HistoryEntry) {
 		r.dropped(r.often.push(&e))
 	}
 	if r.file != nil {
+		r.writing.since = cmp.Or(r.writing.since, time.Now())
 		nudge(r.added)
 	}
 }
@@ -367,9 +368,7 @@ func (r *recorder) take(most int) (all []HistoryEntry) {
 		*next = (*next)[1:]
 	}
 	if len(all) > 0 {
-		w.written, w.since = all[len(all)-1].Seq, all[0].Time
-	} else {
-		w.since = time.Time{}
+		w.written = all[len(all)-1].Seq
 	}
 	switch {
 	case len(lists[2]) > 0: // the gap is not among them
@@ -390,7 +389,10 @@ func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
 func (r *recorder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writing.since, r.writing.has = time.Time{}, r.writing.written
+	w := &r.writing
+	if w.since, w.has = time.Now(), w.written; w.has == r.seq {
+		w.since = time.Time{}
+	}
 }
 
 const (
