@@ -294,3 +294,21 @@ func TestLagOfAnEntryThatIsFoundLate(t *testing.T) {
 		}
 	})
 }
+
+// One entry of a wrong clock does not make the figures those of a time that was not read.
+func TestFiguresBeginWithWhatWasRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now, p := time.Now(), &paper{}
+		for i := range 60 {
+			p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-60) * time.Minute), Kind: wire.EventGranted, Name: "n"})
+		}
+		p.entries[50].Time = now.Add(-1000 * time.Hour)
+		p.entries[40].Time = now.Add(-1000 * time.Hour) // the oldest that is read
+		b := newBubble(t, memory.New(), keptIn(p, 200))
+		time.Sleep(time.Second)
+		if f := b.figures(); f.BeginsMS < 10*60_000 || f.BeginsMS > 25*60_000 || len(f.Series.Points) > 25 {
+			t.Errorf("they begin %v ago, with %d points", wire.Duration(f.BeginsMS), len(f.Series.Points))
+		}
+	})
+}

@@ -315,7 +315,7 @@ func (r *recorder) load(ctx context.Context) {
 	r.mu.Lock()
 	first := r.first
 	r.mu.Unlock()
-	all, _, err := r.file.Read(ctx, HistoryQuery{Before: first, Prefixes: []string{""}, Limit: min(mostLoaded, max(r.rare.most/2, 1))})
+	all, more, err := r.file.Read(ctx, HistoryQuery{Before: first, Prefixes: []string{""}, Limit: min(mostLoaded, max(r.rare.most/2, 1))})
 	if err != nil {
 		r.log.Warn("the history file cannot be read", "error", err.Error())
 		return
@@ -329,9 +329,6 @@ func (r *recorder) load(ctx context.Context) {
 	for i := range all {
 		e := &all[i]
 		r.minutes.count(e)
-		if e.Time.Before(r.minutes.from) {
-			r.minutes.from = e.Time
-		}
 		if rare[e.Kind] {
 			seldom = append(seldom, e)
 		} else {
@@ -340,8 +337,26 @@ func (r *recorder) load(ctx context.Context) {
 	}
 	r.often.unshift(often)
 	r.rare.unshift(seldom)
-	last := all[len(all)-1]
-	r.since, r.first = last.Time, last.Seq
+	r.since, r.first = beginOf(all, more > 0), all[len(all)-1].Seq
+	if r.since.Before(r.minutes.from) {
+		r.minutes.from = r.since
+	}
+}
+
+// beginOf returns since when entries, newest first, are all that happened; more means that the file
+// has older ones. Some of the times may be of a wrong clock. Then the latest of the oldest entries
+// claims too little rather than too much.
+func beginOf(entries []HistoryEntry, more bool) (began time.Time) {
+	oldest := len(entries) - 1
+	if more {
+		oldest = max(0, len(entries)-10)
+	}
+	for _, e := range entries[oldest:] {
+		if e.Time.After(began) {
+			began = e.Time
+		}
+	}
+	return began
 }
 
 // take returns up to most entries for the file, in order. They count as written from now on.
