@@ -17,7 +17,7 @@ func (s *Server) observeLoss(e told, ours bool) {
 		if ours {
 			s.metrics.lost.count(label("cause", causeEvicted))
 		}
-		s.webhook.tell(wire.NoticeEvicted, e.notice())
+		s.webhook.tell(wire.NoticeEvicted, e.time, e.notice())
 		return
 	}
 	if e.kind == wire.EventReleased || e.Details != nil && !e.Details.Renews() {
@@ -28,20 +28,20 @@ func (s *Server) observeLoss(e told, ours bool) {
 		about.Cause = causeExpired
 	}
 	s.metrics.lost.count(label("cause", about.Cause))
-	s.webhook.tell(wire.NoticeLost, about)
+	s.webhook.tell(wire.NoticeLost, e.time, about)
 }
 
 // observeEviction counts an eviction by a client here, and notifies the webhook.
 func (s *Server) observeEviction(e told) {
 	s.metrics.evictions.count("")
-	s.webhook.tell(wire.NoticeEvicted, e.notice())
+	s.webhook.tell(wire.NoticeEvicted, e.time, e.notice())
 }
 
 // observeWaits notifies the webhook of long waits, until ctx ends.
 func (s *Server) observeWaits(ctx context.Context) {
 	for pause.For(ctx, sweepEvery) == nil {
 		for _, about := range s.claims.longWaits(s.webhook.LongWait, time.Now()) {
-			s.webhook.tell(wire.NoticeWait, about)
+			s.webhook.tell(wire.NoticeWait, time.Time{}, about)
 		}
 	}
 }
