@@ -323,3 +323,21 @@ func TestClockThatIsBehindDeletesNothing(t *testing.T) {
 		t.Errorf("%d entries of 10 are left with the right clock, %v", count(t, f), err)
 	}
 }
+
+// An instance that starts with its clock ahead keeps what was written before. A clock that stays so
+// is right after all.
+func TestClockThatStartsAheadDeletesNothing(t *testing.T) {
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
+	synctest.Test(t, func(t *testing.T) { // its clock is years behind the test's
+		f := open(t, path, opts)
+		fill(t, f, 1, 11)
+	})
+	f := open(t, path, opts)
+	if err := f.Append(t.Context(), nil); err != nil || count(t, f) != 10 {
+		t.Errorf("%d entries of 10 are left at the start, %v", count(t, f), err)
+	}
+	f.pruned, f.began = time.Time{}, time.Now().Add(-2*settled)
+	if err := f.Append(t.Context(), nil); err != nil || count(t, f) != 0 {
+		t.Errorf("%d entries are left of what is years old, %v", count(t, f), err)
+	}
+}
