@@ -34,9 +34,9 @@ type HistoryOptions struct {
 type HistoryFile interface {
 	// State does no I/O.
 	State() HistoryState
-	// Append stores all entries, whose Seqs rise, or none, and notes that the instance is alive.
-	// There may be no entries.
-	Append(ctx context.Context, entries []HistoryEntry) error
+	// Append stores all entries, whose Seqs rise, or none, and notes that the instance is alive and
+	// has seen what happened until seen. There may be no entries.
+	Append(ctx context.Context, seen time.Time, entries []HistoryEntry) error
 	// Read returns entries, newest first. A page may be shorter than the limit. next is the Before
 	// of the next page, or 0 at the end.
 	Read(ctx context.Context, q HistoryQuery) (entries []HistoryEntry, next int64, err error)
@@ -47,7 +47,7 @@ type HistoryState struct {
 	ID    string    // of the file: another file's cursors mean nothing here
 	Last  int64     // the greatest Seq; 0: it has none
 	Began time.Time // of the oldest entry; zero: there is none
-	Alive time.Time // the last sign of life of the last instance that wrote; zero: none has
+	Alive time.Time // until when the last instance that wrote has seen what happened; zero: none has written
 }
 
 // A HistoryQuery selects entries.
@@ -400,6 +400,17 @@ func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
 	return entries[i:]
 }
 
+// seen returns until when the instance has seen what happened. If it ends in a gap, the next instance
+// continues the gap.
+func (r *recorder) seen() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watch.open {
+		return r.watch.looked
+	}
+	return time.Now()
+}
+
 // wrote records that the file has what take returned.
 func (r *recorder) wrote() {
 	r.mu.Lock()
@@ -469,7 +480,7 @@ func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]Histor
 		}
 		// Entries that are left when the Server ends must be written too.
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callBound)
-		err := r.file.Append(call, batch)
+		err := r.file.Append(call, r.seen(), batch)
 		cancel()
 		if err != nil {
 			return batch, err

@@ -179,8 +179,8 @@ func (f *File) State() serve.HistoryState {
 var errTaken = errors.New("another instance has taken it: each needs a file of its own")
 
 // Append implements serve.HistoryFile.
-func (f *File) Append(ctx context.Context, entries []serve.HistoryEntry) error {
-	err := f.append(ctx, entries)
+func (f *File) Append(ctx context.Context, seen time.Time, entries []serve.HistoryEntry) error {
+	err := f.append(ctx, seen, entries)
 	if err == nil && time.Since(f.pruned) >= pruneEvery {
 		f.pruned = time.Now()
 		err = f.prune(ctx)
@@ -191,13 +191,13 @@ func (f *File) Append(ctx context.Context, entries []serve.HistoryEntry) error {
 	return nil
 }
 
-func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
+func (f *File) append(ctx context.Context, seen time.Time, entries []serve.HistoryEntry) error {
 	tx, err := f.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // does nothing after Commit
-	done, err := tx.ExecContext(ctx, "UPDATE history SET alive = ? WHERE owner = ?", time.Now().UnixMilli(), f.owner)
+	done, err := tx.ExecContext(ctx, "UPDATE history SET alive = ? WHERE owner = ?", seen.UnixMilli(), f.owner)
 	if err != nil {
 		return err
 	}
