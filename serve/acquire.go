@@ -275,7 +275,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		a.s.claims.begins(one)
+		a.s.claims.begins(one, a.grant.Fence)
 		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
 		a.s.hub.granted(one, a.waited(), a.by)
@@ -391,5 +391,6 @@ func (s *Server) giveUp(one *claim) {
 		s.claims.on(one, onEnd)
 	} else {
 		one.unwanted = true
+		one.mayBeReleased(err)
 	}
 }

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"cmp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,8 +17,9 @@ func (h *hub) tell(e told, now *holding) {
 	defer h.mu.Unlock()
 	l := e.lease()
 	was := h.known[l]
-	again := now != nil && was != nil && was.Token == e.Token // another instance granted it, and it is known
-	if was != nil && was.term != nil && now == nil {
+	again := now != nil && was != nil && !was.calls && was.Token == e.Token          // another instance granted it, and it is known
+	next := e.kind == wire.EventEvicted && was != nil && isLater(was.Token, e.Token) // the owner holds anew
+	if was != nil && was.term != nil && now == nil && !next {
 		was.term.over.Store(true)
 	}
 	if h.looking {
@@ -28,7 +31,7 @@ func (h *hub) tell(e told, now *holding) {
 			now.since = was.since
 		}
 		h.known[l] = now
-	} else {
+	} else if !next {
 		delete(h.known, l)
 	}
 	if p := h.places[l]; p != nil && now != nil && e.waited == nil { // it waited at another instance
@@ -39,6 +42,13 @@ func (h *hub) tell(e told, now *holding) {
 		h.record(e)
 	}
 	h.hear(e, false)
+}
+
+// isLater reports whether a token is certainly of a later lease than another one.
+func isLater(token, than string) bool {
+	a, _ := strconv.ParseUint(token, 10, 64)
+	b, _ := strconv.ParseUint(than, 10, 64) // 0: unknown
+	return b > 0 && a > b
 }
 
 // idle reports whether there is neither a history nor a listener.
@@ -150,21 +160,27 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 	report := func() {
 		if t.over.CompareAndSwap(false, true) {
 			h.record(e)
-			h.s.observeLoss(e)
+			h.s.observeLoss(e, true)
 		}
 	}
 	h.mu.Lock()
 	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
+	} else if t.isGivenUp() {
+		e.kind = wire.EventReleased
 	} else if ranOut && last != nil {
 		e.kind, end = wire.Expired, last.ends
 		e.time = end
 	}
-	if last != nil {
+	if last != nil && e.kind != wire.EventReleased {
 		e.silent = sinceOf(last.sent, end)
 	}
-	e.held = sinceOf(one.lease.since, end)
+	since := one.lease.since
+	if was := h.known[e.lease()]; was != nil && was.Token == e.Token { // it knows the start of the lease better
+		since = cmp.Or(was.since, since)
+	}
+	e.held = sinceOf(since, end)
 	if under := h.evicting[e.lease()]; under != nil {
 		under.unreported, report = report, func() {}
 	}
@@ -187,7 +203,9 @@ type eviction struct {
 func (h *hub) evict(l lease) (done func(succeeded bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.touched[l.name] = true
+	if h.looking { // otherwise the first look finds it in evicting
+		h.touched[l.name] = true
+	}
 	under := h.evicting[l]
 	if under == nil {
 		under = &eviction{}

@@ -111,7 +111,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 		}
 		one.recall.granted(g.Fence)
 		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
-			s.claims.begins(one)
+			s.claims.begins(one, g.Fence)
 			one.lease.since, one.lease.term = sent, &term{}
 			one.lease.term.lasts(sent, g.TTL)
 			s.hub.renewed(one)
@@ -187,7 +187,16 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 			err = again
 		}
 	}
+	one.mayBeReleased(err)
 	return err
+}
+
+// mayBeReleased records that a release has returned err: without an answer, it may have ended the
+// lease. Requires the turn.
+func (one *claim) mayBeReleased(err error) {
+	if t := one.lease.term; t != nil && outcomeOf(err) == wire.Unknown {
+		t.givenUp.Store(true)
+	}
 }
 
 // lingering returns how much longer nobody else may be granted the lock. If this instance has not
@@ -331,7 +340,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (ho
 	if err = s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return holder, err
 	}
-	s.claims.evicts(l, c.Reason)
+	s.claims.evicts(l, holder.Fence, c.Reason)
 	s.hub.evicted(c.Name, holder, c.Reason, by)
 	return holder, nil
 }

@@ -53,8 +53,8 @@ func (s *Server) findCause(one *claim) {
 	}
 }
 
-// begins discards earlier reports when a new lease begins. Requires the turn.
-func (c *claims) begins(one *claim) {
+// begins discards earlier reports when a new lease begins, with that fence. Requires the turn.
+func (c *claims) begins(one *claim, fence uint64) {
 	one.evicted = nil
 	select {
 	case <-one.cause:
@@ -62,6 +62,7 @@ func (c *claims) begins(one *claim) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	one.begun = fence
 	delete(c.evicted, one.key)
 	delete(c.evictedBefore, one.key)
 }
@@ -74,10 +75,14 @@ func (s *Server) why(one *claim, err error) error {
 	return cmp.Or(one.evicted, s.claims.evictedHere(one.key), err)
 }
 
-// evicts records an eviction by this instance.
-func (c *claims) evicts(l lease, reason string) {
+// evicts records an eviction by this instance, of the lease with that fence, unless the owner has a
+// later one by now.
+func (c *claims) evicts(l lease, fence uint64, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if one := c.all[l]; one != nil && fence > 0 && one.begun > fence {
+		return
+	}
 	if c.evicted[l] = driver.Evicted(reason); len(c.evicted) >= mostEnds {
 		c.turnOver(time.Now())
 	}

@@ -76,6 +76,7 @@ type calls struct {
 	sure    int64           // no acquire numbered up to this one may be in flight at another instance
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
+	begun   uint64          // the fence of the last lease that began here; 0: none did
 	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
 }
@@ -271,12 +272,20 @@ func (c *claims) goes(one *claim) bool {
 	return one.users == 1 && one.phase == unknown
 }
 
-// inUse reports whether a call on a claim is in progress.
-func (c *claims) inUse(k lease) bool {
+// termOf returns the term of the lease with that token, if this instance has granted or renewed it.
+// calls means that a call on the claim is in progress, which may change that.
+func (c *claims) termOf(k lease, of string) (t *term, calls bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := c.all[k]
-	return one != nil && one.users > 0
+	switch one := c.all[k]; {
+	case one == nil:
+		return nil, false
+	case one.users > 0:
+		return nil, true
+	case token(one.lease.fence) == of:
+		return one.lease.term, false
+	}
+	return nil, false
 }
 
 // has reports whether a claim exists, with calls or kept for later ones.

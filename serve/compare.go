@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -22,7 +23,8 @@ func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, who
 	took = time.Since(began)
 	if g.all && ctx.Err() == nil {
 		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
-		defer func() { h.s.history.saw(began, lookShare*took, s.sight, err == nil && !fit, slow) }()
+		many := err == nil && !fit
+		defer func() { h.s.history.saw(began, lookShare*took, s.sight, many, many || s.damaged, slow) }()
 	}
 	if err != nil {
 		return seen{}, took, false
@@ -47,13 +49,16 @@ type seen struct {
 	held   map[lease]*holding
 	places map[lease]*waitedAt
 	ousted map[lease]driver.Eviction // evictions that the engine reports
+	fences map[string]uint64         // of names that askAgain has asked about
 	sight  *sight                    // of all names; nil: the look did not cover them, or was incomplete
+
+	damaged bool // there are records that cannot be read: what is missing may be there
 }
 
 // list returns all leases of names that begin with prefix. fit means that the names are no more
 // than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
-	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: make(map[lease]driver.Eviction)}
+	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: make(map[lease]driver.Eviction), fences: make(map[string]uint64)}
 	sees := &sight{}
 	for names, after := 0, ""; ; {
 		s.asked = time.Now()
@@ -61,6 +66,7 @@ func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bo
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return seen{}, false, err
 		}
+		s.damaged = s.damaged || err != nil
 		s.at = time.Now()
 		sees.at = s.at
 		for _, state := range states {
@@ -70,7 +76,7 @@ func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bo
 			return seen{}, false, nil
 		}
 		if after = next; after == "" {
-			if all {
+			if all && !s.damaged {
 				s.sight = sees
 			}
 			return s, true, nil
@@ -103,42 +109,53 @@ func (h *hub) narrows(g gaze) {
 	h.prefix = g.narrow
 }
 
-// mostAsked is how many leases that have ended one look asks about for the history alone, to find
-// evictions. For the others the history does not say why they ended.
+// mostAsked is how many names one look asks about for the history alone, to find evictions and what
+// the list has missed. Of the others the history says only that a lease or a wait is over.
 const mostAsked = 20
 
-// askAgain asks about each lease that has disappeared and that somebody listens to, because a
-// holder whose end is reported stops. If there are too many, the next look asks about the rest. It
-// also asks about a few leases that nobody listens to, for the history.
+// askAgain asks about each name of which a lease has disappeared and that somebody listens to, because
+// a holder whose end is reported stops. If there are too many, the next look asks about the rest. It
+// also asks about a few other names, for the history.
 func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 	began, others := time.Now(), 0
-	add := func(l lease, one *holding) {
-		one.row = 0
-		s.held[l] = one
-	}
-	again := func(l lease) {
-		if one, _ := h.asKnown(l); one != nil {
-			add(l, one)
+	keep := func(gone *missing) {
+		for _, l := range gone.all {
+			held, waits := h.asKnown(l)
+			if held != nil {
+				held.row = 0
+				s.held[l] = held
+			}
+			if waits != nil {
+				s.places[l] = waits
+			}
 		}
 	}
-	for _, gone := range h.notIn(s.held, g.prefix) {
-		asked, late := time.Now(), time.Since(began) > askFor
-		if !g.heard || !strings.HasPrefix(gone.name, g.narrow) {
+	for name, gone := range h.notIn(s, g.prefix) {
+		late := time.Since(began) > askFor
+		if !gone.held || !g.heard || !strings.HasPrefix(name, g.narrow) {
 			if others++; late || others > mostAsked {
+				if s.damaged {
+					keep(gone)
+				}
 				continue
 			}
 		}
+		found := s
+		found.asked = time.Now()
 		if late {
-			again(gone)
+			keep(gone)
 			h.soonIfHeard()
-		} else if state, err := h.s.operator.Inspect(ctx, gone.name); err != nil {
-			again(gone)
+		} else if state, err := h.s.operator.Inspect(ctx, name); err != nil {
+			keep(gone)
 		} else {
-			found := seen{asked: asked, at: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: s.ousted}
+			found.at = time.Now()
 			found.add(state, &sight{})
-			for l, one := range found.held {
-				add(l, one)
+			for _, holder := range state.Holders {
+				if one := s.held[lease{name, wire.HandleOf(holder.Owner)}]; one != nil {
+					one.row = 0
+				}
 			}
+			s.fences[name] = state.Fence
 		}
 	}
 }
@@ -167,24 +184,44 @@ func (s *seen) add(state driver.State, sees *sight) {
 	for _, w := range state.Waiters {
 		e := eventOf(state.Resource, driver.Holder{Owner: w.Owner, Mode: w.Mode, Note: w.Note})
 		e.Token = ""
-		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), seen: true}
+		s.places[e.lease()] = &waitedAt{Event: e.Event, note: e.note, since: before(s.at, w.Waited), fence: state.Fence, seen: true}
 		alone = alone || w.Mode == driver.Exclusive
 		sees.rows = append(sees.rows, row{name: e.Name, host: eventHost(e.Event), waits: true, full: !alone, since: before(s.at, w.Waited)})
 	}
 }
 
-// notIn returns the known leases of names with prefix that are not in held.
-func (h *hub) notIn(held map[lease]*holding, prefix string) (gone []lease) {
+// missing is what a look has not found of a name.
+type missing struct {
+	all  []lease // known leases and places
+	held bool    // there are leases among them
+}
+
+// notIn returns the known leases and places of names with prefix that are not in s.
+func (h *hub) notIn(s seen, prefix string) map[string]*missing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	all := make(map[string]*missing)
+	add := func(l lease, held bool) {
+		if h.touched[l.name] || !strings.HasPrefix(l.name, prefix) || s.held[l] != nil {
+			return
+		}
+		if all[l.name] == nil {
+			all[l.name] = &missing{}
+		}
+		one := all[l.name]
+		one.all, one.held = append(one.all, l), one.held || held
+	}
 	var pace breath
 	for l := range h.known {
 		pace.let(&h.mu)
-		if _, ok := held[l]; !ok && !h.touched[l.name] && strings.HasPrefix(l.name, prefix) {
-			gone = append(gone, l)
+		add(l, true)
+	}
+	for l, one := range h.places {
+		if pace.let(&h.mu); one.seen && s.places[l] == nil {
+			add(l, false)
 		}
 	}
-	return gone
+	return all
 }
 
 // compare reports the difference between what was known and what is seen. It omits names that this
@@ -230,10 +267,17 @@ func (h *hub) compare(s seen, prefix string) {
 			if was.since.IsZero() {
 				was.since = one.since
 			}
-		case h.s.claims.inUse(l): // the call in progress reports it, and knows more
+			if was.calls {
+				term, calls := h.s.claims.termOf(l, was.Token)
+				was.term, was.calls = cmp.Or(term, was.term), calls
+			}
 		default:
+			isNew := !first && strings.HasPrefix(l.name, before)
+			if one.term, one.calls = h.s.claims.termOf(l, one.Token); one.calls && isNew {
+				continue // the call in progress reports it, and knows more
+			}
 			s.sight.knows(one, one.length())
-			if h.known[l] = one; !first && strings.HasPrefix(l.name, before) {
+			if h.known[l] = one; isNew {
 				e := told{wire.EventGranted, one.Event, more{note: one.note, time: one.since, waited: h.waitedBefore(l, one.since)}}
 				h.record(e)
 				h.hear(e, true)
@@ -295,8 +339,8 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 			}
 		case !waits && !holds && one.seen && !h.touched[l.name]:
 			delete(h.places, l)
-			if one.over {
-				continue
+			if fence, asked := s.fences[l.name]; one.over || asked && one.fence > 0 && fence != one.fence {
+				continue // it was told, or there were grants since, maybe its own
 			}
 			h.record(told{wire.Left, one.Event, more{note: one.note, waited: sinceOf(one.since, s.at)}})
 		}
@@ -304,7 +348,7 @@ func (h *hub) comparePlaces(s seen, prefix string, keeps, first bool) {
 	for l, one := range s.places {
 		pace.let(&h.mu)
 		if was := h.places[l]; was != nil {
-			was.seen = true
+			was.seen, was.fence = true, one.fence
 		} else if !h.touched[l.name] {
 			if h.places[l] = one; !first && strings.HasPrefix(l.name, h.prefix) {
 				h.record(told{wire.Waiting, one.Event, more{note: one.note, time: one.since}})
@@ -371,6 +415,8 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 		e.kind, e.Reason = wire.EventEvicted, reason
 	} else if was, ok := s.ousted[l]; ok && token(was.Fence) == one.Token {
 		e.kind, e.Reason = wire.EventEvicted, was.Reason
+	} else if one.term.isGivenUp() {
+		e.kind = wire.EventReleased
 	}
 	h.hear(e, true)
 	if e.kind == wire.EventEnded && one.ranOut(s.began, h.sole()) {
@@ -384,7 +430,7 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)
 		if e.kind != wire.EventEnded { // otherwise it may have been released
-			h.s.observeLoss(e)
+			h.s.observeLoss(e, one.term != nil)
 		}
 	}
 }

@@ -48,13 +48,13 @@ func (p *paper) wait() error {
 	return p.err
 }
 
-func (p *paper) Append(_ context.Context, entries []serve.HistoryEntry) error {
+func (p *paper) Append(_ context.Context, seen time.Time, entries []serve.HistoryEntry) error {
 	if err := p.wait(); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.entries, p.alive = append(p.entries, entries...), time.Now()
+	p.entries, p.alive = append(p.entries, entries...), seen
 	return nil
 }
 
@@ -298,4 +298,37 @@ func TestRareEntriesThatTheFileDoesNotTake(t *testing.T) {
 	if got := told(); got != "evicted a" {
 		t.Errorf("told %q when it is written", got)
 	}
+}
+
+// An instance that ends while the store is down leaves its gap to the next one, from the last look on.
+func TestGapThatOutlivesTheInstance(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, d := &paper{}, &asked{Driver: memory.New()}
+		opts := &serve.Options{History: serve.HistoryOptions{File: p}}
+		first, err := serve.New(d, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		d.fails.Store(true)
+		down := time.Now()
+		time.Sleep(time.Hour)
+		first.Close()
+		d.fails.Store(false)
+		s := newBubble(t, d, opts)
+		time.Sleep(time.Minute)
+		all := s.history("kind=gap")
+		if len(all.Entries) != 1 {
+			t.Fatalf("the gaps %+v", all.Entries)
+		}
+		from, _ := time.Parse(time.RFC3339, all.Entries[0].From)
+		to, _ := time.Parse(time.RFC3339, all.Entries[0].To)
+		if from.After(down) || down.Sub(from) > 10*time.Second || to.Sub(down) < time.Hour {
+			t.Errorf("it is from %v to %v, and the store was down from %v on", from, to, down)
+		}
+		if f := s.figures(); len(f.Series.Points) > 10 {
+			t.Errorf("figures of %d minutes", len(f.Series.Points))
+		}
+	})
 }

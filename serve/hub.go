@@ -60,9 +60,10 @@ type waitedAt struct {
 	wire.Event
 	note  string
 	since time.Time
-	seen  bool // by a look: then its absence from one means that it is over
-	here  bool // a claim here has reported it
-	over  bool // its end is in the history
+	fence uint64 // of the name, when a look has seen the place; 0: unknown
+	seen  bool   // by a look: then its absence from one means that it is over
+	here  bool   // a claim here has reported it
+	over  bool   // its end is in the history
 }
 
 // A lease is identified by its name and its owner's handle, as its claim is. Where the engine is

@@ -18,6 +18,7 @@ type holding struct {
 	still time.Time     // since when looks have found no renewal
 	row   int           // its row in the sight of the look that lists it, from 1; 0: it has none
 	term  *term         // nil: this instance has neither granted nor renewed the lease
+	calls bool          // a call was in progress when a look found the lease first, and may report its grant
 }
 
 // An end is the time at which a lease ends unless it is renewed. The engine was asked at asked, and
@@ -120,6 +121,7 @@ const endSlack = time.Second
 // A term is the time until which a lease lasts by this instance's last grant or renewal.
 type term struct {
 	renewed atomic.Pointer[span]
+	givenUp atomic.Bool // since then a release had no answer, so its end is no loss
 	over    atomic.Bool // the history has its end
 }
 
@@ -127,7 +129,13 @@ type term struct {
 type span struct{ sent, ends time.Time }
 
 // lasts records a grant or a renewal.
-func (t *term) lasts(sent time.Time, ttl time.Duration) { t.renewed.Store(&span{sent, sent.Add(ttl)}) }
+func (t *term) lasts(sent time.Time, ttl time.Duration) {
+	t.renewed.Store(&span{sent, sent.Add(ttl)})
+	t.givenUp.Store(false)
+}
+
+// isGivenUp reports whether the lease's holder has released it, without an answer.
+func (t *term) isGivenUp() bool { return t != nil && t.givenUp.Load() }
 
 // ranOut reports whether a lease that a call at then or later found over was not renewed in time.
 // This is certain if no other instance or program uses the store. Otherwise a look must have found,

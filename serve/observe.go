@@ -10,36 +10,38 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// observeLoss counts a lease that ended before it was released, as this instance has found, and
-// notifies the webhook.
-func (s *Server) observeLoss(e told) {
+// observeLoss notifies the webhook of a lease that ended before it was released, as this instance
+// has found. It counts the lease if it is ours: a client's of this instance.
+func (s *Server) observeLoss(e told, ours bool) {
 	if e.kind == wire.EventEvicted {
-		s.metrics.lost.count(label("cause", causeEvicted))
-		s.webhook.tell(wire.NoticeEvicted, e.notice())
+		if ours {
+			s.metrics.lost.count(label("cause", causeEvicted))
+		}
+		s.webhook.tell(wire.NoticeEvicted, e.time, e.notice())
 		return
 	}
-	if e.Details != nil && !e.Details.Renews() {
-		return // nobody meant to renew it
+	if e.kind == wire.EventReleased || e.Details != nil && !e.Details.Renews() {
+		return // its holder gave it up, or nobody meant to renew it
 	}
 	about := e.notice()
 	if about.Cause = causeUnexplained; e.kind == wire.Expired {
 		about.Cause = causeExpired
 	}
 	s.metrics.lost.count(label("cause", about.Cause))
-	s.webhook.tell(wire.NoticeLost, about)
+	s.webhook.tell(wire.NoticeLost, e.time, about)
 }
 
 // observeEviction counts an eviction by a client here, and notifies the webhook.
 func (s *Server) observeEviction(e told) {
 	s.metrics.evictions.count("")
-	s.webhook.tell(wire.NoticeEvicted, e.notice())
+	s.webhook.tell(wire.NoticeEvicted, e.time, e.notice())
 }
 
 // observeWaits notifies the webhook of long waits, until ctx ends.
 func (s *Server) observeWaits(ctx context.Context) {
 	for pause.For(ctx, sweepEvery) == nil {
 		for _, about := range s.claims.longWaits(s.webhook.LongWait, time.Now()) {
-			s.webhook.tell(wire.NoticeWait, about)
+			s.webhook.tell(wire.NoticeWait, time.Time{}, about)
 		}
 	}
 }

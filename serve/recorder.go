@@ -34,9 +34,9 @@ type HistoryOptions struct {
 type HistoryFile interface {
 	// State does no I/O.
 	State() HistoryState
-	// Append stores all entries, whose Seqs rise, or none, and notes that the instance is alive.
-	// There may be no entries.
-	Append(ctx context.Context, entries []HistoryEntry) error
+	// Append stores all entries, whose Seqs rise, or none, and notes that the instance is alive and
+	// has seen what happened until seen. There may be no entries.
+	Append(ctx context.Context, seen time.Time, entries []HistoryEntry) error
 	// Read returns entries, newest first. A page may be shorter than the limit. next is the Before
 	// of the next page, or 0 at the end.
 	Read(ctx context.Context, q HistoryQuery) (entries []HistoryEntry, next int64, err error)
@@ -47,7 +47,7 @@ type HistoryState struct {
 	ID    string    // of the file: another file's cursors mean nothing here
 	Last  int64     // the greatest Seq; 0: it has none
 	Began time.Time // of the oldest entry; zero: there is none
-	Alive time.Time // the last sign of life of the last instance that wrote; zero: none has
+	Alive time.Time // until when the last instance that wrote has seen what happened; zero: none has written
 }
 
 // A HistoryQuery selects entries.
@@ -179,7 +179,7 @@ type watch struct {
 type writing struct {
 	written int64         // entries up to this Seq are in the file, or on their way
 	has     int64         // entries up to this Seq are in the file
-	since   time.Time     // the time of the first entry on its way; zero: there is none
+	since   time.Time     // since when entries wait for the file, or since it took others if that was later; zero: none wait
 	lost    *HistoryEntry // the gap of entries that were dropped before the file had them; nil: none
 }
 
@@ -254,6 +254,7 @@ func (r *recorder) addNow(e HistoryEntry) {
 		r.dropped(r.often.push(&e))
 	}
 	if r.file != nil {
+		r.writing.since = cmp.Or(r.writing.since, time.Now())
 		nudge(r.added)
 	}
 }
@@ -278,9 +279,10 @@ func (r *recorder) dropped(all []*HistoryEntry) {
 	}
 }
 
-// saw records a look that began at began. s is nil if the look failed or, with many, found too many
-// names. slow means that the answer took too long, which says nothing about other calls.
-func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slow bool) {
+// saw records a look that began at began. s is nil if the look failed or was partial, because it
+// found too many names, or damaged records. slow means that the answer took too long, which says
+// nothing about other calls.
+func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, partial, slow bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &r.watch
@@ -294,7 +296,7 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, slo
 		w.looked, w.open, w.sight, w.pause = began, false, s, pause
 		r.minutes.saw(began, s)
 		return
-	case many:
+	case partial:
 		w.open, w.sight = true, nil
 		return
 	case slow:
@@ -313,7 +315,7 @@ func (r *recorder) load(ctx context.Context) {
 	r.mu.Lock()
 	first := r.first
 	r.mu.Unlock()
-	all, _, err := r.file.Read(ctx, HistoryQuery{Before: first, Prefixes: []string{""}, Limit: min(mostLoaded, max(r.rare.most/2, 1))})
+	all, more, err := r.file.Read(ctx, HistoryQuery{Before: first, Prefixes: []string{""}, Limit: min(mostLoaded, max(r.rare.most/2, 1))})
 	if err != nil {
 		r.log.Warn("the history file cannot be read", "error", err.Error())
 		return
@@ -327,9 +329,6 @@ func (r *recorder) load(ctx context.Context) {
 	for i := range all {
 		e := &all[i]
 		r.minutes.count(e)
-		if e.Time.Before(r.minutes.from) {
-			r.minutes.from = e.Time
-		}
 		if rare[e.Kind] {
 			seldom = append(seldom, e)
 		} else {
@@ -338,8 +337,26 @@ func (r *recorder) load(ctx context.Context) {
 	}
 	r.often.unshift(often)
 	r.rare.unshift(seldom)
-	last := all[len(all)-1]
-	r.since, r.first = last.Time, last.Seq
+	r.since, r.first = beginOf(all, more > 0), all[len(all)-1].Seq
+	if r.since.Before(r.minutes.from) {
+		r.minutes.from = r.since
+	}
+}
+
+// beginOf returns since when entries, newest first, are all that happened; more means that the file
+// has older ones. Some of the times may be of a wrong clock. Then the latest of the oldest entries
+// claims too little rather than too much.
+func beginOf(entries []HistoryEntry, more bool) (began time.Time) {
+	oldest := len(entries) - 1
+	if more {
+		oldest = max(0, len(entries)-10)
+	}
+	for _, e := range entries[oldest:] {
+		if e.Time.After(began) {
+			began = e.Time
+		}
+	}
+	return began
 }
 
 // take returns up to most entries for the file, in order. They count as written from now on.
@@ -366,9 +383,7 @@ func (r *recorder) take(most int) (all []HistoryEntry) {
 		*next = (*next)[1:]
 	}
 	if len(all) > 0 {
-		w.written, w.since = all[len(all)-1].Seq, all[0].Time
-	} else {
-		w.since = time.Time{}
+		w.written = all[len(all)-1].Seq
 	}
 	switch {
 	case len(lists[2]) > 0: // the gap is not among them
@@ -385,11 +400,25 @@ func after(entries []*HistoryEntry, seq int64) []*HistoryEntry {
 	return entries[i:]
 }
 
+// seen returns until when the instance has seen what happened. If it ends in a gap, the next instance
+// continues the gap.
+func (r *recorder) seen() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watch.open {
+		return r.watch.looked
+	}
+	return time.Now()
+}
+
 // wrote records that the file has what take returned.
 func (r *recorder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writing.since, r.writing.has = time.Time{}, r.writing.written
+	w := &r.writing
+	if w.since, w.has = time.Now(), w.written; w.has == r.seq {
+		w.since = time.Time{}
+	}
 }
 
 const (
@@ -451,7 +480,7 @@ func (r *recorder) writeAll(ctx context.Context, batch []HistoryEntry) ([]Histor
 		}
 		// Entries that are left when the Server ends must be written too.
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callBound)
-		err := r.file.Append(call, batch)
+		err := r.file.Append(call, r.seen(), batch)
 		cancel()
 		if err != nil {
 			return batch, err

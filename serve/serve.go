@@ -143,7 +143,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	s.routes()
 	if s.opts.Webhook != nil {
 		s.webhook = newWebhook(s)
-		s.working.Go(func() { s.webhook.run(s.life) })
+		go s.webhook.run(s.life) // Close waits for it within a bound
 		s.working.Go(func() { s.observeWaits(s.life) })
 	}
 	s.working.Go(func() { s.claims.sweep(s.life, s.forget) })
@@ -227,6 +227,7 @@ func (s *Server) Drain() { s.drain() }
 func (s *Server) Close() error {
 	s.stop()
 	s.working.Wait()
+	s.webhook.close()
 	s.history.close()
 	return nil
 }

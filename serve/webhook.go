@@ -121,6 +121,7 @@ type webhook struct {
 	client   *http.Client
 	instance string
 	wake     chan struct{} // has a token when there is something to do
+	ended    chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
 	waiting []*delivery // guarded by mu; in no order
@@ -139,7 +140,7 @@ type delivery struct {
 
 func newWebhook(s *Server) *webhook {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxConnsPerHost: noticesAtOnce, IdleConnTimeout: time.Minute}
-	w := &webhook{Webhook: *s.opts.Webhook, s: s, instance: instanceName(), wake: make(chan struct{}, 1), client: &http.Client{
+	w := &webhook{Webhook: *s.opts.Webhook, s: s, instance: instanceName(), wake: make(chan struct{}, 1), ended: make(chan struct{}), client: &http.Client{
 		Transport: transport, Timeout: noticeBound,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -147,15 +148,15 @@ func newWebhook(s *Server) *webhook {
 	return w
 }
 
-// tell queues a notice. It never waits. A nil webhook ignores it.
-func (w *webhook) tell(kind string, about wire.NoticeData) {
+// tell queues a notice of what happened at a time; zero: now. It never waits. A nil webhook ignores it.
+func (w *webhook) tell(kind string, at time.Time, about wire.NoticeData) {
 	if w == nil {
 		return
 	}
 	id := noticeID(kind, about)
 	about.Instance, about.Engine = w.instance, w.s.driver.Features().Engine
 	now := time.Now()
-	body, err := json.Marshal(wire.Notice{Type: kind, Time: now.UTC().Format(time.RFC3339Nano), Data: about})
+	body, err := json.Marshal(wire.Notice{Type: kind, Time: cmp.Or(at, now).UTC().Format(time.RFC3339Nano), Data: about})
 	if err != nil {
 		return // impossible for a notice
 	}
@@ -182,6 +183,7 @@ func noticeID(kind string, about wire.NoticeData) string {
 
 // run sends notices until ctx ends, and then those that have not been tried.
 func (w *webhook) run(ctx context.Context) {
+	defer close(w.ended)
 	defer w.client.CloseIdleConnections()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -198,6 +200,18 @@ func (w *webhook) run(ctx context.Context) {
 		}
 	}
 	w.farewell(life, end, &sending)
+}
+
+// close waits, for at most closeWithin, until run has returned: its log or the file of its secrets may
+// hang. The ctx of run has ended.
+func (w *webhook) close() {
+	if w == nil {
+		return
+	}
+	select {
+	case <-w.ended:
+	case <-time.After(closeWithin):
+	}
 }
 
 // farewell sends the notices that have not been tried, within farewellBound.

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -370,13 +371,13 @@ func TestWebhookWaitsForNoLog(t *testing.T) {
 	}
 	t.Cleanup(func() { s.Close(); d.Close() })
 	t.Cleanup(func() { close(log.ends) }) // before the service ends
-	s.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: "a"})
+	s.webhook.tell(wire.NoticeEvicted, time.Time{}, wire.NoticeData{Name: "a"})
 	<-log.came
 	r.does(nil)
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		s.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: "b"})
+		s.webhook.tell(wire.NoticeEvicted, time.Time{}, wire.NoticeData{Name: "b"})
 	}()
 	select {
 	case <-told:
@@ -396,7 +397,7 @@ func TestWebhookQueueIsBounded(t *testing.T) {
 	r.does(func(http.ResponseWriter, *http.Request) { <-hangs })
 	const more = 20
 	for i := range mostNotices + more {
-		h.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: fmt.Sprint("crowd/", i)})
+		h.webhook.tell(wire.NoticeEvicted, time.Time{}, wire.NoticeData{Name: fmt.Sprint("crowd/", i)})
 	}
 	if n := h.notices(noticeDropped); n != more {
 		t.Errorf("%d notices are dropped, want %d", n, more)
@@ -421,7 +422,7 @@ func TestWebhookSaysFarewell(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t, memory.NewServer(), &Webhook{}, newReceiver(t))
 	for i := range 20 {
-		h.webhook.tell(wire.NoticeEvicted, wire.NoticeData{Name: fmt.Sprint(i)})
+		h.webhook.tell(wire.NoticeEvicted, time.Time{}, wire.NoticeData{Name: fmt.Sprint(i)})
 	}
 	h.Server.Close()
 	if n := h.notices(noticeDelivered); n != 20 {
@@ -465,5 +466,69 @@ func TestWebhookIsDiscreet(t *testing.T) {
 	w := &webhook{Webhook: Webhook{URL: "http://127.0.0.1:1/confidential"}, client: http.DefaultClient}
 	if err := w.post(t.Context(), &delivery{}); err == nil || strings.Contains(err.Error(), "confidential") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A trip is a link to a receiver of notices.
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The time of a notice is when its lease ended, although a look has found that later.
+func TestNoticeSaysWhenItHappened(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(memory.New(), &Options{Webhook: &Webhook{URL: "http://receiver/hook"}, History: HistoryOptions{Every: 10 * time.Second, Sole: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		bodies := make(chan []byte, 10)
+		s.webhook.client.Transport = trip(func(r *http.Request) (*http.Response, error) {
+			body, _ := io.ReadAll(r.Body)
+			bodies <- body
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})
+		time.Sleep(time.Second) // until the first look is over
+		r, w := httptest.NewRequest(http.MethodPost, wire.Acquire, strings.NewReader(`{"name":"n","owner":"o","ttl_ms":3000,"details":{"host":"h"}}`)), httptest.NewRecorder()
+		r.Header.Set("Content-Type", "application/json")
+		if s.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Fatal(w.Body)
+		}
+		ends := time.Now().Add(3 * time.Second)
+		var n wire.Notice
+		if err := json.Unmarshal(<-bodies, &n); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := time.Parse(time.RFC3339Nano, n.Time); err != nil || at.Sub(ends).Abs() > time.Second || time.Since(ends) < 5*time.Second {
+			t.Errorf("%s at %s, %v: it ended at %v, and was found %v later", n.Type, n.Time, err, ends, time.Since(ends))
+		}
+	})
+}
+
+// Closing a Server waits only some seconds for secrets that cannot be read.
+func TestCloseLeavesAWebhookThatHangs(t *testing.T) {
+	t.Parallel()
+	hangs, reads := make(chan struct{}), make(chan struct{}, 10)
+	defer close(hangs)
+	s, err := New(memory.New(), &Options{Webhook: &Webhook{URL: "http://127.0.0.1:1/hook", Secrets: func() [][]byte {
+		reads <- struct{}{}
+		<-hangs
+		return nil
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.webhook.tell(wire.NoticeEvicted, time.Time{}, wire.NoticeData{Name: "a"})
+	<-reads
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("Close waits for the secrets")
 	}
 }

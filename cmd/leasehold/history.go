@@ -201,7 +201,10 @@ func (s *seenHistory) has(page wire.Entries, e wire.Entry) bool {
 }
 
 func (s *seenHistory) take(page newEntries) {
-	s.answered, s.instance, s.last = time.Now(), page.Instance, page.last
+	if page.Instance != s.instance {
+		s.last = 0
+	}
+	s.answered, s.instance, s.last = time.Now(), page.Instance, max(s.last, page.last) // a page may be empty
 	if s.newest.IsZero() {
 		s.newest = s.answered
 	}

@@ -215,3 +215,22 @@ func TestHistoryIsInOrder(t *testing.T) {
 		t.Errorf("printed:\n%s", text)
 	}
 }
+
+// What is printed stays so after a page without entries. Numbers of another instance start anew.
+func TestFollowedHistoryAfterAnEmptyPage(t *testing.T) {
+	t.Parallel()
+	page := func(instance string, last int64) newEntries {
+		return newEntries{Entries: wire.Entries{Instance: instance}, last: last}
+	}
+	var seen seenHistory
+	old := wire.Entry{Seq: "5", Ago: 1000}
+	seen.take(page("a", 5))
+	seen.take(page("a", 0))
+	if !seen.has(wire.Entries{Instance: "a"}, old) {
+		t.Error("it is printed again after an empty page")
+	}
+	seen.take(page("b", 3))
+	if seen.has(wire.Entries{Instance: "b"}, wire.Entry{Seq: "4"}) {
+		t.Error("an entry of another instance counts as printed")
+	}
+}

@@ -83,7 +83,9 @@ type stuck struct{}
 func (stuck) State() serve.HistoryState { return serve.HistoryState{ID: "stuck"} }
 
 // Append implements serve.HistoryFile.
-func (stuck) Append(context.Context, []serve.HistoryEntry) error { return errors.New("no room") }
+func (stuck) Append(context.Context, time.Time, []serve.HistoryEntry) error {
+	return errors.New("no room")
+}
 
 // Read implements serve.HistoryFile.
 func (stuck) Read(context.Context, serve.HistoryQuery) ([]serve.HistoryEntry, int64, error) {

@@ -44,6 +44,9 @@ const (
 	// time of an entry may be. Beyond that the clock was wrong, and the entry is deleted like an old
 	// one.
 	ahead = time.Hour
+	// settled is how long a File is open before it trusts a clock that is far after the last sign of
+	// life. A clock may start ahead, until the network sets it.
+	settled = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
 )
@@ -54,6 +57,7 @@ type File struct {
 	db    *sql.DB
 	opts  Options
 	owner string // a random text for this opening of the file
+	began time.Time
 
 	mu     sync.Mutex
 	state  serve.HistoryState // guarded by mu
@@ -67,7 +71,7 @@ CREATE INDEX IF NOT EXISTS entries_by_name ON entries (name, seq);`
 
 // Open opens the file at path, or creates it. The caller must close it.
 func Open(ctx context.Context, path string, opts Options) (*File, error) {
-	f := &File{path: path, opts: opts, owner: rand.Text()}
+	f := &File{path: path, opts: opts, owner: rand.Text(), began: time.Now()}
 	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -175,8 +179,8 @@ func (f *File) State() serve.HistoryState {
 var errTaken = errors.New("another instance has taken it: each needs a file of its own")
 
 // Append implements serve.HistoryFile.
-func (f *File) Append(ctx context.Context, entries []serve.HistoryEntry) error {
-	err := f.append(ctx, entries)
+func (f *File) Append(ctx context.Context, seen time.Time, entries []serve.HistoryEntry) error {
+	err := f.append(ctx, seen, entries)
 	if err == nil && time.Since(f.pruned) >= pruneEvery {
 		f.pruned = time.Now()
 		err = f.prune(ctx)
@@ -187,13 +191,13 @@ func (f *File) Append(ctx context.Context, entries []serve.HistoryEntry) error {
 	return nil
 }
 
-func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
+func (f *File) append(ctx context.Context, seen time.Time, entries []serve.HistoryEntry) error {
 	tx, err := f.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // does nothing after Commit
-	done, err := tx.ExecContext(ctx, "UPDATE history SET alive = ? WHERE owner = ?", time.Now().UnixMilli(), f.owner)
+	done, err := tx.ExecContext(ctx, "UPDATE history SET alive = ? WHERE owner = ?", seen.UnixMilli(), f.owner)
 	if err != nil {
 		return err
 	}
@@ -231,7 +235,7 @@ func (f *File) append(ctx context.Context, entries []serve.HistoryEntry) error {
 // prune deletes entries that are too old or exceed the size.
 func (f *File) prune(ctx context.Context) error {
 	defer f.begins(ctx)
-	for f.opts.Keep > 0 {
+	for f.opts.Keep > 0 && f.trustsClock() {
 		now := time.Now()
 		latest := max(now.UnixMilli(), f.State().Alive.UnixMilli()) // this clock may be behind
 		gone, err := f.delete(ctx, "(at < ? OR at > ?)", now.Add(-f.opts.Keep).UnixMilli(), latest+ahead.Milliseconds())
@@ -252,6 +256,13 @@ func (f *File) prune(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// trustsClock reports whether the clock agrees with the last sign of life of the instance before, or
+// this one has run for so long that the clock was set by now.
+func (f *File) trustsClock() bool {
+	alive := f.State().Alive
+	return alive.IsZero() || time.Since(alive) < ahead || time.Since(f.began) > settled
 }
 
 // delete deletes the entries for which where is true, among the oldest.

@@ -42,7 +42,7 @@ func entries(from, to, last int) (all []serve.HistoryEntry) {
 func fill(t *testing.T, f *File, from, to int) {
 	t.Helper()
 	for last := to; from < to; from += 10_000 {
-		if err := f.Append(t.Context(), entries(from, min(from+10_000, to), last)); err != nil {
+		if err := f.Append(t.Context(), time.Now(), entries(from, min(from+10_000, to), last)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestOpenAgain(t *testing.T) {
 	f := open(t, path, Options{Store: "redis://a"})
 	held := int64(5)
 	one := serve.HistoryEntry{Seq: 7, Time: time.Now().UTC().Truncate(time.Millisecond), Kind: "released", Name: "n", Who: "short", WhoID: "h", Token: "1", Mode: "exclusive", Note: "note", Held: &held, Reason: "r", By: "b"}
-	if err := f.Append(t.Context(), []serve.HistoryEntry{one}); err != nil {
+	if err := f.Append(t.Context(), time.Now(), []serve.HistoryEntry{one}); err != nil {
 		t.Fatal(err)
 	}
 	id := f.State().ID
@@ -203,7 +203,7 @@ func TestWritesNothingIntoATakenFile(t *testing.T) {
 	if _, err := f.db.Exec("UPDATE history SET owner = 'another'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Append(t.Context(), entries(10, 20, 20)); err == nil || !strings.Contains(err.Error(), "another instance has taken it") {
+	if err := f.Append(t.Context(), time.Now(), entries(10, 20, 20)); err == nil || !strings.Contains(err.Error(), "another instance has taken it") {
 		t.Errorf("%v", err)
 	}
 	if n := count(t, f); n != 9 {
@@ -251,7 +251,7 @@ func TestAppendAgain(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "history"), Options{})
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.Append(gone, entries(1, 10, 10)); err == nil {
+	if err := f.Append(gone, time.Now(), entries(1, 10, 10)); err == nil {
 		t.Fatal("written by a call that had ended")
 	}
 	fill(t, f, 1, 10)
@@ -277,7 +277,7 @@ func TestPrunesWhatAWrongClockLeft(t *testing.T) {
 				n++
 				all = append(all, serve.HistoryEntry{Seq: n, Time: at, Kind: "granted", Name: "n", Note: strings.Repeat("x", 300)})
 			}
-			if err := f.Append(t.Context(), all); err != nil {
+			if err := f.Append(t.Context(), time.Now(), all); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -285,7 +285,7 @@ func TestPrunesWhatAWrongClockLeft(t *testing.T) {
 		add(time.Now().Add(-2*time.Hour), 3000)
 		add(time.Now().Add(time.Minute), 10) // as a clock that is corrected a little leaves them
 		f.pruned = time.Time{}
-		if err := f.Append(t.Context(), nil); err != nil {
+		if err := f.Append(t.Context(), time.Now(), nil); err != nil {
 			t.Fatal(err)
 		}
 		size, err := f.size(t.Context())
@@ -309,7 +309,7 @@ func TestClockThatIsBehindDeletesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock is years behind
 		f := open(t, path, opts)
 		for range 2 {
-			if err := f.Append(t.Context(), nil); err != nil {
+			if err := f.Append(t.Context(), time.Now(), nil); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * pruneEvery)
@@ -319,7 +319,25 @@ func TestClockThatIsBehindDeletesNothing(t *testing.T) {
 		}
 	})
 	f = open(t, path, opts)
-	if err := f.Append(t.Context(), nil); err != nil || count(t, f) != 10 {
+	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
 		t.Errorf("%d entries of 10 are left with the right clock, %v", count(t, f), err)
+	}
+}
+
+// An instance that starts with its clock ahead keeps what was written before. A clock that stays so
+// is right after all.
+func TestClockThatStartsAheadDeletesNothing(t *testing.T) {
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
+	synctest.Test(t, func(t *testing.T) { // its clock is years behind the test's
+		f := open(t, path, opts)
+		fill(t, f, 1, 11)
+	})
+	f := open(t, path, opts)
+	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
+		t.Errorf("%d entries of 10 are left at the start, %v", count(t, f), err)
+	}
+	f.pruned, f.began = time.Time{}, time.Now().Add(-2*settled)
+	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 0 {
+		t.Errorf("%d entries are left of what is years old, %v", count(t, f), err)
 	}
 }
