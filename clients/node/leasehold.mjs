@@ -122,7 +122,7 @@ export class Client {
       claim.unused = false
       return lease
     } catch (err) {
-      const left = wait === 0 && (err instanceof Busy || err instanceof Refused) && !maybeApplied(err) // nothing
+      const left = wait === 0 && !signal?.aborted && (err instanceof Busy || err instanceof Refused) && !maybeApplied(err) // nothing
       if (!left) claim.giveUp()
       throw err
     }
@@ -343,6 +343,7 @@ class Claim {
           { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast, details: this.#details, wanted: this.yields },
           { timeout: this.timeout + left, signal }))
       } catch (err) {
+        signal?.throwIfAborted() // its reason may look like an answer
         if (err instanceof Busy) {
           silent = undefined
           if (now() >= end) throw err

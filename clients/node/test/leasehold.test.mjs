@@ -46,27 +46,28 @@ const DROP = Symbol('drop')
 const HANG = Symbol('hang')
 const READ_ONLY = Symbol('read-only')
 const SHORT = Symbol('short')
-const STOPPING = Symbol('stopping')
+const STOPPING = { status: 409, outcome: 'busy', code: 'draining' }
+const TOO_MANY = { status: 429, outcome: 'refused', code: 'limit' }
 
 // front stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the call, and
 // its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become read-only, once;
-// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered; of STOPPING, the answer is that of
-// an instance that stops. Answers of the instance come late by so many seconds.
+// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered; of an object, that is the answer. Answers of the instance come late by so many seconds.
 async function front (target, late = 0) {
   const says = {}
   const dropped = []
   const calls = []
+  const hung = []
   const stands = createServer(async (request, response) => {
     const path = request.url.split('?')[0]
     const said = says[path]
-    if (said === HANG) return
+    if (said === HANG) return hung.push(path)
     if (typeof said === 'string') return response.end(said)
     let body = ''
     for await (const part of request) body += part
     calls.push(JSON.parse(body || '{}'))
-    if (said === STOPPING) {
-      response.statusCode = 409
-      return response.end('{"outcome": "busy", "code": "draining", "error": "this instance is stopping"}')
+    if (typeof said === 'object') {
+      response.statusCode = said.status
+      return response.end(JSON.stringify(said))
     }
     const answer = await fetch(target + request.url, { method: request.method, headers: { 'Content-Type': 'application/json' }, body: body || undefined })
     const text = await answer.text()
@@ -86,7 +87,7 @@ async function front (target, late = 0) {
   })
   await new Promise((resolve) => stands.listen(0, '127.0.0.1', resolve))
   started.push({ kill: () => { stands.closeAllConnections(); stands.close() } })
-  return { says, dropped, calls, url: `http://127.0.0.1:${stands.address().port}` }
+  return { says, dropped, calls, hung, url: `http://127.0.0.1:${stands.address().port}` }
 }
 
 // silent is the url of what takes connections, and never answers.
@@ -581,6 +582,22 @@ setInterval(gc, 100).unref()`
   const late = setTimeout(() => node.kill('SIGKILL'), LONG * 1000)
   assert.deepEqual([(await lines.next()).value, (await lines.next()).value], ['Unknown', 'Unknown'])
   clearTimeout(late)
+})
+
+test('a wait ends whatever the reason of its signal is', async () => {
+  for (const options of ['', ', wait: 0']) {
+    const waits = `import { Busy, Client } from ${JSON.stringify(import.meta.resolve('leasehold'))}
+const ends = new AbortController()
+new Client(${JSON.stringify(await silent())}).acquire('x', { signal: ends.signal${options} }).catch((err) => console.log(err.message))
+ends.abort(new Busy('of another lock'))
+setTimeout(() => console.log('the event loop turns'), 0)`
+    const node = spawn(process.execPath, ['--input-type=module', '-e', waits], { stdio: ['ignore', 'pipe', 'inherit'] })
+    started.push({ kill: () => node.kill('SIGKILL') })
+    const lines = createInterface({ input: node.stdout })[Symbol.asyncIterator]()
+    const late = setTimeout(() => node.kill('SIGKILL'), LONG * 1000)
+    assert.deepEqual([(await lines.next()).value, (await lines.next()).value], ['of another lock', 'the event loop turns'])
+    clearTimeout(late)
+  }
 })
 
 test('a wrong token is unauthorized', async () => {
