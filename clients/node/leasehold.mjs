@@ -315,7 +315,8 @@ class Claim {
       const body = Object.entries({ ...this.#same, ...fields, call: number, answered }).filter(([, value]) => value)
       return await this.#client[call]('POST', `/v1/${what}`, Object.fromEntries(body), { ...options, yes })
     } catch (err) {
-      if (!(err instanceof Busy || err instanceof Lost || err instanceof Refused) || maybeApplied(err)) {
+      const isAnswer = err instanceof Busy || err instanceof Lost || err instanceof Refused
+      if (!isAnswer || maybeApplied(err) || options.signal?.aborted) {
         if (what === 'acquire') this.#silent ||= number
         if (fields.ttl_ms) this.#shortest = Math.min(this.#shortest, fields.ttl_ms)
       }

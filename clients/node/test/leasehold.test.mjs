@@ -600,6 +600,22 @@ setTimeout(() => console.log('the event loop turns'), 0)`
   }
 })
 
+test('an acquire that is given up has no answer, whatever the reason', async () => {
+  for (const reason of [new Error('not any more'), new Lost('another lease'), new Busy('another lock')]) {
+    for (const wait of [0, LONG]) {
+      const { says, calls, hung, url } = await front(server.url)
+      says['/v1/acquire'] = HANG
+      const ends = new AbortController()
+      const waits = new Client(url).acquire(name, { wait, signal: ends.signal })
+      await until(() => hung.length > 0)
+      ends.abort(reason)
+      await assert.rejects(waits, reason)
+      await until(() => calls.length > 0)
+      assert.deepEqual([calls[0].call, calls[0].answered], [2, undefined])
+    }
+  }
+})
+
 test('a wrong token is unauthorized', async () => {
   const folder = await mkdtemp(join(os.tmpdir(), 'leasehold-'))
   started.push({ kill: () => rm(folder, { recursive: true }) })
