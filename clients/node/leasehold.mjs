@@ -18,9 +18,10 @@ const DRIFT = 0.01
 const DRIFT_LEAST = 2
 
 // The longest wait of one call, and the pause after a call that had no answer, in
-// milliseconds: a place in the queue is kept for two seconds.
+// milliseconds: a place in the queue is kept for two seconds. Calls above the server's limits pause for longer.
 const LONGEST_WAIT = 10_000
 const PAUSE = 200
+const LIMITED = 1000
 
 // The stream of events says something every 5 s: after so long without a word it is given up, and asked for again after a
 // pause of at most so long, in milliseconds.
@@ -335,7 +336,8 @@ class Claim {
     signal?.throwIfAborted()
     const end = now() + wait
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
-    let silent // since when no instance has answered
+    let silent // since when no instance has said yes or no
+    let placed = false
     for (;;) {
       const sent = now()
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
@@ -347,12 +349,15 @@ class Claim {
         signal?.throwIfAborted() // its reason may look like an answer
         if (err instanceof Busy) {
           silent = undefined
+          placed = true
           if (now() >= end) throw err
           if (['not_yet', 'draining'].includes(err.code) || left === 0) await sleep(PAUSE, signal)
-        } else if (err instanceof Unknown) {
+        } else if (err instanceof Unknown || maybeApplied(err)) {
           silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err
           await sleep(PAUSE, signal)
+        } else if (placed && err.status === 429 && now() < end) {
+          await sleep(LIMITED, signal)
         } else throw err
       }
     }
@@ -371,7 +376,7 @@ class Claim {
         return await this.#call('release', { at_least_ms: this.#atLeast, unused: this.unused && this.#atLeast > 0 }, { timeout })
       } catch (err) { // a loss after an unknown outcome: either call may have been the one that ended it
         if (err instanceof Lost && asked) throw new Unknown(`released or lost: ${err.message}`, { cause: err })
-        if (!(err instanceof Unknown) || now() >= until) throw err
+        if (!(err instanceof Unknown || maybeApplied(err)) || now() >= until) throw err
         await sleep(PAUSE)
       }
     }

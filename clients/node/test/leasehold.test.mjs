@@ -534,6 +534,40 @@ test('a waiter pauses at an instance that stops', async () => {
   })
 })
 
+test('a store that is read-only or full for a while costs no wait and no release', async () => {
+  for (const code of ['read_only', 'full']) {
+    const { says, calls, url } = await front(server.url)
+    const refused = { status: 503, outcome: 'refused', code }
+    says['/v1/acquire'] = refused
+    const waits = new Client(url).acquire(name, { ttl: LONG, wait: LONG })
+    await Promise.race([waits, until(() => calls.length > 1)])
+    delete says['/v1/acquire']
+    const lease = await waits
+    says['/v1/release'] = refused
+    const releases = () => calls.filter((call) => !call.ttl_ms).length
+    const released = lease.release()
+    await Promise.race([released, until(() => releases() > 1)])
+    delete says['/v1/release']
+    await released
+    await client.withLease(name, { wait: 0 }, () => {})
+  }
+})
+
+test('a waiter that calls too often keeps its place', async () => {
+  const { says, calls, url } = await front(server.url)
+  says['/v1/acquire'] = TOO_MANY
+  await assert.rejects(new Client(url).acquire(name, { wait: LONG }), (err) => err instanceof Refused && err.status === 429)
+  says['/v1/acquire'] = STOPPING
+  const before = calls.length
+  const waits = new Client(url).acquire(name, { wait: LONG })
+  await until(() => calls.length > before)
+  says['/v1/acquire'] = TOO_MANY
+  const refused = calls.length
+  await Promise.race([waits, until(() => calls.length > refused + 1)])
+  delete says['/v1/acquire']
+  await (await waits).release()
+})
+
 test('a grant without an answer is given back', async () => {
   const { says, url } = await front(server.url)
   says['/v1/acquire'] = DROP
