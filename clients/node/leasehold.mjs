@@ -449,7 +449,7 @@ export class Lease {
   async extend (ttl = 0) {
     if (!(ttl >= 0 && ttl < Infinity)) throw new TypeError('ttl must not be below 0 seconds')
     this.check()
-    await this.#renewed(() => [Math.max(milliseconds(ttl), this.#ttl), this.#claim.timeout])
+    await this.#renewed(() => Math.max(milliseconds(ttl), this.#ttl))
     this.check()
     return this.left
   }
@@ -520,19 +520,19 @@ export class Lease {
     if (!this.#held()) return
     let pause = this.#third / 4 // after a failure: the earlier deadline stands
     try {
-      await this.#renewed(() => [this.#ttl, this.#third])
+      await this.#renewed(() => this.#ttl)
       pause = this.#third
     } catch {} // Lost has been noticed
     if (this.#held()) this.#renewIn(pause)
   }
 
-  /** One renewal, when the one before has ended. ask tells its TTL, and how long it may take. */
+  /** One renewal, when the one before has ended. ask tells its TTL. It leaves time for another one. */
   #renewed (ask) {
     const renewal = this.#calling.then(async () => {
       this.check()
-      const [ttl, timeout] = ask()
       try {
-        const grant = await this.#claim.renew(ttl, Math.min(timeout, this.#deadline - now()))
+        const timeout = Math.min(this.#claim.timeout, this.#third, this.#deadline - now())
+        const grant = await this.#claim.renew(ask(), timeout)
         this.#failure = undefined
         if (!this.#held()) return // an answer that comes late brings nothing back
         this.#prolong(grant)
