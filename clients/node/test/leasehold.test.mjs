@@ -653,7 +653,7 @@ test('an acquire that is given up has no answer, whatever the reason', async () 
   for (const reason of [new Error('not any more'), new Lost('another lease'), new Busy('another lock')]) {
     for (const wait of [0, LONG]) {
       const { says, calls, hung, url } = await front(server.url)
-      says['/v1/acquire'] = HANG
+      Object.assign(says, { '/v1/acquire': HANG, '/v1/release': { status: 200, outcome: 'done' } })
       const ends = new AbortController()
       const waits = new Client(url).acquire(name, { wait, signal: ends.signal })
       await until(() => hung.length > 0)
