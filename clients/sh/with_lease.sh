@@ -5,10 +5,11 @@
 #     with_lease nightly-report 30 ./report.sh
 #
 # COMMAND runs in a process group of its own, which is killed when the lease is lost. The clock is the kernel's uptime, which
-# counts sleep. Ctrl-Z does nothing. Exit codes: the command's; 75 busy; 76 lost or maybe lost; 69 no answer; as
-# of a signal's if one comes before COMMAND. LEASEHOLD_URL is the service's URL.
+# counts sleep. Ctrl-Z does nothing. COMMAND may begin with SIGINT and SIGQUIT ignored. Exit codes: the command's; 75 busy; 76
+# lost or maybe lost; 69 no answer; as of a signal's if one comes before COMMAND. LEASEHOLD_URL is the service's URL.
 with_lease() (
 	name=$1 ttl=$2 && shift 2
+	{ command exec 3<&0; } 2>/dev/null || exec 3</dev/null # it may be closed
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
 	owner=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
 	now() { read -r up _ </proc/uptime && echo "${up%.*}"; }
@@ -51,7 +52,7 @@ with_lease() (
 	esac
 	[ "$(now)" -lt "$end" ] || { call release 1; exit 76; }
 	set +m
-	setsid "$@" &
+	setsid "$@" <&3 3<&- & # "&" alone gives it no input
 	command=$!
 	trap '' TSTP TTIN TTOU # Ctrl-Z would stop the guard, and not the command
 	[ -z "$stopped" ] || stop "$stopped"

@@ -471,6 +471,20 @@ func TestCopyEndsEarlyForDrift(t *testing.T) {
 	}
 }
 
+// A command reads what the shell's section is given to read, or nothing.
+func TestCopyPassesItsInput(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		web := httptest.NewServer(&fake{ttl: 20 * time.Second})
+		t.Cleanup(web.Close)
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		reads := `. "$FILE"; echo input | with_lease x 20 cat; with_lease x 20 cat <&-; echo error | with_lease x 20 sh -c 'cat >&2'`
+		if out, code := run(t, env, t.TempDir(), shell, "-c", reads); code != 0 || out != "input\nerror\n" {
+			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+	}
+}
+
 // A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
 func TestCopiesEndBehindAProxy(t *testing.T) {
 	t.Parallel()
