@@ -28,7 +28,7 @@ with_lease() (
 		lasts=${answer##*'"ttl_ms":'}
 		lasts=${lasts%%[!0-9]*}
 		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # it may be shorter than what was asked for
-		end=$((sent + lasts - 1 - lasts / 100)) renew=$((sent + lasts / 3))
+		end=$((sent + lasts - 1 - lasts / 100)) renew=$((sent + lasts / 3)) step=$((lasts < 6 ? 1 : lasts / 6))
 	}
 	# end SIGNAL: sends it to the command, which may have no process group yet.
 	end() { kill "-$1" "-$command" 2>/dev/null || kill "-$1" "$command" 2>/dev/null || :; }
@@ -59,13 +59,13 @@ with_lease() (
 	while kill -0 "$command" 2>/dev/null; do
 		sleep 0.2 || : # a signal to the whole group ends it
 		sent=$(now)
-		most=$((end - sent < ttl / 6 ? end - sent : ttl / 6)) # a call ends before the lease does
+		most=$((end - sent - 1 < step ? end - sent - 1 : step)) # a call ends before end: sent may be a second ago
 		if [ "$sent" -ge "$renew" ] && [ "$most" -gt 0 ]; then
 			call renew "$most" ",\"ttl_ms\":${ttl}000"
 			case $status in
 			200) [ "$(now)" -ge "$end" ] || granted ;;
 			410) end=0 ;;
-			*) renew=$((sent + ttl / 6)) ;;
+			*) renew=$((sent + step)) ;;
 			esac
 		fi
 		if [ "$(now)" -ge "$end" ]; then

@@ -485,6 +485,29 @@ func TestCopyPassesItsInput(t *testing.T) {
 	}
 }
 
+// A renewal of a shell's section that hangs ends a second before the lease. One that fails is
+// followed by another within the lease, also after a shorter grant.
+func TestCopyRenewsWithinItsLease(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		shell, ttl := []string{"dash", "bash"}[i/2], []int{9, 60}[i%2]
+		t.Run(fmt.Sprint(shell, ", ", ttl), func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 9 * time.Second, proxy: "upstream timed out"})
+			t.Cleanup(web.Close)
+			looks := fmt.Sprintf(`. "$FILE"
+				curl() { command curl "$@"; case $* in *renew*) echo "spare $((end - sent - most))" >&2 ;; esac; }
+				sleep() { command sleep "$@"; [ "$renew" -lt "$end" ] || echo "no other one"; }
+				with_lease x %d sh -c 'exec sleep 60'`, ttl)
+			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+			out, code := run(t, env, t.TempDir(), shell, "-c", looks)
+			if code != 76 || regexp.MustCompile(`spare (0|-)|no other one`).MatchString(out) {
+				t.Errorf("exit code %d, %s", code, out)
+			}
+		})
+	}
+}
+
 // A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
 func TestCopiesEndBehindAProxy(t *testing.T) {
 	t.Parallel()
