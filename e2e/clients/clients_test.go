@@ -485,6 +485,22 @@ func TestCopyPassesItsInput(t *testing.T) {
 	}
 }
 
+// The list of processes shows no owner.
+func TestCopyHidesItsOwner(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		web := httptest.NewServer(&fake{ttl: 20 * time.Second})
+		t.Cleanup(web.Close)
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		looks := `. "$FILE"
+			curl() { if echo "$*" | grep -E '[0-9a-f]{40}' >&2; then return 2; fi; command curl "$@"; }
+			with_lease x 20 true`
+		if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "" {
+			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+	}
+}
+
 // A renewal of a shell's section that hangs ends a second before the lease. One that fails is
 // followed by another within the lease, also after a shorter grant.
 func TestCopyRenewsWithinItsLease(t *testing.T) {
@@ -587,7 +603,7 @@ func TestCopyIsEndedAsItBegins(t *testing.T) {
 	t.Parallel()
 	for name, hook := range map[string]string{
 		"no group": `setsid() { exec sleep 200; }; sleep() { sh -c 'command kill -TERM $PPID'; command sleep "$@"; }`,
-		"no grant": `curl() { command curl "$@"; case $* in *acquire*) kill -TERM "$(exec sh -c 'cut -d" " -f4 /proc/$PPID/stat')" ;; esac; }`,
+		"no grant": `curl() { command curl "$@"; case $* in *acquire*) kill -TERM "$(exec sh -c 'cut -d" " -f4 "/proc/$(cut -d" " -f4 /proc/$PPID/stat)/stat"')" ;; esac; }`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
