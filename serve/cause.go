@@ -62,8 +62,7 @@ func (c *claims) begins(one *claim) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.evicted, one.key)
-	delete(c.evictedBefore, one.key)
+	c.evicted.delete(one.key)
 }
 
 // why adds the reason to an error that says only that the lease is over. Requires the turn.
@@ -78,14 +77,13 @@ func (s *Server) why(one *claim, err error) error {
 func (c *claims) evicts(l lease, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.evicted[l] = driver.Evicted(reason); len(c.evicted) >= mostEnds {
-		c.turnOver(time.Now())
-	}
+	c.evicted.put(l, driver.Evicted(reason))
 }
 
 // evictedHere returns why this instance has evicted the lease; nil: it has not.
 func (c *claims) evictedHere(l lease) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return cmp.Or(c.evicted[l], c.evictedBefore[l])
+	why, _ := c.evicted.get(l)
+	return why
 }
