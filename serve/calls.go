@@ -149,6 +149,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request, c *wire.Release
 		s.invalid(w, fmt.Errorf("linger_ms and at_least_ms are 0 to %d", most))
 		return
 	}
+	r = r.WithContext(context.WithoutCancel(r.Context())) // an acquire that has the turn may yet be granted to a caller that is gone
 	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
 		err := s.giveBack(ctx, one, c)
 		switch {
