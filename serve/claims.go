@@ -59,7 +59,8 @@ type claim struct {
 // A lastGrant is the lease of a claim that is held. For a queued claim it is the last lease before.
 // The zero value means that there is none.
 type lastGrant struct {
-	since   time.Time
+	since   time.Time // before the grant, or the first renewal here
+	ours    bool      // this instance granted it, and no other one has served its owner since
 	atLeast time.Duration
 	fence   uint64
 	term    *term
