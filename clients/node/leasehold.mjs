@@ -1,4 +1,4 @@
-// Distributed locks: the client of `leasehold serve`, for Node 20 and newer, without dependencies.
+// Distributed locks: the client of `leasehold serve`, for Node 20.3 and newer, without dependencies.
 //
 //   import { Client } from 'leasehold'
 //
