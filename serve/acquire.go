@@ -276,7 +276,7 @@ func (a *attempt) granted(ctx context.Context) error {
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
 		a.s.claims.begins(one, a.grant.Fence)
-		one.lease = lastGrant{a.sent, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
+		one.lease = lastGrant{a.sent, !a.elsewhere, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
 		a.s.hub.granted(one, a.waited(), a.by)
 		one.queued = time.Time{}

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -36,8 +37,13 @@ func (b bubble) post(path, body string, args ...any) int {
 }
 
 func (b bubble) serve(path, body string, args ...any) *httptest.ResponseRecorder {
+	return b.serveFor(context.Background(), path, body, args...)
+}
+
+// serveFor is serve for a caller that is gone once ctx ends.
+func (b bubble) serveFor(ctx context.Context, path, body string, args ...any) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(fmt.Appendf(nil, body, args...)))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(fmt.Appendf(nil, body, args...)))
 	r.Header.Set("Content-Type", "application/json")
 	b.ServeHTTP(w, r)
 	return w

@@ -76,7 +76,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 	}
 	if s.claims.hasSkipped(one) && s.features.Resumes { // what this instance knows of the claim, such as its mode, may be outdated
 		s.forget(one)
-		one.driver, one.acquires = nil, false
+		one.driver, one.acquires, one.lease.ours = nil, false, false
 	}
 	return one, give, true
 }
@@ -149,6 +149,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request, c *wire.Release
 		s.invalid(w, fmt.Errorf("linger_ms and at_least_ms are 0 to %d", most))
 		return
 	}
+	r = r.WithContext(context.WithoutCancel(r.Context())) // an acquire that has the turn may yet be granted to a caller that is gone
 	s.with(w, r, &c.Claim, s.anyTTL(), func(ctx context.Context, one *claim) error {
 		err := s.giveBack(ctx, one, c)
 		switch {
@@ -200,7 +201,8 @@ func (one *claim) mayBeReleased(err error) {
 }
 
 // lingering returns how much longer nobody else may be granted the lock. If this instance has not
-// granted the lease, it asks the engine when the lease began.
+// granted the lease, it asks the engine when the lease began. If the engine does
+// not tell, at_least_ms counts from now.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
 	if c.Unused {
 		return 0, nil
@@ -211,6 +213,9 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 	}
 	if c.AtLeast == 0 {
 		return linger, nil
+	}
+	if one.lease.ours {
+		return max(linger, wire.Duration(c.AtLeast)-time.Since(one.lease.since)), nil
 	}
 	h, err := s.heldBy(ctx, one)
 	return max(linger, wire.Duration(c.AtLeast)-h.Held), err

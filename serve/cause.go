@@ -63,8 +63,7 @@ func (c *claims) begins(one *claim, fence uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.begun = fence
-	delete(c.evicted, one.key)
-	delete(c.evictedBefore, one.key)
+	c.evicted.delete(one.key)
 }
 
 // why adds the reason to an error that says only that the lease is over. Requires the turn.
@@ -83,14 +82,13 @@ func (c *claims) evicts(l lease, fence uint64, reason string) {
 	if one := c.all[l]; one != nil && fence > 0 && one.begun > fence {
 		return
 	}
-	if c.evicted[l] = driver.Evicted(reason); len(c.evicted) >= mostEnds {
-		c.turnOver(time.Now())
-	}
+	c.evicted.put(l, driver.Evicted(reason))
 }
 
 // evictedHere returns why this instance has evicted the lease; nil: it has not.
 func (c *claims) evictedHere(l lease) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return cmp.Or(c.evicted[l], c.evictedBefore[l])
+	why, _ := c.evicted.get(l)
+	return why
 }

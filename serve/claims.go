@@ -59,7 +59,8 @@ type claim struct {
 // A lastGrant is the lease of a claim that is held. For a queued claim it is the last lease before.
 // The zero value means that there is none.
 type lastGrant struct {
-	since   time.Time
+	since   time.Time // before the grant, or the first renewal here
+	ours    bool      // this instance granted it, and no other one has served its owner since
 	atLeast time.Duration
 	fence   uint64
 	term    *term
@@ -92,16 +93,12 @@ func (one *claim) isOf(h driver.Holder) bool { return wire.HandleOf(h.Owner) == 
 type claims struct {
 	mu  sync.Mutex
 	all map[lease]*claim // guarded by mu
-	// ends are owners that were used up recently, with the orders of their last calls. There are
-	// two generations, of which the older is forgotten next.
-	ends, former map[lease]order // guarded by mu
-	turned       time.Time       // guarded by mu; when ends became former
-	// evicted are leases that this instance has evicted recently, and why, in two generations as
-	// well.
-	evicted, evictedBefore map[lease]error // guarded by mu
-	// removed are waiters that this instance has removed recently, and why, in two generations as
-	// well.
-	removed, removedBefore map[lease]error // guarded by mu
+	// ends are owners that were used up recently, with the orders of their last calls.
+	ends recent[order] // guarded by mu
+	// evicted are leases that this instance has evicted recently, and why.
+	evicted recent[error] // guarded by mu
+	// removed are waiters that this instance has removed recently, and why.
+	removed recent[error] // guarded by mu
 }
 
 const (
@@ -111,13 +108,13 @@ const (
 	// for so long.
 	keepPlace = 15 * time.Second
 	// keepEnds and mostEnds limit how long, and how many, used-up owners are remembered. A call
-	// that is late by less than keepEnds is refused.
+	// that is late by less than keepEnds is refused. Removals and evictions have the same limits.
 	keepEnds, mostEnds = 30 * time.Second, 1 << 14
 )
 
 func (c *claims) init() {
-	c.all, c.ends, c.turned = make(map[lease]*claim), make(map[lease]order), time.Now()
-	c.evicted, c.removed = make(map[lease]error), make(map[lease]error)
+	c.all = make(map[lease]*claim)
+	c.turnOver(time.Now())
 }
 
 var (
@@ -135,7 +132,7 @@ func (c *claims) enter(name, owner string, now order, acquires bool) (*claim, in
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.all[k]
-	last, used := c.usedUp(k)
+	last, used := c.ends.get(k)
 	if one != nil && (one.last.number > 0 || one.phase == ended) {
 		last, used = one.last, one.phase == ended
 	}
@@ -187,14 +184,6 @@ func (c *claims) mayBeLate(one *claim) bool {
 	return one.sure < one.last.number
 }
 
-// usedUp returns the order of an owner's last call, if its claim has ended. Requires mu.
-func (c *claims) usedUp(k lease) (last order, used bool) {
-	if last, used = c.ends[k]; !used {
-		last, used = c.former[k]
-	}
-	return last, used
-}
-
 // leave ends what enter has begun, once the caller has given up the turn. The last caller to leave
 // a claim that has ended removes it. If calls of its owner may follow, the owner is remembered.
 func (c *claims) leave(one *claim) {
@@ -207,9 +196,7 @@ func (c *claims) leave(one *claim) {
 		return
 	}
 	one.last.answered = one.sure
-	if c.ends[one.key] = one.last; len(c.ends) >= mostEnds {
-		c.turnOver(time.Now())
-	}
+	c.ends.put(one.key, one.last)
 }
 
 // on records an event of a claim.
@@ -301,11 +288,11 @@ func (c *claims) count() int {
 	return len(c.all)
 }
 
-// turnOver starts the next generation of what is remembered. Requires mu.
+// turnOver turns over what is remembered for long enough. Requires mu.
 func (c *claims) turnOver(now time.Time) {
-	c.former, c.ends, c.turned = c.ends, make(map[lease]order), now
-	c.evictedBefore, c.evicted = c.evicted, make(map[lease]error)
-	c.removedBefore, c.removed = c.removed, make(map[lease]error)
+	c.ends.turnOver(now)
+	c.evicted.turnOver(now)
+	c.removed.turnOver(now)
 }
 
 // sweep forgets claims that are over, until ctx ends.
@@ -330,9 +317,7 @@ func (c *claims) over(now time.Time) (all []*claim) {
 			all = append(all, one)
 		}
 	}
-	if now.Sub(c.turned) > keepEnds {
-		c.turnOver(now)
-	}
+	c.turnOver(now)
 	return all
 }
 

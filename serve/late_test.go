@@ -3,7 +3,10 @@ package serve_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -96,6 +99,43 @@ func TestOwnerWhoseAcquiresAllCameHereIsUsedAgain(t *testing.T) {
 		a.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d}`, call).want(t, 200, "")
 		a.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":%d}`, call+1).want(t, 200, "")
 	}
+}
+
+// A slow driver takes two seconds for an attempt.
+type slow struct{ *memory.Driver }
+
+func (d slow) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return slowClaim{c}, err
+}
+
+type slowClaim struct{ driver.Claim }
+
+func (c slowClaim) Try(ctx context.Context) (driver.Grant, error) {
+	time.Sleep(2 * time.Second)
+	return c.Claim.Try(ctx)
+}
+
+// A release waits for an acquire of its owner even if its caller does not: nobody would use the grant.
+func TestReleaseIsServedAfterItsCallerIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, slow{memory.New()}, nil)
+		cancelled, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			s.serveFor(cancelled, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":1}`)
+		})
+		synctest.Wait()
+		cancel()
+		impatient, cut := context.WithTimeout(t.Context(), time.Second)
+		defer cut()
+		calls.Go(func() { s.serveFor(impatient, wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`) })
+		calls.Wait()
+		if held := told[wire.State](s, wire.Show+"?name=n").Holders; len(held) > 0 {
+			t.Errorf("held: %+v", held)
+		}
+	})
 }
 
 // A barless driver cannot bar an owner.

@@ -152,7 +152,7 @@ func (g *stage) check(want phase) {
 	if kept := c.all[g.one.key] != nil; kept != (want == queued || want == held || want == lost || want == unsure) {
 		g.Errorf("it is kept: %v", kept)
 	}
-	if _, used := c.ends[g.one.key]; used != (want == ended && g.one.chosen) {
+	if _, used := c.ends.get(g.one.key); used != (want == ended && g.one.chosen) {
 		g.Errorf("its owner is remembered as used up: %v", used)
 	}
 }

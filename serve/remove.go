@@ -116,7 +116,8 @@ func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued
 		return nil, one != nil && one.isQueued()
 	}
 	why := driver.Evicted("removed from the queue: " + away.reason)
-	c.removed[one.key], one.away = why, away
+	c.removed.put(one.key, why)
+	one.away = away
 	one.users++
 	one.waiting(why)
 	return one, true
@@ -141,7 +142,8 @@ func (c *claims) removedHere(one *claim) error {
 	if one.phase == held {
 		return nil
 	}
-	return cmp.Or(c.removed[one.key], c.removedBefore[one.key])
+	why, _ := c.removed.get(one.key)
+	return why
 }
 
 // wasSentAway returns who has removed the claim from the queue.
@@ -160,7 +162,6 @@ func (c *claims) granted(one *claim) bool {
 		return false
 	}
 	one.away = sentAway{}
-	delete(c.removed, one.key)
-	delete(c.removedBefore, one.key)
+	c.removed.delete(one.key)
 	return true
 }

@@ -1,10 +1,13 @@
 package serve_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -43,4 +46,43 @@ func TestRefusalSaysThatAJobHasFinished(t *testing.T) {
 		s.want(200, wire.Release, `{"name":"n","owner":"job","at_least_ms":60000}`)
 		refused("a finished job keeps it for now")
 	})
+}
+
+// saysHeld tells for all leases that they are held for so long. 0: it does not tell.
+type saysHeld struct {
+	*memory.Driver
+	held time.Duration
+}
+
+func (d saysHeld) Inspect(ctx context.Context, name string) (driver.State, error) {
+	state, err := d.Driver.Inspect(ctx, name)
+	for i := range state.Holders {
+		state.Holders[i].Held = d.held
+	}
+	return state, err
+}
+
+// The instance that grants a lease counts at_least_ms from the grant, whatever the engine says.
+func TestAtLeastCountsFromTheGrant(t *testing.T) {
+	t.Parallel()
+	const (
+		job     = `{"name":"n","owner":"job","ttl_ms":300000,"at_least_ms":60000,"caller":"c","call":1}`
+		release = `{"name":"n","owner":"job","at_least_ms":60000,"caller":"c","call":2}`
+		other   = `{"name":"n","owner":"other","ttl_ms":60000}`
+	)
+	for held, c := range map[time.Duration]struct {
+		works  time.Duration
+		status int
+	}{
+		0:         {2 * time.Minute, 200},
+		time.Hour: {time.Second, 409}, // by a wrong wall clock
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newBubble(t, saysHeld{memory.New(), held}, nil)
+			s.want(200, wire.Acquire, job)
+			time.Sleep(c.works)
+			s.want(200, wire.Release, release)
+			s.want(c.status, wire.Acquire, other)
+		})
+	}
 }

@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 // Times are in seconds. In answers of the server they are in milliseconds, and fields that are 0, empty or false are
 // left out.
 
@@ -38,6 +40,8 @@ export interface Holder {
   left_ms?: number
   ttl_ms?: number
   renewed_ms?: number
+  /** For how long the server has seen no renewal, where the store does not tell renewed_ms. */
+  unrenewed_ms?: number
   note?: string
   details?: Details
 }
@@ -49,6 +53,8 @@ export interface Waiter {
   mode: Mode
   weight?: number
   waited_ms?: number
+  /** Whether it waits at the server that answers. */
+  here?: boolean
   note?: string
   details?: Details
 }
@@ -140,8 +146,8 @@ export class Client {
   acquire (name: string, options?: AcquireOptions): Promise<Lease>
 
   /**
-   * Takes the lock, runs work, and releases the lock. Rejects with Lost if the lease was lost meanwhile.
-   * work itself is not ended by a loss: pass lease.signal on, and call lease.check.
+   * Takes the lock, runs work, and releases the lock. Rejects as work does, or else with Lost if the lease
+   * was lost meanwhile. work itself is not ended by a loss: pass lease.signal on, and call lease.check.
    */
   withLease<T> (name: string, work: (lease: Lease) => T | Promise<T>): Promise<T>
   withLease<T> (name: string, options: AcquireOptions, work: (lease: Lease) => T | Promise<T>): Promise<T>
@@ -200,6 +206,8 @@ export class Lease {
    * before, and with Unknown if no server answered until its deadline.
    */
   release (): Promise<void>
+
+  [Symbol.asyncDispose] (): Promise<void>
 }
 
 /** The base of all errors of this package. */

@@ -1,4 +1,4 @@
-// Distributed locks: the client of `leasehold serve`, for Node 20 and newer, without dependencies.
+// Distributed locks: the client of `leasehold serve`, for Node 20.3 and newer, without dependencies.
 //
 //   import { Client } from 'leasehold'
 //
@@ -18,9 +18,10 @@ const DRIFT = 0.01
 const DRIFT_LEAST = 2
 
 // The longest wait of one call, and the pause after a call that had no answer, in
-// milliseconds: a place in the queue is kept for two seconds.
+// milliseconds: a place in the queue is kept for two seconds. Calls above the server's limits pause for longer.
 const LONGEST_WAIT = 10_000
 const PAUSE = 200
+const LIMITED = 1000
 
 // The stream of events says something every 5 s: after so long without a word it is given up, and asked for again after a
 // pause of at most so long, in milliseconds.
@@ -122,7 +123,7 @@ export class Client {
       claim.unused = false
       return lease
     } catch (err) {
-      const left = wait === 0 && (err instanceof Busy || err instanceof Refused) && !maybeApplied(err) // nothing
+      const left = wait === 0 && !signal?.aborted && (err instanceof Busy || err instanceof Refused) && !maybeApplied(err) // nothing
       if (!left) claim.giveUp()
       throw err
     }
@@ -315,7 +316,8 @@ class Claim {
       const body = Object.entries({ ...this.#same, ...fields, call: number, answered }).filter(([, value]) => value)
       return await this.#client[call]('POST', `/v1/${what}`, Object.fromEntries(body), { ...options, yes })
     } catch (err) {
-      if (!(err instanceof Busy || err instanceof Lost || err instanceof Refused) || maybeApplied(err)) {
+      const isAnswer = err instanceof Busy || err instanceof Lost || err instanceof Refused
+      if (!isAnswer || maybeApplied(err) || options.signal?.aborted) {
         if (what === 'acquire') this.#silent ||= number
         if (fields.ttl_ms) this.#shortest = Math.min(this.#shortest, fields.ttl_ms)
       }
@@ -334,7 +336,8 @@ class Claim {
     signal?.throwIfAborted()
     const end = now() + wait
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
-    let silent // since when no instance has answered
+    let silent // since when no instance has said yes or no
+    let placed = false
     for (;;) {
       const sent = now()
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
@@ -343,14 +346,18 @@ class Claim {
           { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast, details: this.#details, wanted: this.yields },
           { timeout: this.timeout + left, signal }))
       } catch (err) {
+        signal?.throwIfAborted() // its reason may look like an answer
         if (err instanceof Busy) {
           silent = undefined
+          placed = true
           if (now() >= end) throw err
           if (['not_yet', 'draining'].includes(err.code) || left === 0) await sleep(PAUSE, signal)
-        } else if (err instanceof Unknown) {
+        } else if (err instanceof Unknown || maybeApplied(err)) {
           silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err
           await sleep(PAUSE, signal)
+        } else if (placed && err.status === 429 && now() < end) {
+          await sleep(LIMITED, signal)
         } else throw err
       }
     }
@@ -369,7 +376,7 @@ class Claim {
         return await this.#call('release', { at_least_ms: this.#atLeast, unused: this.unused && this.#atLeast > 0 }, { timeout })
       } catch (err) { // a loss after an unknown outcome: either call may have been the one that ended it
         if (err instanceof Lost && asked) throw new Unknown(`released or lost: ${err.message}`, { cause: err })
-        if (!(err instanceof Unknown) || now() >= until) throw err
+        if (!(err instanceof Unknown || maybeApplied(err)) || now() >= until) throw err
         await sleep(PAUSE)
       }
     }
@@ -442,7 +449,7 @@ export class Lease {
   async extend (ttl = 0) {
     if (!(ttl >= 0 && ttl < Infinity)) throw new TypeError('ttl must not be below 0 seconds')
     this.check()
-    await this.#renewed(() => [Math.max(milliseconds(ttl), this.#ttl), this.#claim.timeout])
+    await this.#renewed(() => Math.max(milliseconds(ttl), this.#ttl))
     this.check()
     return this.left
   }
@@ -513,19 +520,19 @@ export class Lease {
     if (!this.#held()) return
     let pause = this.#third / 4 // after a failure: the earlier deadline stands
     try {
-      await this.#renewed(() => [this.#ttl, this.#third])
+      await this.#renewed(() => this.#ttl)
       pause = this.#third
     } catch {} // Lost has been noticed
     if (this.#held()) this.#renewIn(pause)
   }
 
-  /** One renewal, when the one before has ended. ask tells its TTL, and how long it may take. */
+  /** One renewal, when the one before has ended. ask tells its TTL. It leaves time for another one. */
   #renewed (ask) {
     const renewal = this.#calling.then(async () => {
       this.check()
-      const [ttl, timeout] = ask()
       try {
-        const grant = await this.#claim.renew(ttl, Math.min(timeout, this.#deadline - now()))
+        const timeout = Math.min(this.#claim.timeout, this.#third, this.#deadline - now())
+        const grant = await this.#claim.renew(ask(), timeout)
         this.#failure = undefined
         if (!this.#held()) return // an answer that comes late brings nothing back
         this.#prolong(grant)

@@ -10,11 +10,14 @@
  *
  *     require 'Lease.php';
  *     $lease = new Lease('http://127.0.0.1:7400', 'nightly-report', ttl: 30, wait: 5);
- *     foreach ($steps as $step) {
- *         $lease->check();
- *         $step($lease->token);
+ *     try {
+ *         foreach ($steps as $step) {
+ *             $lease->check();
+ *             $step($lease->token);
+ *         }
+ *     } finally {
+ *         $lease->release();
  *     }
- *     $lease->release();
  */
 
 final class Lease
@@ -98,11 +101,11 @@ final class Lease
             'method' => 'POST', 'header' => 'Content-Type: application/json', 'content' => $body,
             'timeout' => $timeout, 'ignore_errors' => true, 'follow_location' => 0, 'protocol_version' => 1.1,
         ]]);
-        $answer = @file_get_contents("$this->url/v1/$what", false, $context);
-        if ($answer === false || !preg_match('/^HTTP\S+ (\d+)/', $http_response_header[0] ?? '', $found)) {
+        $stream = @fopen("$this->url/v1/$what", 'r', false, $context);
+        if ($stream === false || !preg_match('/^HTTP\S+ (\d+)/', stream_get_meta_data($stream)['wrapper_data'][0] ?? '', $found)) {
             return [503, []];
         }
-        $answer = json_decode($answer, true);
+        $answer = json_decode((string) @stream_get_contents($stream), true);
         $yes = is_array($answer) && ($answer['outcome'] ?? '') === ($what === 'release' ? 'done' : 'granted');
         if ($found[1] === '200' && !$yes) { // of something that stands between
             return [503, []];

@@ -471,6 +471,59 @@ func TestCopyEndsEarlyForDrift(t *testing.T) {
 	}
 }
 
+// A command reads what the shell's section is given to read, or nothing.
+func TestCopyPassesItsInput(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		web := httptest.NewServer(&fake{ttl: 20 * time.Second})
+		t.Cleanup(web.Close)
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		reads := `. "$FILE"; echo input | with_lease x 20 cat; with_lease x 20 cat <&-; echo error | with_lease x 20 sh -c 'cat >&2'`
+		if out, code := run(t, env, t.TempDir(), shell, "-c", reads); code != 0 || out != "input\nerror\n" {
+			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+	}
+}
+
+// The list of processes shows no owner.
+func TestCopyHidesItsOwner(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		web := httptest.NewServer(&fake{ttl: 20 * time.Second})
+		t.Cleanup(web.Close)
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		looks := `. "$FILE"
+			curl() { if echo "$*" | grep -E '[0-9a-f]{40}' >&2; then return 2; fi; command curl "$@"; }
+			with_lease x 20 true`
+		if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "" {
+			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+	}
+}
+
+// A renewal of a shell's section that hangs ends a second before the lease. One that fails is
+// followed by another within the lease, also after a shorter grant.
+func TestCopyRenewsWithinItsLease(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		shell, ttl := []string{"dash", "bash"}[i/2], []int{9, 60}[i%2]
+		t.Run(fmt.Sprint(shell, ", ", ttl), func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: 9 * time.Second, proxy: "upstream timed out"})
+			t.Cleanup(web.Close)
+			looks := fmt.Sprintf(`. "$FILE"
+				curl() { command curl "$@"; case $* in *renew*) echo "spare $((end - sent - most))" >&2 ;; esac; }
+				sleep() { command sleep "$@"; [ "$renew" -lt "$end" ] || echo "no other one"; }
+				with_lease x %d sh -c 'exec sleep 60'`, ttl)
+			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+			out, code := run(t, env, t.TempDir(), shell, "-c", looks)
+			if code != 76 || regexp.MustCompile(`spare (0|-)|no other one`).MatchString(out) {
+				t.Errorf("exit code %d, %s", code, out)
+			}
+		})
+	}
+}
+
 // A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
 func TestCopiesEndBehindAProxy(t *testing.T) {
 	t.Parallel()
@@ -550,7 +603,7 @@ func TestCopyIsEndedAsItBegins(t *testing.T) {
 	t.Parallel()
 	for name, hook := range map[string]string{
 		"no group": `setsid() { exec sleep 200; }; sleep() { sh -c 'command kill -TERM $PPID'; command sleep "$@"; }`,
-		"no grant": `curl() { command curl "$@"; case $* in *acquire*) kill -TERM "$(exec sh -c 'cut -d" " -f4 /proc/$PPID/stat')" ;; esac; }`,
+		"no grant": `curl() { command curl "$@"; case $* in *acquire*) kill -TERM "$(exec sh -c 'cut -d" " -f4 "/proc/$(cut -d" " -f4 /proc/$PPID/stat)/stat"')" ;; esac; }`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

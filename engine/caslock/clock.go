@@ -25,7 +25,8 @@ type sighting struct {
 	came bool
 }
 
-// Now is this machine's wall clock. It is only shown.
+// Now is this machine's wall clock. It only tells for how long a lease was held, which is shown,
+// and from which an instance of the service that did not grant the lease counts at_least_ms.
 func (c *clock) Now() int64 { return c.now.UnixMicro() }
 
 // Left returns what is left of the claim's TTL, plus a hundredth of the TTL and 2 ms for drift.

@@ -46,27 +46,28 @@ const DROP = Symbol('drop')
 const HANG = Symbol('hang')
 const READ_ONLY = Symbol('read-only')
 const SHORT = Symbol('short')
-const STOPPING = Symbol('stopping')
+const STOPPING = { status: 409, outcome: 'busy', code: 'draining' }
+const TOO_MANY = { status: 429, outcome: 'refused', code: 'limit' }
 
 // front stands before an instance. In its place it answers what says has for a path; of DROP, the instance serves the call, and
 // its answer is lost, once; of READ_ONLY, it serves the call, and the answer is that of a store that has become read-only, once;
-// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered; of STOPPING, the answer is that of
-// an instance that stops. Answers of the instance come late by so many seconds.
+// of SHORT, it serves the call, and grants 5 s by its answer; of HANG, nothing is answered; of an object, that is the answer. Answers of the instance come late by so many seconds.
 async function front (target, late = 0) {
   const says = {}
   const dropped = []
   const calls = []
+  const hung = []
   const stands = createServer(async (request, response) => {
     const path = request.url.split('?')[0]
     const said = says[path]
-    if (said === HANG) return
+    if (said === HANG) return hung.push(path)
     if (typeof said === 'string') return response.end(said)
     let body = ''
     for await (const part of request) body += part
     calls.push(JSON.parse(body || '{}'))
-    if (said === STOPPING) {
-      response.statusCode = 409
-      return response.end('{"outcome": "busy", "code": "draining", "error": "this instance is stopping"}')
+    if (typeof said === 'object') {
+      response.statusCode = said.status
+      return response.end(JSON.stringify(said))
     }
     const answer = await fetch(target + request.url, { method: request.method, headers: { 'Content-Type': 'application/json' }, body: body || undefined })
     const text = await answer.text()
@@ -86,7 +87,7 @@ async function front (target, late = 0) {
   })
   await new Promise((resolve) => stands.listen(0, '127.0.0.1', resolve))
   started.push({ kill: () => { stands.closeAllConnections(); stands.close() } })
-  return { says, dropped, calls, url: `http://127.0.0.1:${stands.address().port}` }
+  return { says, dropped, calls, hung, url: `http://127.0.0.1:${stands.address().port}` }
 }
 
 // silent is the url of what takes connections, and never answers.
@@ -471,6 +472,22 @@ test('extend renews at once and for longer', async () => {
   await assert.rejects(lease.extend(), Released)
 })
 
+test('a renewal that hangs ends by the timeout, and leaves time for another', { skip: noSleep }, async () => {
+  const { says, hung, url } = await front(server.url)
+  const lease = await new Client(url, { timeout: 1 }).acquire(name, { ttl: 10 * LONG })
+  says['/v1/renew'] = HANG
+  sleep(5 * LONG) // a renewal is due, and may take a third of the TTL
+  await until(() => hung.length > 0)
+  const late = AbortSignal.timeout(LONG * 1000)
+  await assert.rejects(lease.extend(), Unknown)
+  assert.ok(!late.aborted)
+  await lease.release()
+  const short = await new Client(url, { timeout: LONG }).acquire(name, { ttl: 6 })
+  await assert.rejects(short.extend(), Unknown)
+  short.check()
+  await short.release()
+})
+
 test('extend tells a loss and no answer, and counts on no more than a late call leaves', async () => {
   const { says, url } = await front(server.url)
   const lease = await new Client(url, { timeout: 2 }).acquire(name, { ttl: LONG })
@@ -533,6 +550,39 @@ test('a waiter pauses at an instance that stops', async () => {
   })
 })
 
+test('a store that is read-only or full for a while costs no wait and no release', async () => {
+  for (const code of ['read_only', 'full']) {
+    const { says, calls, url } = await front(server.url)
+    const refused = { status: 503, outcome: 'refused', code }
+    says['/v1/acquire'] = refused
+    const waits = new Client(url).acquire(name, { ttl: LONG, wait: LONG })
+    await Promise.race([waits, until(() => calls.length > 1)])
+    delete says['/v1/acquire']
+    const lease = await waits
+    says['/v1/release'] = refused
+    const releases = () => calls.filter((call) => !call.ttl_ms).length
+    const released = lease.release()
+    await Promise.race([released, until(() => releases() > 1)])
+    delete says['/v1/release']
+    await released
+    await client.withLease(name, { wait: 0 }, () => {})
+  }
+})
+
+test('a waiter that calls too often keeps its place', async () => {
+  const { says, calls, url } = await front(server.url)
+  says['/v1/acquire'] = TOO_MANY
+  await assert.rejects(new Client(url).acquire(name, { wait: LONG }), (err) => err instanceof Refused && err.status === 429)
+  says['/v1/acquire'] = STOPPING
+  const acquires = () => calls.filter((call) => call.ttl_ms).length
+  const waits = new Client(url).acquire(name, { wait: LONG })
+  await until(() => acquires() > 1)
+  says['/v1/acquire'] = TOO_MANY
+  await Promise.race([waits, until(() => acquires() > 3)])
+  delete says['/v1/acquire']
+  await (await waits).release()
+})
+
 test('a grant without an answer is given back', async () => {
   const { says, url } = await front(server.url)
   says['/v1/acquire'] = DROP
@@ -581,6 +631,38 @@ setInterval(gc, 100).unref()`
   const late = setTimeout(() => node.kill('SIGKILL'), LONG * 1000)
   assert.deepEqual([(await lines.next()).value, (await lines.next()).value], ['Unknown', 'Unknown'])
   clearTimeout(late)
+})
+
+test('a wait ends whatever the reason of its signal is', async () => {
+  for (const options of ['', ', wait: 0']) {
+    const waits = `import { Busy, Client } from ${JSON.stringify(import.meta.resolve('leasehold'))}
+const ends = new AbortController()
+new Client(${JSON.stringify(await silent())}).acquire('x', { signal: ends.signal${options} }).catch((err) => console.log(err.message))
+ends.abort(new Busy('of another lock'))
+setTimeout(() => console.log('the event loop turns'), 0)`
+    const node = spawn(process.execPath, ['--input-type=module', '-e', waits], { stdio: ['ignore', 'pipe', 'inherit'] })
+    started.push({ kill: () => node.kill('SIGKILL') })
+    const lines = createInterface({ input: node.stdout })[Symbol.asyncIterator]()
+    const late = setTimeout(() => node.kill('SIGKILL'), LONG * 1000)
+    assert.deepEqual([(await lines.next()).value, (await lines.next()).value], ['of another lock', 'the event loop turns'])
+    clearTimeout(late)
+  }
+})
+
+test('an acquire that is given up has no answer, whatever the reason', async () => {
+  for (const reason of [new Error('not any more'), new Lost('another lease'), new Busy('another lock')]) {
+    for (const wait of [0, LONG]) {
+      const { says, calls, hung, url } = await front(server.url)
+      Object.assign(says, { '/v1/acquire': HANG, '/v1/release': { status: 200, outcome: 'done' } })
+      const ends = new AbortController()
+      const waits = new Client(url).acquire(name, { wait, signal: ends.signal })
+      await until(() => hung.length > 0)
+      ends.abort(reason)
+      await assert.rejects(waits, reason)
+      await until(() => calls.length > 0)
+      assert.deepEqual([calls[0].call, calls[0].answered], [2, undefined])
+    }
+  }
 })
 
 test('a wrong token is unauthorized', async () => {

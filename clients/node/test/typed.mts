@@ -20,6 +20,7 @@ export async function use (): Promise<string> {
   const wanted: AbortSignal = lease.wanted
   lease.check()
   await lease.release()
+  await using disposed = await client.acquire('a')
   const token: bigint = await client.withLease('a', (held) => held.token)
   const text: string = await client.withLease('a', { wait: 0 }, async (held) => held.name + held.owner)
   const { locks, next }: { locks: Lock[], next: string } = await client.page({ prefix: 'a', after: '', limit: 10 })
@@ -27,7 +28,7 @@ export async function use (): Promise<string> {
   const { holders, waiters, used }: { holders: Holder[], waiters: Waiter[], used?: number } = await client.show('a')
   for (const holder of holders) await client.evict('a', holder.handle, holder.note)
   const features: Features = await client.features()
-  return [seconds, signal.aborted, wanted.aborted, token, text, next, waiters.length, used, features.fair].join()
+  return [seconds, signal.aborted, wanted.aborted, token, text, next, waiters[0]?.here, holders[0]?.unrenewed_ms, disposed.left, used, features.fair].join()
 }
 
 export function errors (err: unknown): string {
