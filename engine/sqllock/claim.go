@@ -401,6 +401,9 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 			c.d.keepNewcomersOut(ctx, c.req.Resource)
 		}
 		return g, placed, after, c.waits(turn, placed, busy, last)
+	case number == 0: // no row was decided on
+		c.lateWrite = true
+		return g, true, 0, errUndecided
 	case left > 0:
 		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner, left) // if this fails, a later heartbeat removes the place
 	}
