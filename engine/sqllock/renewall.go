@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -22,8 +23,8 @@ const waitShare = 16
 var errLocked = errors.New("sqllock: somebody keeps the row of this resource locked")
 
 // RenewAll implements [driver.BatchRenewer]. One statement renews all exclusive leases;
-// databases whose UPDATE can neither skip locked rows nor return rows need three. One batch at a
-// time uses a connection. Other leases, and those that the statement did not find, are renewed
+// databases whose UPDATE can neither skip locked rows nor return rows need three. Calls that come
+// meanwhile share the next statement. Other leases, and those that the statement did not find, are renewed
 // resource by resource. Locked rows are skipped and keep no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	left := make([]*driver.Renewal, len(renewals))
@@ -150,14 +151,49 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 	if len(all) == 0 {
 		return nil, nil
 	}
-	if err := d.renewing.Begin(ctx); err != nil {
+	if _, err := d.ready(ctx); err != nil { // a closed driver does not wait for others
 		return nil, err
 	}
-	defer d.renewing.End()
-	on, err := d.ready(ctx)
-	if err != nil {
+	mine := &renewing{all: all}
+	if err := d.renewals.Do(ctx, "", mine); err != nil {
 		return nil, err
 	}
+	return mine.fences, nil
+}
+
+// A renewing is one call's part of a statement that renews leases.
+type renewing struct {
+	all    []request
+	fences map[grantee]int64 // of the leases of all calls, once they are renewed
+}
+
+// renewCalls renews the leases of several calls. It is made again if its connection is dead.
+func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renewing]) error {
+	var all []request
+	at := make(map[grantee]int) // index in all
+	for call := range calls {
+		for _, r := range call.all {
+			g := grantee{r.Name, r.Owner}
+			if i, twice := at[g]; twice { // by claims with the same owner, as after Resume
+				all[i].TTL, all[i].Asks = max(all[i].TTL, r.TTL), max(all[i].Asks, r.Asks)
+				continue
+			}
+			at[g], all = len(all), append(all, r)
+		}
+	}
+	var fences map[grantee]int64
+	err := d.repeated(ctx, func(ctx context.Context) (err error) {
+		fences, err = d.renewLeases(ctx, all)
+		return err
+	})
+	for call := range calls {
+		call.fences = fences
+	}
+	return err
+}
+
+// renewLeases is renewTogether for one call.
+func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
@@ -179,11 +215,7 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 		}
 		text = renewed
 	}
-	err = d.write(ctx, on, func(on runner) error {
-		fences = make(map[grantee]int64)
-		return each(ctx, on, readFence(fences), text, args...)
-	})
-	return fences, err
+	return d.fences(ctx, text, args...)
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -200,6 +202,109 @@ func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 		}
 		if took := time.Since(start); most > maxRows || writes != names || took > (names/maxRows+1)*2*trip {
 			t.Errorf("%d at once, %d writes, %v", most, writes, took)
+		}
+	})
+}
+
+// leasing returns a scripted Driver whose leases are renewed by requests, and a function that
+// returns a claim with a lease of ttl.
+func leasing(t *testing.T, answer func(ctx context.Context, all []request) error) (d *Driver, lease func(resource string, ttl time.Duration) *claim) {
+	d = scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) (rows [][]sqldriver.Value, err error) {
+		if text != d.texts.renewAll {
+			return nil, fmt.Errorf("not a renewal: %s", text)
+		}
+		var all []request
+		if err := json.Unmarshal([]byte(args[0].Value.(string)), &all); err != nil {
+			return nil, err
+		}
+		for _, r := range all {
+			rows = append(rows, []sqldriver.Value{r.Name, r.Owner, int64(7)})
+		}
+		return rows, answer(ctx, all)
+	})
+	return d, func(resource string, ttl time.Duration) *claim {
+		c := claimed(t, d, driver.Request{Resource: resource, Owner: "me", TTL: ttl})
+		c.holds(7, ttl)
+		return c
+	}
+}
+
+// A renewal that hangs delays others only for a moment. A closed driver does not wait for it.
+func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, lease := leasing(t, func(ctx context.Context, all []request) error {
+			if all[0].Name != "hung" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		renew := func(c *claim, within time.Duration) error {
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			defer stop()
+			_, err := c.Renew(ctx, time.Minute)
+			return err
+		}
+		one, other, hung := lease("hung", time.Minute), lease("other", time.Minute), make(chan error, 1)
+		go func() { hung <- renew(one, 5*time.Second) }()
+		synctest.Wait()
+		if err := renew(other, time.Second); err != nil {
+			t.Errorf("another lease: %v", err)
+		}
+		d.Close()
+		start := time.Now()
+		if err := renew(other, time.Second); !errors.Is(err, driver.ErrClosed) || time.Since(start) > 0 {
+			t.Errorf("after Close: %v after %v; want ErrClosed at once", err, time.Since(start))
+		}
+		if err := <-hung; err == nil {
+			t.Error("the renewal that hangs: no error")
+		}
+	})
+}
+
+// Renewals that come while a statement renews others share the next one. A lease that two of them
+// renew gets the longer TTL.
+func TestRenewalsShareAStatement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const trip, callers = 10 * time.Millisecond, 100
+		var mu sync.Mutex
+		var sent [][]request
+		_, lease := leasing(t, func(_ context.Context, all []request) error {
+			mu.Lock()
+			sent = append(sent, all)
+			mu.Unlock()
+			time.Sleep(trip)
+			return nil
+		})
+		start := time.Now()
+		var all sync.WaitGroup
+		renew := func(c *claim) {
+			all.Go(func() {
+				if g, err := c.Renew(t.Context(), c.lease.ttl); err != nil || g.TTL != c.req.TTL {
+					t.Errorf("%s: %+v, %v", c.req.Resource, g, err)
+				}
+			})
+		}
+		renew(lease("first", time.Minute))
+		synctest.Wait()
+		for i := range callers {
+			renew(lease(fmt.Sprint(i), time.Minute))
+		}
+		renew(lease("twice", time.Hour))
+		renew(lease("twice", time.Minute))
+		all.Wait()
+		if took := time.Since(start); took != 2*trip || len(sent) != 2 {
+			t.Fatalf("%d statements in %v; want 2", len(sent), took)
+		}
+		if n := len(sent[1]); n != callers+1 {
+			t.Errorf("%d leases, want %d", n, callers+1)
+		}
+		for _, r := range sent[1] {
+			if r.Name == "twice" && r.TTL != record.Micros(time.Hour) {
+				t.Errorf("the lease that two renew gets %d µs", r.TTL)
+			}
 		}
 	})
 }
