@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -373,6 +374,64 @@ func TestCloseEndsAFirstCallThatHangs(t *testing.T) {
 	})
 }
 
+// A far is a connection to a server that takes a while to prepare a statement.
+type far struct {
+	*lead
+	takes time.Duration
+}
+
+func (f far) Connect(context.Context) (sqldriver.Conn, error) { return f, nil }
+func (f far) PrepareContext(ctx context.Context, _ string) (sqldriver.Stmt, error) {
+	select {
+	case <-time.After(f.takes):
+		return stalled{}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A sound is a dialect whose check finds nothing wrong.
+type sound struct{ dialect }
+
+func (sound) check(context.Context, *sql.DB) error { return nil }
+
+// A first call that has too little time to prepare all statements leaves less to do for the next.
+// What the server has prepared meanwhile shows that it answers.
+func TestFirstCallsPrepareOnAndOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const takes, within = 100 * time.Millisecond, time.Second
+		db := dialled.Open(far{&lead{}, takes})
+		defer db.Close()
+		d, err := NewMySQL(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		d.dialect = sound{d.dialect}
+		many := 0
+		d.texts.each(func(text *string) {
+			if *text != "" && text != &d.texts.purge {
+				many++
+			}
+		})
+		for try := 1; ; try++ {
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			_, err := d.ready(ctx)
+			stop()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || try > many*int(takes)/int(within)+1 {
+				t.Fatalf("call %d: %v", try, err)
+			}
+			if ago := time.Since(d.doubt.calls().Answers.Last()); ago > takes {
+				t.Errorf("call %d: the last answer was %v ago", try, ago)
+			}
+		}
+	})
+}
+
 // A stalled is a connection whose prepared statements wait until the test lets them end.
 type stalled struct {
 	script
@@ -399,11 +458,10 @@ func TestCloseWaitsForNoStatement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stmts := prepared{}
-	if err := d.prepare(t.Context(), stmts); err != nil {
+	if err := d.prepare(t.Context(), d.stmts); err != nil {
 		t.Fatal(err)
 	}
-	var on runner = stmts
+	var on runner = d.stmts
 	d.checked.Store(&on)
 	raised := make(chan error, 1)
 	go func() { raised <- d.RaiseFence(context.Background(), "x", 1) }()

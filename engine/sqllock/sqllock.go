@@ -113,6 +113,7 @@ type Driver struct {
 type gates struct {
 	writing onecall.Gate           // for statements that write; nil: writers need not take turns
 	opening onecall.Gate           // for open
+	stmts   prepared               // guarded by opening until checked is set
 	checked atomic.Pointer[runner] // nil until the database was checked
 }
 
@@ -128,7 +129,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		return nil, errors.New("sqllock: no database")
 	}
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
-		gates: gates{opening: onecall.New()}}
+		gates: gates{opening: onecall.New(), stmts: prepared{}}}
 	answers := new(links.Answers)
 	if calls := d.doubt.calls(); calls != nil {
 		answers = &calls.Answers
@@ -234,15 +235,14 @@ func (d *Driver) Close() error {
 	d.stop()
 	d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
 	defer d.opening.End()
-	if on := d.checked.Load(); on != nil {
-		if stmts, ok := (*on).(prepared); ok {
-			// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
-			ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
-			defer cancel()
-			if ended, err := abandon.Call(ctx, func() (bool, error) { return true, stmts.close() }); ended {
-				return err
-			}
-		}
+	if len(d.stmts) == 0 {
+		return nil
+	}
+	// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
+	ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
+	defer cancel()
+	if ended, err := abandon.Call(ctx, func() (bool, error) { return true, d.stmts.close() }); ended {
+		return err
 	}
 	return nil
 }
