@@ -475,7 +475,11 @@ func (c *claim) Note(ctx context.Context, note string) error {
 
 // Forget implements [driver.Forgetter]. The place stays for another process, as long as after a
 // Try.
-func (c *claim) Forget() {}
+func (c *claim) Forget() {
+	if c.recall != nil {
+		c.d.watch.ended(c.recall, false)
+	}
+}
 
 // Release implements [driver.Claim]. It also gives up the place. If it gets no answer, it is made
 // once more over another connection; without that, waiters might wait for the whole TTL. If the

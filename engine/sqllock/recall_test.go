@@ -219,6 +219,25 @@ func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
 	}
 }
 
+// A waiting claim that is forgotten does not listen any more.
+func TestForgottenClaimsListenToNobody(t *testing.T) {
+	t.Parallel()
+	d, _ := listening(t, func(d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text == d.texts.grant {
+			return nil, nil
+		}
+		return rowOf("x", one("other", exclusive, record.Holding, 60_001_000)), nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true, Wanted: func() {}})
+	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) || c.phase != queued {
+		t.Fatalf("Try: %v, in phase %d; want a place", err, c.phase)
+	}
+	c.Forget()
+	if n := len(d.watch.recalls); n > 0 {
+		t.Errorf("%d recalls are left", n)
+	}
+}
+
 // Claims whose leases end without another call are not kept forever.
 func TestRecallsAreBounded(t *testing.T) {
 	t.Parallel()
