@@ -238,6 +238,27 @@ func TestForgottenClaimsListenToNobody(t *testing.T) {
 	}
 }
 
+// If another claim of the same owner takes over a place, as after a service has replaced it, a grant
+// recalls that one.
+func TestGrantRecallsTheClaimThatWaits(t *testing.T) {
+	t.Parallel()
+	d, _ := listening(t, func(*Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) { return rowOf("x"), nil })
+	var recalled []string
+	var me *waiter
+	for _, name := range []string{"former", "present"} {
+		req := driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true, Wanted: func() { recalled = append(recalled, name) }}
+		me = d.watch.arm(&req, d.recallOf(&req), boottime.Now())
+	}
+	d.watch.refused(me, true, 7, &driver.Busy{})
+	d.watch.mu.Lock()
+	d.watch.give(me, brought{number: 8, ends: boottime.Now().Add(time.Minute), wanted: true})
+	d.watch.mu.Unlock()
+	d.watch.tell()
+	if len(recalled) != 1 || recalled[0] != "present" {
+		t.Errorf("recalled %q", recalled)
+	}
+}
+
 // Claims whose leases end without another call are not kept forever.
 func TestRecallsAreBounded(t *testing.T) {
 	t.Parallel()
