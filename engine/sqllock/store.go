@@ -135,6 +135,8 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 			return driver.ErrClosed
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return ctx.Err()
+		case ctx.Err() != nil && errors.Is(d.dialect.explain(err), ErrTimeout): // the client had the server end the statement
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		case !d.dialect.busy(err):
 			return d.dialect.explain(err)
 		case try == d.traits.attempts:
