@@ -49,18 +49,23 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 
 // renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
-	var together []request
+	var mine renewing
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
+			mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
 		}
 	}
-	fences, err := d.renewTogether(ctx, together)
+	var err error
+	if len(mine.all) > 0 {
+		if _, err = d.ready(ctx); err == nil { // a closed driver does not wait for others
+			err = d.renewals.Do(ctx, "", &mine)
+		}
+	}
 	rows := make(map[string][]*driver.Renewal)
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		answer, found := fences[grantee{c.req.Resource, c.req.Owner}]
-		if found || err != nil && c.lengthens(r.TTL) {
+		answer, found := mine.fences[grantee{c.req.Resource, c.req.Owner}]
+		if c.lengthens(r.TTL) && (found || err != nil) { // another call may have renewed for less
 			number, others := told(answer)
 			r.Answer(c.renewed(r.TTL, number, others, err))
 		} else {
@@ -146,25 +151,10 @@ type grantee struct{ name, owner string }
 // check.
 const lockedMeanwhile = 3
 
-// renewTogether returns the numbers of the leases that were renewed; told splits them.
-func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
-	if len(all) == 0 {
-		return nil, nil
-	}
-	if _, err := d.ready(ctx); err != nil { // a closed driver does not wait for others
-		return nil, err
-	}
-	mine := &renewing{all: all}
-	if err := d.renewals.Do(ctx, "", mine); err != nil {
-		return nil, err
-	}
-	return mine.fences, nil
-}
-
 // A renewing is one call's part of a statement that renews leases.
 type renewing struct {
 	all    []request
-	fences map[grantee]int64 // of the leases of all calls, once they are renewed
+	fences map[grantee]int64 // of the leases of all calls that were renewed
 }
 
 // renewCalls renews the leases of several calls. It is made again if its connection is dead.
@@ -181,18 +171,18 @@ func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renew
 			at[g], all = len(all), append(all, r)
 		}
 	}
-	var fences map[grantee]int64
-	err := d.repeated(ctx, func(ctx context.Context) (err error) {
+	attempt, answer := d.doubt.calls().Begin(ctx)
+	fences, err := d.renewLeases(attempt, all)
+	if again(ctx, answer, err) {
 		fences, err = d.renewLeases(ctx, all)
-		return err
-	})
+	}
 	for call := range calls {
 		call.fences = fences
 	}
 	return err
 }
 
-// renewLeases is renewTogether for one call.
+// renewLeases returns the numbers of the leases that were renewed; told splits them.
 func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
@@ -215,7 +205,15 @@ func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[gra
 		}
 		text = renewed
 	}
-	return d.fences(ctx, text, args...)
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = d.write(ctx, on, func(on runner) error {
+		fences = make(map[grantee]int64)
+		return each(ctx, on, readFence(fences), text, args...)
+	})
+	return fences, err
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
