@@ -288,6 +288,23 @@ func TestSQLiteFullDiskIsNoGrant(t *testing.T) {
 	granted(t, claim(t, other, driver.Request{Resource: full}))
 }
 
+// The connections that have created the tables keep the former file open.
+func TestSQLiteFileReplacedBeforeTheFirstCall(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files that are open cannot be replaced here")
+	}
+	path, other := lockFile(t), lockFile(t)
+	migrated(t, other)
+	d := openSQLite(t, path)
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryErr(t, d); !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), path) {
+		t.Errorf("Try: %v; want ErrCorrupt, and the file", err)
+	}
+}
+
 func TestSQLiteDeletedFile(t *testing.T) {
 	t.Parallel()
 	path := lockFile(t)
