@@ -251,8 +251,8 @@ func TestSQLiteReadOnlyIsNoGrant(t *testing.T) {
 		path := lockFile(t)
 		writable := openSQLite(t, path)
 		d := newSQLite(t, openDB(t, "file:"+path+"?mode=ro"), nil)
-		if _, err := claim(t, d, driver.Request{}).Try(bounded(t)); err == nil || errors.Is(err, driver.ErrBusy) {
-			t.Errorf("Try: %v; want the error of the system", err)
+		if _, err := claim(t, d, driver.Request{}).Try(bounded(t)); !errors.Is(err, driver.ErrReadOnly) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Try: %v; want ErrReadOnly, and the file", err)
 		}
 		granted(t, claim(t, writable, driver.Request{}))
 		if st, err := d.Inspect(bounded(t), "orders/42"); err != nil || len(st.Holders) != 1 {
