@@ -41,7 +41,7 @@ func TestWalks(t *testing.T) {
 		name string
 		most int // functions of ours that a call passes
 		open func(*testing.T, *tracks) driver.Driver
-	}{{"memory", 4, openMemory}, {"PostgreSQL", 12, openPostgres}, {"Redis", 12, openRedis}, {"etcd", 13, openEtcd}} {
+	}{{"memory", 4, openMemory}, {"PostgreSQL", 14, openPostgres}, {"Redis", 12, openRedis}, {"etcd", 13, openEtcd}} {
 		t.Run(engine.name, func(t *testing.T) {
 			if walked := walk(t, engine.most, engine.open); !t.Failed() {
 				table.Check(t, page, "walk: "+engine.name, walked, *update)

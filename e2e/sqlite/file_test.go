@@ -251,8 +251,8 @@ func TestSQLiteReadOnlyIsNoGrant(t *testing.T) {
 		path := lockFile(t)
 		writable := openSQLite(t, path)
 		d := newSQLite(t, openDB(t, "file:"+path+"?mode=ro"), nil)
-		if _, err := claim(t, d, driver.Request{}).Try(bounded(t)); err == nil || errors.Is(err, driver.ErrBusy) {
-			t.Errorf("Try: %v; want the error of the system", err)
+		if _, err := claim(t, d, driver.Request{}).Try(bounded(t)); !errors.Is(err, driver.ErrReadOnly) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Try: %v; want ErrReadOnly, and the file", err)
 		}
 		granted(t, claim(t, writable, driver.Request{}))
 		if st, err := d.Inspect(bounded(t), "orders/42"); err != nil || len(st.Holders) != 1 {
@@ -286,6 +286,23 @@ func TestSQLiteFullDiskIsNoGrant(t *testing.T) {
 		t.Errorf("Inspect: %+v, %v; want no holder", st, err)
 	}
 	granted(t, claim(t, other, driver.Request{Resource: full}))
+}
+
+// The connections that have created the tables keep the former file open.
+func TestSQLiteFileReplacedBeforeTheFirstCall(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files that are open cannot be replaced here")
+	}
+	path, other := lockFile(t), lockFile(t)
+	migrated(t, other)
+	d := openSQLite(t, path)
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryErr(t, d); !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), path) {
+		t.Errorf("Try: %v; want ErrCorrupt, and the file", err)
+	}
 }
 
 func TestSQLiteDeletedFile(t *testing.T) {

@@ -86,6 +86,8 @@ func (l *lead) answers(ctx context.Context, text string, args []sqldriver.NamedV
 		l.site.record = args[7].Value.(string)
 	case strings.HasPrefix(text, "WITH gone AS (DELETE"):
 		return nil, nil // there is no place
+	case strings.HasPrefix(text, "WITH r AS"): // it renews
+		return [][]sqldriver.Value{{"x", "me", int64(7)}}, nil
 	}
 	return [][]sqldriver.Value{{int64(7)}}, nil
 }
@@ -195,6 +197,23 @@ func TestDeadConnectionsAreToldFromSlowStatements(t *testing.T) {
 		}
 		if p.asked != 1 {
 			t.Errorf("a slow statement was sent %d times", p.asked)
+		}
+	})
+}
+
+// A renewal is repeated if its connection is dead.
+func TestRenewalsOverDeadConnectionsAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &site{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute})
+		c.holds(7, time.Minute)
+		p.move()
+		ctx, stop := context.WithTimeout(t.Context(), 2*patience)
+		defer stop()
+		if _, err := c.Renew(ctx, time.Minute); err != nil {
+			t.Errorf("Renew: %v", err)
 		}
 	})
 }

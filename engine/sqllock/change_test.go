@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/record"
+	"github.com/leasehold-go/leasehold/internal/rounds"
 )
 
 // A fakeRow is one row of a database, with the statements about it. Its fields are for tests in a
@@ -315,6 +317,17 @@ func TestContextEndsInASharedWrite(t *testing.T) {
 				t.Errorf("released after %d statements: holders %q, want %q", after, got, want)
 			}
 		})
+	}
+}
+
+// A round that ends well without a decision on the claim is no grant.
+func TestUndecidedIsNoGrant(t *testing.T) {
+	t.Parallel()
+	s := newFakeRow(t)
+	s.d.rows = rounds.New(func(context.Context, string, iter.Seq[change]) error { return nil })
+	c := claimed(t, s.d, driver.Request{Resource: "x", Owner: "me", Mode: shared, Limit: 4, TTL: time.Minute})
+	if g, err := c.Try(t.Context()); err == nil || errors.Is(err, driver.ErrBusy) || !c.uncertain() {
+		t.Errorf("Try: %+v, %v; want unknown", g, err)
 	}
 }
 

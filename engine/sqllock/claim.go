@@ -401,6 +401,9 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 			c.d.keepNewcomersOut(ctx, c.req.Resource)
 		}
 		return g, placed, after, c.waits(turn, placed, busy, last)
+	case number == 0: // no row was decided on
+		c.lateWrite = true
+		return g, true, 0, errUndecided
 	case left > 0:
 		c.d.watch.remove(ctx, c.req.Resource, c.req.Owner, left) // if this fails, a later heartbeat removes the place
 	}
@@ -472,7 +475,11 @@ func (c *claim) Note(ctx context.Context, note string) error {
 
 // Forget implements [driver.Forgetter]. The place stays for another process, as long as after a
 // Try.
-func (c *claim) Forget() {}
+func (c *claim) Forget() {
+	if c.recall != nil {
+		c.d.watch.ended(c.recall, false)
+	}
+}
 
 // Release implements [driver.Claim]. It also gives up the place. If it gets no answer, it is made
 // once more over another connection; without that, waiters might wait for the whole TTL. If the

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -129,6 +130,18 @@ func TestErrorsOfServers(t *testing.T) {
 		if !errors.Is(got, test.err) || explained(got) != (test.want != nil) || test.want != nil && !errors.Is(got, test.want) {
 			t.Errorf("%v: explained as %v; want %v", test.err, got, test.want)
 		}
+	}
+}
+
+// A statement that the server ended because its caller's time was over has no answer. Some clients
+// return only the server's error.
+func TestEndOfACallIsNoTimeLimitOfTheServer(t *testing.T) {
+	t.Parallel()
+	d := scripted(t, nil)
+	ctx, end := context.WithCancel(t.Context())
+	err := d.retry(ctx, nil, func(runner) error { end(); return stateError("57014") })
+	if !errors.Is(err, context.Canceled) || !unanswered(err) {
+		t.Errorf("%v; want the error of the context", err)
 	}
 }
 

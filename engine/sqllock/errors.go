@@ -19,7 +19,8 @@ var (
 	// ErrFormer: the lock tables are from an older version. Driver.Migrate upgrades them while
 	// other programs use them.
 	ErrFormer = errors.New("the lock tables are to be brought up to date: call Migrate, as a user who may alter them")
-	// ErrReadOnly: the server is a standby, or the database is read-only.
+	// ErrReadOnly: the server is a standby, or the database is read-only. For a SQLite file that
+	// may only be read, calls return driver.ErrReadOnly instead.
 	ErrReadOnly = fmt.Errorf("the database is %w: connect to the primary", driver.ErrReadOnly)
 	// ErrUncommitted: a statement would write inside a transaction that is open on its
 	// connection, and be lost with it (MySQL and MariaDB). Autocommit is off in the settings of
@@ -49,7 +50,7 @@ var (
 // explained reports whether err is one of this package's errors, which already say what to do.
 func explained(err error) bool {
 	return slices.ContainsFunc([]error{
-		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrFormer, ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
+		driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed, ErrNoSchema, ErrFormer, driver.ErrReadOnly, ErrUncommitted, driver.ErrDenied, ErrFull, ErrTimeout,
 		ErrPooled, ErrContended, ErrConnections,
 	}, func(known error) bool { return errors.Is(err, known) })
 }

@@ -219,6 +219,46 @@ func TestGrantsThatAreToldSayWhoWaits(t *testing.T) {
 	}
 }
 
+// A waiting claim that is forgotten does not listen any more.
+func TestForgottenClaimsListenToNobody(t *testing.T) {
+	t.Parallel()
+	d, _ := listening(t, func(d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text == d.texts.grant {
+			return nil, nil
+		}
+		return rowOf("x", one("other", exclusive, record.Holding, 60_001_000)), nil
+	})
+	c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true, Wanted: func() {}})
+	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) || c.phase != queued {
+		t.Fatalf("Try: %v, in phase %d; want a place", err, c.phase)
+	}
+	c.Forget()
+	if n := len(d.watch.recalls); n > 0 {
+		t.Errorf("%d recalls are left", n)
+	}
+}
+
+// If another claim of the same owner takes over a place, as after a service has replaced it, a grant
+// recalls that one.
+func TestGrantRecallsTheClaimThatWaits(t *testing.T) {
+	t.Parallel()
+	d, _ := listening(t, func(*Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) { return rowOf("x"), nil })
+	var recalled []string
+	var me *waiter
+	for _, name := range []string{"former", "present"} {
+		req := driver.Request{Resource: "x", Owner: "me", TTL: time.Minute, Queue: true, Wanted: func() { recalled = append(recalled, name) }}
+		me = d.watch.arm(&req, d.recallOf(&req), boottime.Now())
+	}
+	d.watch.refused(me, true, 7, &driver.Busy{})
+	d.watch.mu.Lock()
+	d.watch.give(me, brought{number: 8, ends: boottime.Now().Add(time.Minute), wanted: true})
+	d.watch.mu.Unlock()
+	d.watch.tell()
+	if len(recalled) != 1 || recalled[0] != "present" {
+		t.Errorf("recalled %q", recalled)
+	}
+}
+
 // Claims whose leases end without another call are not kept forever.
 func TestRecallsAreBounded(t *testing.T) {
 	t.Parallel()

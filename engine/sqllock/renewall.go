@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -22,8 +23,8 @@ const waitShare = 16
 var errLocked = errors.New("sqllock: somebody keeps the row of this resource locked")
 
 // RenewAll implements [driver.BatchRenewer]. One statement renews all exclusive leases;
-// databases whose UPDATE can neither skip locked rows nor return rows need three. One batch at a
-// time uses a connection. Other leases, and those that the statement did not find, are renewed
+// databases whose UPDATE can neither skip locked rows nor return rows need three. Calls that come
+// meanwhile share the next statement. Other leases, and those that the statement did not find, are renewed
 // resource by resource. Locked rows are skipped and keep no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	left := make([]*driver.Renewal, len(renewals))
@@ -48,18 +49,23 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 
 // renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
-	var together []request
+	var mine renewing
 	for _, r := range renewals {
 		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			together = append(together, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
+			mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
 		}
 	}
-	fences, err := d.renewTogether(ctx, together)
+	var err error
+	if len(mine.all) > 0 {
+		if _, err = d.ready(ctx); err == nil { // a closed driver does not wait for others
+			err = d.renewals.Do(ctx, "", &mine)
+		}
+	}
 	rows := make(map[string][]*driver.Renewal)
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		answer, found := fences[grantee{c.req.Resource, c.req.Owner}]
-		if found || err != nil && c.lengthens(r.TTL) {
+		answer, found := mine.fences[grantee{c.req.Resource, c.req.Owner}]
+		if c.lengthens(r.TTL) && (found || err != nil) { // another call may have renewed for less
 			number, others := told(answer)
 			r.Answer(c.renewed(r.TTL, number, others, err))
 		} else {
@@ -145,19 +151,39 @@ type grantee struct{ name, owner string }
 // check.
 const lockedMeanwhile = 3
 
-// renewTogether returns the numbers of the leases that were renewed; told splits them.
-func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
-	if len(all) == 0 {
-		return nil, nil
+// A renewing is one call's part of a statement that renews leases.
+type renewing struct {
+	all    []request
+	fences map[grantee]int64 // of the leases of all calls that were renewed
+}
+
+// renewCalls renews the leases of several calls. It is made again if its connection is dead.
+func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renewing]) error {
+	var all []request
+	at := make(map[grantee]int) // index in all
+	for call := range calls {
+		for _, r := range call.all {
+			g := grantee{r.Name, r.Owner}
+			if i, twice := at[g]; twice { // by claims with the same owner, as after Resume
+				all[i].TTL, all[i].Asks = max(all[i].TTL, r.TTL), max(all[i].Asks, r.Asks)
+				continue
+			}
+			at[g], all = len(all), append(all, r)
+		}
 	}
-	if err := d.renewing.Begin(ctx); err != nil {
-		return nil, err
+	attempt, answer := d.doubt.calls().Begin(ctx)
+	fences, err := d.renewLeases(attempt, all)
+	if again(ctx, answer, err) {
+		fences, err = d.renewLeases(ctx, all)
 	}
-	defer d.renewing.End()
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
+	for call := range calls {
+		call.fences = fences
 	}
+	return err
+}
+
+// renewLeases returns the numbers of the leases that were renewed; told splits them.
+func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
@@ -178,6 +204,10 @@ func (d *Driver) renewTogether(ctx context.Context, all []request) (fences map[g
 			}
 		}
 		text = renewed
+	}
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
 	}
 	err = d.write(ctx, on, func(on runner) error {
 		fences = make(map[grantee]int64)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/dialled"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -204,6 +207,109 @@ func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 	})
 }
 
+// leasing returns a scripted Driver whose leases are renewed by requests, and a function that
+// returns a claim with a lease of ttl.
+func leasing(t *testing.T, answer func(ctx context.Context, all []request) error) (d *Driver, lease func(resource string, ttl time.Duration) *claim) {
+	d = scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) (rows [][]sqldriver.Value, err error) {
+		if text != d.texts.renewAll {
+			return nil, fmt.Errorf("not a renewal: %s", text)
+		}
+		var all []request
+		if err := json.Unmarshal([]byte(args[0].Value.(string)), &all); err != nil {
+			return nil, err
+		}
+		for _, r := range all {
+			rows = append(rows, []sqldriver.Value{r.Name, r.Owner, int64(7)})
+		}
+		return rows, answer(ctx, all)
+	})
+	return d, func(resource string, ttl time.Duration) *claim {
+		c := claimed(t, d, driver.Request{Resource: resource, Owner: "me", TTL: ttl})
+		c.holds(7, ttl)
+		return c
+	}
+}
+
+// A renewal that hangs delays others only for a moment. A closed driver does not wait for it.
+func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, lease := leasing(t, func(ctx context.Context, all []request) error {
+			if all[0].Name != "hung" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		renew := func(c *claim, within time.Duration) error {
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			defer stop()
+			_, err := c.Renew(ctx, time.Minute)
+			return err
+		}
+		one, other, hung := lease("hung", time.Minute), lease("other", time.Minute), make(chan error, 1)
+		go func() { hung <- renew(one, 5*time.Second) }()
+		synctest.Wait()
+		if err := renew(other, time.Second); err != nil {
+			t.Errorf("another lease: %v", err)
+		}
+		d.Close()
+		start := time.Now()
+		if err := renew(other, time.Second); !errors.Is(err, driver.ErrClosed) || time.Since(start) > 0 {
+			t.Errorf("after Close: %v after %v; want ErrClosed at once", err, time.Since(start))
+		}
+		if err := <-hung; err == nil {
+			t.Error("the renewal that hangs: no error")
+		}
+	})
+}
+
+// Renewals that come while a statement renews others share the next one. A lease that two of them
+// renew gets the longer TTL.
+func TestRenewalsShareAStatement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const trip, callers = 10 * time.Millisecond, 100
+		var mu sync.Mutex
+		var sent [][]request
+		_, lease := leasing(t, func(_ context.Context, all []request) error {
+			mu.Lock()
+			sent = append(sent, all)
+			mu.Unlock()
+			time.Sleep(trip)
+			return nil
+		})
+		start := time.Now()
+		var all sync.WaitGroup
+		renew := func(c *claim) {
+			all.Go(func() {
+				if g, err := c.Renew(t.Context(), c.lease.ttl); err != nil || g.TTL != c.req.TTL {
+					t.Errorf("%s: %+v, %v", c.req.Resource, g, err)
+				}
+			})
+		}
+		renew(lease("first", time.Minute))
+		synctest.Wait()
+		for i := range callers {
+			renew(lease(fmt.Sprint(i), time.Minute))
+		}
+		renew(lease("twice", time.Hour))
+		renew(lease("twice", time.Minute))
+		all.Wait()
+		if took := time.Since(start); took != 2*trip || len(sent) != 2 {
+			t.Fatalf("%d statements in %v; want 2", len(sent), took)
+		}
+		if n := len(sent[1]); n != callers+1 {
+			t.Errorf("%d leases, want %d", n, callers+1)
+		}
+		for _, r := range sent[1] {
+			if r.Name == "twice" && r.TTL != record.Micros(time.Hour) {
+				t.Errorf("the lease that two renew gets %d µs", r.TTL)
+			}
+		}
+	})
+}
+
 // A renewal whose write had no answer may still arrive. After Release it must have no effect, and
 // only another write of the row ensures that.
 func TestReleaseStopsLateRenewal(t *testing.T) {
@@ -268,6 +374,64 @@ func TestCloseEndsAFirstCallThatHangs(t *testing.T) {
 	})
 }
 
+// A far is a connection to a server that takes a while to prepare a statement.
+type far struct {
+	*lead
+	takes time.Duration
+}
+
+func (f far) Connect(context.Context) (sqldriver.Conn, error) { return f, nil }
+func (f far) PrepareContext(ctx context.Context, _ string) (sqldriver.Stmt, error) {
+	select {
+	case <-time.After(f.takes):
+		return stalled{}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A sound is a dialect whose check finds nothing wrong.
+type sound struct{ dialect }
+
+func (sound) check(context.Context, *sql.DB) error { return nil }
+
+// A first call that has too little time to prepare all statements leaves less to do for the next.
+// What the server has prepared meanwhile shows that it answers.
+func TestFirstCallsPrepareOnAndOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const takes, within = 100 * time.Millisecond, time.Second
+		db := dialled.Open(far{&lead{}, takes})
+		defer db.Close()
+		d, err := NewMySQL(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		d.dialect = sound{d.dialect}
+		many := 0
+		d.texts.each(func(text *string) {
+			if *text != "" && text != &d.texts.purge {
+				many++
+			}
+		})
+		for try := 1; ; try++ {
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			_, err := d.ready(ctx)
+			stop()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || try > many*int(takes)/int(within)+1 {
+				t.Fatalf("call %d: %v", try, err)
+			}
+			if ago := time.Since(d.doubt.calls().Answers.Last()); ago > takes {
+				t.Errorf("call %d: the last answer was %v ago", try, ago)
+			}
+		}
+	})
+}
+
 // A stalled is a connection whose prepared statements wait until the test lets them end.
 type stalled struct {
 	script
@@ -294,11 +458,10 @@ func TestCloseWaitsForNoStatement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stmts := prepared{}
-	if err := d.prepare(t.Context(), stmts); err != nil {
+	if err := d.prepare(t.Context(), d.stmts); err != nil {
 		t.Fatal(err)
 	}
-	var on runner = stmts
+	var on runner = d.stmts
 	d.checked.Store(&on)
 	raised := make(chan error, 1)
 	go func() { raised <- d.RaiseFence(context.Background(), "x", 1) }()

@@ -177,6 +177,8 @@ func (s *sqlite) explain(err error) error {
 		return err
 	case code == sqlerr.Corrupt, code == sqlerr.NotADB:
 		return fmt.Errorf("%w: sqlite%s: %w", driver.ErrCorrupt, s.at(), err)
+	case code == sqlerr.ReadOnly:
+		return fmt.Errorf("the database is %w: sqlite%s: %w", driver.ErrReadOnly, s.at(), err)
 	case code == sqlerr.Full:
 		return fmt.Errorf("%w: %s: %w", ErrFull, s.room(), err)
 	case missing(err):

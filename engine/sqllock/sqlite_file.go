@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -29,11 +30,16 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 	case former(version, schemaVersion) != nil:
 		return former(version, schemaVersion)
 	}
-	file, err := openFile(s.file.Load().path, s.named)
-	if err == nil {
-		s.file.Store(file)
+	before := s.file.Load()
+	file, err := openFile(before.path, s.named)
+	switch {
+	case err != nil:
+		return err
+	case before.info != nil && !os.SameFile(before.info, file.info):
+		return file.replaced()
 	}
-	return err
+	s.file.Store(file)
+	return nil
 }
 
 // create implements dialect.
@@ -84,7 +90,7 @@ func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (version int64, er
 	if !strings.EqualFold(mode, "wal") {
 		return 0, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.at(), mode)
 	}
-	return version, nil
+	return version, s.opened()
 }
 
 // locate finds the file, and refuses places where SQLite cannot keep processes apart. It never

@@ -15,7 +15,7 @@ import (
 type sqliteFile struct {
 	path  string      // as SQLite has resolved it: its log and its shared memory are beside this path
 	named string      // as the program names it
-	info  os.FileInfo // nil until the check has passed
+	info  os.FileInfo // nil until Migrate or the check has passed
 
 	log, memory companion
 }
@@ -64,7 +64,7 @@ func (s *sqlite) intact() error {
 	f := s.file.Load()
 	switch {
 	case !f.isNamed():
-		return fmt.Errorf("%w: sqlite file %q was deleted, moved or replaced while it was open: open it anew", driver.ErrCorrupt, f.named)
+		return f.replaced()
 	case f.cut():
 		return fmt.Errorf("%w: sqlite file %q was cut off while it was open: open it anew", driver.ErrCorrupt, f.named)
 	case f.log.lost(f.path+companions[0]) || f.memory.lost(f.path+companions[1]):
@@ -74,10 +74,28 @@ func (s *sqlite) intact() error {
 	return nil
 }
 
+// opened records the file that the connections have open. If another replaces it before the first
+// check, those connections go on with the former one.
+func (s *sqlite) opened() error {
+	f := s.file.Load()
+	if f.info != nil {
+		return nil
+	}
+	info, err := os.Stat(f.path)
+	if err == nil {
+		s.file.CompareAndSwap(f, &sqliteFile{path: f.path, info: info})
+	}
+	return err
+}
+
 // isNamed reports whether the name still leads to the file.
 func (f *sqliteFile) isNamed() bool {
 	info, err := os.Stat(f.named)
 	return err == nil && os.SameFile(info, f.info)
+}
+
+func (f *sqliteFile) replaced() error {
+	return fmt.Errorf("%w: sqlite file %q was deleted, moved or replaced while it was open: open it anew", driver.ErrCorrupt, f.named)
 }
 
 // minPage is the smallest page size of SQLite.

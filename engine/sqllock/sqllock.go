@@ -88,18 +88,19 @@ func (o *Options) tables() string {
 // A Driver keeps locks in one database. It is safe for concurrent use. All Drivers on the
 // database, in one process or many, see the same locks.
 type Driver struct {
-	db      *sql.DB
-	doubt   doubt
-	lanes   *lanes.Lanes // of waiters
-	dialect dialect
-	texts   statements
-	traits  traits
-	guard   *fence.SQL
-	watch   *watcher // a pointer hides the owners in it from fmt
-	batches *batches // a pointer hides the names in it from fmt
-	rows    *rounds.Rounds[change]
-	roomy   *names // shared resources that had room for another claim when their rows were last read
-	closed  atomic.Bool
+	db       *sql.DB
+	doubt    doubt
+	lanes    *lanes.Lanes // of waiters
+	dialect  dialect
+	texts    statements
+	traits   traits
+	guard    *fence.SQL
+	watch    *watcher // a pointer hides the owners in it from fmt
+	batches  *batches // a pointer hides the names in it from fmt
+	rows     *rounds.Rounds[change]
+	renewals *rounds.Rounds[*renewing] // of exclusive leases, under one name
+	roomy    *names                    // shared resources that had room for another claim when their rows were last read
+	closed   atomic.Bool
 
 	unburied atomic.Bool // places may be left whose heartbeats a sweep has removed
 
@@ -110,10 +111,10 @@ type Driver struct {
 
 // gates coordinate the calls of a Driver.
 type gates struct {
-	writing  onecall.Gate           // for statements that write; nil: writers need not take turns
-	renewing onecall.Gate           // for batches of renewals
-	opening  onecall.Gate           // for open
-	checked  atomic.Pointer[runner] // nil until the database was checked
+	writing onecall.Gate           // for statements that write; nil: writers need not take turns
+	opening onecall.Gate           // for open
+	stmts   prepared               // guarded by opening until checked is set
+	checked atomic.Pointer[runner] // nil until the database was checked
 }
 
 var (
@@ -128,7 +129,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		return nil, errors.New("sqllock: no database")
 	}
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
-		gates: gates{opening: onecall.New(), renewing: onecall.New()}}
+		gates: gates{opening: onecall.New(), stmts: prepared{}}}
 	answers := new(links.Answers)
 	if calls := d.doubt.calls(); calls != nil {
 		answers = &calls.Answers
@@ -142,7 +143,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
 	d.batches = newBatches(d)
-	d.rows, d.roomy = rounds.New(d.changeAll), new(names)
+	d.rows, d.renewals, d.roomy = rounds.New(d.changeAll), rounds.New(d.renewCalls), new(names)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
 }
@@ -234,15 +235,14 @@ func (d *Driver) Close() error {
 	d.stop()
 	d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
 	defer d.opening.End()
-	if on := d.checked.Load(); on != nil {
-		if stmts, ok := (*on).(prepared); ok {
-			// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
-			ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
-			defer cancel()
-			if ended, err := abandon.Call(ctx, func() (bool, error) { return true, stmts.close() }); ended {
-				return err
-			}
-		}
+	if len(d.stmts) == 0 {
+		return nil
+	}
+	// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
+	ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
+	defer cancel()
+	if ended, err := abandon.Call(ctx, func() (bool, error) { return true, d.stmts.close() }); ended {
+		return err
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func (d *Driver) ready(ctx context.Context) (runner, error) {
 	return d.open(ctx)
 }
 
-// open checks the database and prepares the statements, one caller at a time.
+// open checks the database and prepares the statements, one caller at a time. If the caller's time is
+// too short, the next one prepares the rest.
 func (d *Driver) open(ctx context.Context) (runner, error) {
 	if err := d.opening.Begin(ctx); err != nil {
 		return nil, err
@@ -77,15 +78,13 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.closing, cancel)()
-	stmts := prepared{}
 	err := d.retry(ctx, nil, func(runner) error {
 		if err := d.dialect.check(ctx, d.db); err != nil {
 			return err
 		}
-		return d.prepare(ctx, stmts)
+		return d.prepare(ctx, d.stmts)
 	})
 	if err != nil {
-		_ = stmts.close() // the first error is the useful one
 		// MariaDB returns this error when it prepares a write. Reads can run, and the next call
 		// checks again.
 		if astray(err) {
@@ -95,7 +94,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	}
 	var on runner = d.db
 	if d.traits.prepares {
-		on = stmts
+		on = d.stmts
 	}
 	d.checked.Store(&on)
 	return on, nil
@@ -112,6 +111,7 @@ func (d *Driver) prepare(ctx context.Context, stmts prepared) (err error) {
 		var stmt *sql.Stmt
 		if stmt, err = d.db.PrepareContext(ctx, *text); err == nil {
 			stmts[*text] = stmt
+			d.lanes.Answered(nil) // on a slow link, all of them take longer than a dead one is given
 		}
 	})
 	return err
@@ -135,6 +135,8 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 			return driver.ErrClosed
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return ctx.Err()
+		case ctx.Err() != nil && errors.Is(d.dialect.explain(err), ErrTimeout): // the client had the server end the statement
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		case !d.dialect.busy(err):
 			return d.dialect.explain(err)
 		case try == d.traits.attempts:

@@ -83,7 +83,7 @@ func (w *watcher) arm(req *driver.Request, to *recall, began boottime.Instant) *
 	if me.woken {
 		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
 	}
-	me.leaves = false
+	me.req, me.leaves = *req, false // another claim of the owner may have taken over its place
 	me.recall, me.tried, me.ended, me.asking, me.seen, me.after, me.during = to, began, began, true, began, trying, brought{}
 	if w.ctx.Err() != nil {
 		return me // close wakes it

@@ -76,13 +76,10 @@ func (r *Rounds[C]) Do(ctx context.Context, name string, c C) error {
 		return mine.err
 	case <-ctx.Done():
 	}
-	r.leave(l, mine, part)
-	select {
-	case <-mine.done:
+	if !r.leave(l, mine, part) {
 		return mine.err
-	default:
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // join adds c to the next round of the value. If no round is under way, the caller must make the
@@ -108,21 +105,35 @@ func (r *Rounds[C]) join(name string, c C) (*line[C], *round[C], *change[C]) {
 	return l, l.next, part
 }
 
-// leave removes a change from its round.
-func (r *Rounds[C]) leave(l *line[C], from *round[C], part *change[C]) {
-	part.mu.Lock()
-	part.left = true
-	part.mu.Unlock()
+// leave removes a change from its round, unless the round has ended.
+func (r *Rounds[C]) leave(l *line[C], from *round[C], part *change[C]) (left bool) {
+	if !part.leave(from) {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if from.waiting--; from.waiting > 0 {
-		return
+		return true
 	}
 	from.cancel()
 	if l.next == from { // it has not begun
 		from.late.Stop()
 		l.next = nil
 	}
+	return true
+}
+
+// leave marks the change as left, unless its round has ended. A round that ends later may have been
+// made without it, so its outcome says nothing about the change.
+func (p *change[C]) leave(from *round[C]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-from.done:
+	default:
+		p.left = true
+	}
+	return p.left
 }
 
 // begin runs the next round. Requires r.mu.

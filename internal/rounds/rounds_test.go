@@ -194,6 +194,68 @@ func TestRepeatsWithoutThoseWhoLeft(t *testing.T) {
 	})
 }
 
+// A caller that leaves while its round ends gets no answer of a round that was made without it.
+func TestLeavesAsItsRoundEnds(t *testing.T) {
+	for _, conflict := range []bool{false, true} { // the round used the change before its caller left
+		begun, again := make(chan bool), make(chan bool)
+		r := New(func(_ context.Context, _ string, all iter.Seq[string]) error {
+			for begun <- true; <-again; {
+				uses(all)
+				begun <- true
+			}
+			uses(all)
+			return nil
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		first, gone := make(chan error, 1), make(chan error, 1)
+		go func() { first <- r.Do(t.Context(), "x", "a") }()
+		<-begun
+		go func() { gone <- r.Do(ctx, "x", "b") }()
+		var part *change[string]
+		until(t, func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if next := r.lines["x"].next; next != nil {
+				part = next.changes[0]
+			}
+			return part != nil
+		})
+		again <- false
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		<-begun
+		if conflict {
+			again <- true
+			<-begun
+		}
+		r.mu.Lock() // others that leave keep it busy
+		leave()
+		until(t, func() bool { part.mu.Lock(); defer part.mu.Unlock(); return part.left })
+		again <- false
+		<-r.lines["x"].current.done
+		r.mu.Unlock()
+		if err := <-gone; err != context.Canceled {
+			t.Errorf("left after its change was used, %v: %v; want %v", conflict, err, context.Canceled)
+		}
+	}
+}
+
+func uses(all iter.Seq[string]) {
+	for range all {
+	}
+}
+
+// until polls until so reports true.
+func until(t *testing.T, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing happens")
+		}
+	}
+}
+
 // A round that hangs delays the next one only for a moment, and later ones not at all.
 func TestHungRoundIsPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,11 +8,12 @@ import (
 
 // Primary result codes of SQLite.
 const (
-	Busy    = 5
-	Locked  = 6
-	Corrupt = 11
-	Full    = 13
-	NotADB  = 26
+	Busy     = 5
+	Locked   = 6
+	ReadOnly = 8
+	Corrupt  = 11
+	Full     = 13
+	NotADB   = 26
 )
 
 // texts are SQLite's messages, for clients whose errors have no Code method.
@@ -20,6 +21,7 @@ var texts = map[string]int{
 	"database is locked":       Busy,
 	"SQLITE_BUSY":              Busy,
 	"database table is locked": Locked,
+	"readonly database":        ReadOnly,
 	"malformed":                Corrupt,
 	"database or disk is full": Full,
 	"not a database":           NotADB,

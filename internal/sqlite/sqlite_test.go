@@ -19,13 +19,14 @@ func TestCodes(t *testing.T) {
 	}{
 		coded(busySnapshot):                            {Busy, true},
 		fmt.Errorf("wrapped: %w", coded(busyRecovery)): {Busy, true},
-		coded(Full):                                      {Full, false},
-		errors.New("database is locked (5)"):             {Busy, true},
-		errors.New("database table is locked: x"):        {Locked, true},
-		errors.New("database disk image is malformed"):   {Corrupt, false},
-		errors.New("file is not a database"):             {NotADB, false},
-		errors.New("no such table: leasehold_locks"):     {0, false},
-		errors.New(`UNIQUE constraint failed: t.locked`): {0, false},
+		coded(Full):                                        {Full, false},
+		errors.New("database is locked (5)"):               {Busy, true},
+		errors.New("database table is locked: x"):          {Locked, true},
+		errors.New("database disk image is malformed"):     {Corrupt, false},
+		errors.New("attempt to write a readonly database"): {ReadOnly, false},
+		errors.New("file is not a database"):               {NotADB, false},
+		errors.New("no such table: leasehold_locks"):       {0, false},
+		errors.New(`UNIQUE constraint failed: t.locked`):   {0, false},
 	} {
 		if code := Code(err); code != want.code || IsBusy(err) != want.busy {
 			t.Errorf("%v: code %d, busy %v", err, code, IsBusy(err))
