@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// nodePage is the number of names requested from a node at once, so that it answers within the
-	// NodeTimeout.
+	// nodePage is the number of names requested from a node at once, so that it answers soon.
 	nodePage = 100
 	// inspected is the number of names inspected at once.
 	inspected = 8
@@ -56,7 +55,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			if i != at.node {
 				return nil
 			}
-			return n.call(ctx, func(ctx context.Context) (err error) {
+			return n.list(ctx, func(ctx context.Context) (err error) {
 				if n.operator == nil {
 					return driver.ErrUnsupported
 				}
@@ -80,7 +79,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 
 // listAll asks all nodes for everything. whole reports that it fits into a page.
 func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []driver.State, whole bool, err error) {
-	pages, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Operator) (page, error) {
+	pages, err := shown(ctx, d, (*node).list, "list", func(ctx context.Context, n driver.Operator) (page, error) {
 		return list(ctx, n, prefix, "", limit)
 	})
 	if err != nil {
