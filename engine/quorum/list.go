@@ -45,7 +45,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			return states, "", err
 		}
 	}
-	at, err := placeOf(after)
+	at, err := d.placeOf(after)
 	if err != nil {
 		return nil, "", err
 	}
@@ -125,7 +125,7 @@ type place struct {
 }
 
 // placeOf reverses place.next.
-func placeOf(text string) (p place, err error) {
+func (d *Driver) placeOf(text string) (p place, err error) {
 	if text == "" {
 		return p, nil
 	}
@@ -135,7 +135,7 @@ func placeOf(text string) (p place, err error) {
 	if p.node, err = strconv.Atoi(node); err == nil {
 		p.failed, err = strconv.Atoi(failed)
 	}
-	if err != nil || p.node < 0 || p.failed < 0 {
+	if err != nil || p.node < 0 || p.node >= len(d.nodes) || p.failed < 0 || p.failed > min(p.node, len(d.nodes)-d.majority) {
 		return p, fmt.Errorf("quorum: no place to go on from: %q", text)
 	}
 	return p, nil
