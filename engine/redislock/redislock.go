@@ -165,6 +165,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	d.pipelines.init(client, server, o.Replicas)
 	d.subscriber = &subscriber{}
 	d.subscriber.init(client, strings.ToLower(rand.Text()))
+	d.pipelines.moved = d.subscriber.anew
 	return d, nil
 }
 
