@@ -194,7 +194,7 @@ func (d *Driver) Close() error {
 }
 
 // Claim implements [driver.Driver]. It returns ErrUnsupported for an owner that is empty or has
-// a control character.
+// a control character, and for a TTL above MinUptime.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" || strings.Contains(req.Owner, mark) {
 		return nil, fmt.Errorf("redislock: an owner that is empty or has a control character is %w", driver.ErrUnsupported)
