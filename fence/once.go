@@ -59,7 +59,7 @@ func (o *Once) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.guard.Migrate(ctx, db); err != nil {
 		return err
 	}
-	err := createTable(ctx, db, `SELECT token FROM `+o.table+` WHERE name = `+o.guard.parameter(),
+	err := createTable(ctx, db, o.selectToken(),
 		`CREATE TABLE IF NOT EXISTS `+o.table+` (`+doneColumns[o.guard.dialect]+`)`)
 	if err != nil {
 		return fmt.Errorf("leasehold: create table %s: %w", o.table, err)
@@ -105,6 +105,9 @@ func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) er
 		return fmt.Errorf("leasehold: mark: %w", err)
 	}
 	if err := o.guard.Check(ctx, tx, lease); err != nil {
+		if errors.Is(err, ErrStale) && o.isMarked(ctx, tx, key) {
+			return fmt.Errorf("leasehold: %q: %w", key, ErrDone)
+		}
 		return err
 	}
 	marked, err := o.mark(ctx, tx, key, int64(lease.Token())) // the token fits: Check refuses others
@@ -117,10 +120,21 @@ func (o *Once) Mark(ctx context.Context, tx *sql.Tx, key string, lease Lease) er
 	return nil
 }
 
+// isMarked reports whether key is done, to answer a late holder. If the query fails, the answer that
+// its lease is stale is true too.
+func (o *Once) isMarked(ctx context.Context, tx *sql.Tx, key string) bool {
+	var token int64
+	return tx.QueryRowContext(ctx, o.selectToken(), key).Scan(&token) == nil
+}
+
 // mark inserts key and reports whether it was not there before. It waits for another transaction
 // that has inserted key, until that ends.
 func (o *Once) mark(ctx context.Context, tx *sql.Tx, key string, token int64) (bool, error) {
 	return o.guard.writes(ctx, tx, token, o.insert(), key, token)
+}
+
+func (o *Once) selectToken() string {
+	return `SELECT token FROM ` + o.table + ` WHERE name = ` + o.guard.parameter()
 }
 
 func (o *Once) insert() string {

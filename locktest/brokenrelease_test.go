@@ -92,6 +92,19 @@ var brokenEnds = []breakage{
 			return c.inner.Try(ctx)
 		},
 	}},
+	{name: "a sharer's fence below the last one seen is refused", rejects: []string{"AnotherClaimOfASharer"}, warp: warp{
+		try: func(c *warpedClaim, ctx context.Context) (driver.Grant, error) {
+			g, err := c.inner.Try(ctx)
+			if err != nil {
+				return g, err
+			}
+			if last, ok := c.recall(c.asked.Resource).(uint64); ok && g.Fence < last {
+				return driver.Grant{}, driver.ErrCorrupt
+			}
+			c.remember(c.asked.Resource, g.Fence)
+			return g, nil
+		},
+	}},
 
 	// Owners that were given up.
 	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredAfterEvictionIsRefused", "BarredLingererIsRefused"}, warp: warp{

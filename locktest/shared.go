@@ -18,6 +18,7 @@ var sharedCases = []Case{
 	{Name: "SharerExpiresAlone", Needs: NeedShared, Run: sharerExpiresAlone},
 	{Name: "SharerReleasesAlone", Needs: NeedShared, Run: sharerReleasesAlone},
 	{Name: "ExclusiveAfterCrashedSharer", Needs: NeedShared, Run: exclusiveAfterCrashedSharer},
+	{Name: "AnotherClaimOfASharer", Needs: NeedShared | NeedResumes, Run: anotherClaimOfASharer},
 	{Name: "SharedFencesGrow", Needs: NeedShared | NeedFencing, Run: sharedFencesGrow},
 	{Name: "QueuedWriterStopsReaders", Needs: NeedShared | NeedFair, Run: queuedWriterStopsReaders},
 	{Name: "QueuedReadersFollowWriter", Needs: NeedShared | NeedFair, Run: queuedReadersFollowWriter},
@@ -110,6 +111,19 @@ func sharerExpiresAlone(t testing.TB, h Harness) {
 	crashed.nothingToRelease("it expired")
 	contend(t, d1, shared(name, limit)).busy("a late Release must free no other's slot")
 	alive.renewed(longTTL)
+}
+
+// anotherClaimOfASharer: a sharer asks again in another process, which has seen a later sharer's
+// grant. It gets its own grant.
+func anotherClaimOfASharer(t testing.TB, h Harness) {
+	d1, d2 := open(t, h), open(t, h)
+	first := contend(t, d1, shared(newName(t), 0))
+	g := first.granted("the resource is free")
+	holding(t, d2, shared(first.req.Resource, 0))
+	again := contend(t, d2, first.req)
+	sameGrant(t, g, again.granted("its owner holds it"), "the owner's next attempt")
+	again.released()
+	first.lost("another claim of the owner released it")
 }
 
 func sharerReleasesAlone(t testing.TB, h Harness) {

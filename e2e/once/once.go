@@ -203,12 +203,14 @@ func deathInTheMiddle(b *bench) {
 	b.want("the next holder", b.do("mail-1", fence.LeaseOf("mails", 11, "b"), effect), nil, before, 1)
 }
 
-// lateHolderIsRefused: a holder that was overtaken cannot do what is not done yet.
+// lateHolderIsRefused: a holder that was overtaken cannot do what is not done yet. What it did itself is
+// done.
 func lateHolderIsRefused(b *bench) {
 	before := b.effects()
 	late, present := fence.LeaseOf("stock", 10, "a"), fence.LeaseOf("stock", 11, "b")
 	b.want("before", b.do("sku-1", late, effect), nil, before, 1)
 	b.want("the next holder", b.do("sku-2", present, effect), nil, before, 2)
+	b.want("what is done, by the late one", b.do("sku-1", late, effect), fence.ErrDone, before, 2)
 	b.want("the late one", b.do("sku-3", late, effect), fence.ErrStale, before, 2)
 	b.want("of another resource", b.do("sku-3", fence.LeaseOf("other", 10, "a"), effect), nil, before, 3)
 	b.want("without fencing", b.do("sku-4", fence.LeaseOf("stock", 0, "b"), effect), fence.ErrStale, before, 3)

@@ -104,3 +104,53 @@ func TestPagesGoOnWithoutANode(t *testing.T) {
 		}
 	}
 }
+
+// A list may take a healthy node longer than the NodeTimeout. It neither fails nor keeps others from
+// the nodes.
+func TestSlowListHarmsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, links := newCluster(3).connect(t, nil)
+		l := locker(t, d)
+		if _, err := l.Acquire(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		const slow = 4 * quorum.DefaultNodeTimeout
+		for _, link := range links {
+			link.Always(locktest.OpInspect, locktest.SlowReply(slow))
+		}
+		list := func() error {
+			all, _, err := d.List(t.Context(), "", "", 100)
+			if err == nil && len(all) != 1 {
+				err = fmt.Errorf("%d are listed", len(all))
+			}
+			return err
+		}
+		if err := list(); err != nil {
+			t.Errorf("first: %v", err)
+		}
+		second := make(chan error)
+		go func() { second <- list() }()
+		time.Sleep(slow / 4)
+		start := time.Now()
+		if _, err := l.TryAcquire(t.Context(), "b"); err != nil || time.Since(start) > slow/4 {
+			t.Errorf("TryAcquire beside a list: %v after %v", err, time.Since(start))
+		}
+		if err := <-second; err != nil {
+			t.Errorf("second: %v", err)
+		}
+	})
+}
+
+// A page begins only where another may have ended.
+func TestListRefusesAlienPlaces(t *testing.T) {
+	t.Parallel()
+	d, _ := newCluster(3).connect(t, nil)
+	for place, ok := range map[string]bool{
+		"0.0.a": true, "1.0.": true, "2.1.a": true, "1.1.": true,
+		"3.0.": false, "3.1.": false, "2.2.": false, "0.1.": false, "-1.0.": false, "1.-1.": false, "x": false, "1": false,
+	} {
+		if _, _, err := d.List(t.Context(), "", place, 100); (err == nil) != ok {
+			t.Errorf("%q: %v", place, err)
+		}
+	}
+}

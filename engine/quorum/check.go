@@ -31,8 +31,8 @@ func (d *Driver) majorityOf(call string, errs []error) error {
 	return &NodesError{Call: call, Nodes: errs}
 }
 
-// Check asks all nodes that are a [driver.Checker]. Nodes without an answer are findings while
-// more than half answer.
+// Check asks all nodes that are a [driver.Checker]. Nodes whose check fails are findings
+// while more than half succeed.
 func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	found := make([][]driver.Finding, len(d.nodes))
 	errs := d.each(func(i int, n *node) (err error) {
@@ -50,7 +50,7 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 		}
 		if errs[i] != nil {
 			all = append(all, driver.Finding{About: driver.AboutServer, Where: where, Level: driver.Weak,
-				Text: "it does not answer: " + errs[i].Error(), Advice: "start it before another fails"})
+				Text: "its check failed: " + errs[i].Error(), Advice: "start or repair it before another fails"})
 		}
 	}
 	return append(all, driver.QuorumFinding("", len(d.nodes))), d.majorityOf("check", errs)

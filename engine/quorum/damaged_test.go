@@ -73,3 +73,23 @@ func TestPagesShowWhatIsBesideDamage(t *testing.T) {
 		}
 	})
 }
+
+// An unfit node has answered its check.
+type unfit struct{ *memory.Driver }
+
+func (unfit) Check(context.Context) ([]driver.Finding, error) { return nil, errors.New("too old") }
+func (unfit) Rehearse(context.Context) error                  { return nil }
+
+// A node whose check fails may well answer: it may be too old, or refuse the password.
+func TestCheckSaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	d, err := quorum.New([]driver.Driver{memory.New(), unfit{memory.New()}, memory.New()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	found, err := d.Check(t.Context())
+	if err != nil || len(found) == 0 || found[0].Where != "node 2" || found[0].Text != "its check failed: too old" {
+		t.Errorf("Check: %+v, %v; want a check of node 2 that failed", found, err)
+	}
+}

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// nodePage is the number of names requested from a node at once, so that it answers within the
-	// NodeTimeout.
+	// nodePage is the number of names requested from a node at once, so that it answers soon.
 	nodePage = 100
 	// inspected is the number of names inspected at once.
 	inspected = 8
@@ -46,7 +45,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			return states, "", err
 		}
 	}
-	at, err := placeOf(after)
+	at, err := d.placeOf(after)
 	if err != nil {
 		return nil, "", err
 	}
@@ -56,7 +55,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			if i != at.node {
 				return nil
 			}
-			return n.call(ctx, func(ctx context.Context) (err error) {
+			return n.list(ctx, func(ctx context.Context) (err error) {
 				if n.operator == nil {
 					return driver.ErrUnsupported
 				}
@@ -80,7 +79,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 
 // listAll asks all nodes for everything. whole reports that it fits into a page.
 func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []driver.State, whole bool, err error) {
-	pages, err := shown(ctx, d, "list", func(ctx context.Context, n driver.Operator) (page, error) {
+	pages, err := shown(ctx, d, (*node).list, "list", func(ctx context.Context, n driver.Operator) (page, error) {
 		return list(ctx, n, prefix, "", limit)
 	})
 	if err != nil {
@@ -126,7 +125,7 @@ type place struct {
 }
 
 // placeOf reverses place.next.
-func placeOf(text string) (p place, err error) {
+func (d *Driver) placeOf(text string) (p place, err error) {
 	if text == "" {
 		return p, nil
 	}
@@ -136,7 +135,7 @@ func placeOf(text string) (p place, err error) {
 	if p.node, err = strconv.Atoi(node); err == nil {
 		p.failed, err = strconv.Atoi(failed)
 	}
-	if err != nil || p.node < 0 || p.failed < 0 {
+	if err != nil || p.node < 0 || p.node >= len(d.nodes) || p.failed < 0 || p.failed > min(p.node, len(d.nodes)-d.majority) {
 		return p, fmt.Errorf("quorum: no place to go on from: %q", text)
 	}
 	return p, nil

@@ -92,6 +92,29 @@ func (n *node) renew(caller context.Context, do func(ctx context.Context) error)
 	return err
 }
 
+// listTimeout bounds a list at one node if its caller has no earlier deadline.
+const listTimeout = 5 * time.Second
+
+// list makes one call that may take long at a healthy node. So its outcome says nothing about the
+// node's health, and no other call waits for it. It takes at most half of the caller's time, the
+// rest is for other nodes. At a node that is down it takes the node's timeout at most.
+func (n *node) list(ctx context.Context, do func(ctx context.Context) error) error {
+	limit := listTimeout
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2)
+	}
+	if n.isDown() {
+		limit = min(limit, n.timeout)
+	}
+	call, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	defer context.AfterFunc(n.d.life, cancel)()
+	if err := n.identify(call); err != nil {
+		return err
+	}
+	return do(call)
+}
+
 func (n *node) mark(down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

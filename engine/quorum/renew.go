@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
@@ -30,24 +29,33 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			answers <- b
 		}
 	}
-	undecided := func(v verdict) bool { return !d.decided(&v) }
-	for n, waits := 0, true; n < len(batches) && waits; n++ {
+	answered, missing := make([]bool, len(renewals)), len(renewals)
+	answer := func(i int) { // the claim's next call may begin at once
+		r := &renewals[i]
+		answered[i] = true
+		missing--
+		r.Answer(r.Claim.(*claim).renewed(ctx, r.TTL, &verdicts[i]))
+	}
+	for n, waits := 0, true; n < len(batches) && missing > 0 && waits; n++ {
 		select {
 		case b := <-answers:
-			for i, a := range b.answers {
-				verdicts[b.at[i]].add(a)
+			for k, i := range b.at {
+				if answered[i] {
+					continue
+				}
+				if verdicts[i].add(b.answers[k]); d.decided(&verdicts[i]) {
+					answer(i)
+				}
 			}
-			waits = slices.ContainsFunc(verdicts, undecided)
 		case <-ctx.Done():
-			for i, r := range renewals {
-				verdicts[i].miss(r.Claim.(*claim).parts, ctx.Err())
-			}
 			waits = false
 		}
 	}
-	for i := range renewals {
-		r := &renewals[i]
-		r.Answer(r.Claim.(*claim).renewed(ctx, r.TTL, &verdicts[i]))
+	for i, r := range renewals {
+		if !answered[i] {
+			verdicts[i].miss(r.Claim.(*claim).parts, ctx.Err())
+			answer(i)
+		}
 	}
 }
 

@@ -27,12 +27,15 @@ func TestHungRegainHoldsUpNoOthers(t *testing.T) {
 			return made
 		}
 		a, b := claim("a", 3*time.Second), claim("b", time.Minute)
+		var answered time.Duration // until a was, when both were renewed
 		renew := func(what string) (ok bool) {
+			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			var all []driver.Renewal
 			if what == "both" {
 				all = []driver.Renewal{{Claim: a, TTL: 3 * time.Second}, {Claim: b, TTL: time.Minute}}
+				all[0].Answered = func() { answered = time.Since(start) }
 			} else {
 				all = []driver.Renewal{{Claim: a, TTL: 3 * time.Second}}
 			}
@@ -49,6 +52,9 @@ func TestHungRegainHoldsUpNoOthers(t *testing.T) {
 		links[2].Sever() // a minority is down
 		if !renew("both") && !renew("a alone") && !renew("a alone") {
 			t.Error("the other lease is lost, though two nodes of three serve it")
+		}
+		if answered > time.Second/2 {
+			t.Errorf("the other lease is told of its renewal after %v", answered)
 		}
 	})
 }

@@ -240,7 +240,7 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 		case number(values[0]) == replyGranted:
 			was.floor = seen // granted by this attempt
 		case !was.mayBeGranted() && was.grant.fence == 0:
-			if fence < seen {
+			if c.req.Mode == driver.Exclusive && fence < seen { // later sharers have greater fences
 				c.update(func(now *state) { now.uncertain = uncertain{} })
 				return driver.Grant{}, nil, c.regressed(seen, fence)
 			}

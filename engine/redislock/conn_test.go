@@ -506,6 +506,68 @@ func TestFormerPrimaryIsLeftAfterALateHandshake(t *testing.T) {
 	}
 }
 
+// The subscription follows the primary too, although the former one goes on serving: a lease that is
+// not renewed would not hear of its eviction.
+func TestSubscriptionFollowsThePrimary(t *testing.T) {
+	t.Parallel()
+	former, next := servers.StartRedis(t), servers.StartRedis(t)
+	var named atomic.Value
+	named.Store(former.Addr())
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{startSentinel(t, &named)}})
+	t.Cleanup(func() { client.Close() })
+	d := driverOn(t, client, nil)
+	lost := make(chan string, 1000)
+	take := func(name string) {
+		c, err := d.Claim(driver.Request{Resource: name, Owner: "o-" + name, TTL: time.Minute, Lost: func(error) { lost <- name }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Try(t.Context()) // may fail while the connection is left
+	}
+	eventually := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	take("a")
+	eventually("it listens at the former primary", func() bool {
+		return strings.Contains(former.Must(t, "PUBSUB", "CHANNELS"), d.subscriber.channel)
+	})
+	named.Store(next.Addr())
+	name := ""
+	for n := 0; name == ""; n++ {
+		eventually("go-redis finds the next primary", func() bool { return client.Ping(t.Context()).Err() == nil })
+		took := fmt.Sprint("b", n)
+		if take(took); next.Must(t, "EXISTS", "lock:"+took) == "1" {
+			name = took
+		}
+		if time.Sleep(10 * time.Millisecond); n > 1000 {
+			t.Fatal("the driver stays on the former primary")
+		}
+	}
+	if err := driverOn(t, redisAt(t, next), nil).Evict(t.Context(), name, "o-"+name, "x"); err != nil {
+		t.Fatal(err)
+	}
+	eventually("the holder hears of its eviction", func() bool {
+		select {
+		case of := <-lost:
+			return of == name
+		default:
+			return false
+		}
+	})
+}
+
+// redisAt returns a client of r until t ends.
+func redisAt(t *testing.T, r *servers.Redis) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
 // startSentinel starts a sentinel that names the primary at the address in named, and returns its own.
 func startSentinel(t *testing.T, named *atomic.Value) string {
 	return listen(t, func(words []string) any {

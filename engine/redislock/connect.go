@@ -75,7 +75,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	context.AfterFunc(life, func() { n.end(redis.ErrClosed) })
 	context.AfterFunc(h.changed, n.leave)
 	if d.primary != nil {
-		go d.follow(life, n, server["run_id"])
+		go d.follow(life, n, server["run_id"], p.node.moved)
 	}
 	return n, nil
 }
@@ -206,7 +206,8 @@ const askPrimary = time.Second
 // follow watches a connection of go-redis to the same primary. go-redis ends it when the sentinels
 // name another primary. follow then leaves n. It also leaves n, which leads to the server with that
 // run id ("": unknown), if they named another while n was made: the watched connection leads there.
-func (d dialer) follow(life context.Context, n *conn, id string) {
+// It calls moved then.
+func (d dialer) follow(life context.Context, n *conn, id string, moved func()) {
 	own := d.primary.Conn()
 	defer func() { own.Close() }()
 	for stands := false; ; {
@@ -217,6 +218,7 @@ func (d dialer) follow(life context.Context, n *conn, id string) {
 		switch answered := err == nil || redis.IsPermissionError(err) || stands && isReply(err); {
 		case stands && !answered, id != "" && there != "" && there != id:
 			n.leave()
+			moved()
 			return
 		case answered:
 			stands = true

@@ -39,11 +39,12 @@ type crowd struct {
 	beats   []beat             // the last beats with an answer
 	seen    []any              // what the last beat said about the holder
 	ahead   string             // the owner that is first in the queue, by the last beat
+	heard   boottime.Instant   // when the last beat with an answer was sent; 0: none has had one
 }
 
 // A waiter is a claim that may have a place on the server. It is forgotten when an answer says that
-// it has no place. It is also forgotten when none of its attempts can arrive any more and a beat
-// has removed its place, which the beats would otherwise keep for ever.
+// it has no place. It is also forgotten when none of its attempts can arrive any more and its place
+// is gone: a beat has removed it, or it has expired because no beat reached the server.
 type waiter struct {
 	claim  *claim
 	tried  boottime.Instant // when its last Try began
@@ -154,7 +155,8 @@ func (e *subscriber) keepAll() bool {
 func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 	for owner, w := range k.waiters {
 		switch age := now.Sub(w.tried); {
-		case age > goneTTL && (w.told || len(k.waiters) > maxGone): // no attempt arrives so late
+		case age > goneTTL && (w.told || len(k.waiters) > maxGone), // no attempt arrives so late
+			age > goneTTL+placeTTL && now.Sub(k.heard) > placeTTL:
 			delete(k.waiters, owner)
 		case age > placeTTL:
 			gone = append(gone, owner)
@@ -219,6 +221,7 @@ func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) er
 func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent boottime.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	k.heard = sent
 	for _, owner := range gone {
 		if w := k.waiters[owner]; w != nil {
 			w.told = sent.Sub(w.tried) > goneTTL

@@ -197,3 +197,42 @@ func FuzzRedisDamagedCompanions(f *testing.F) {
 		allowed("Release", me.Release(ctx, driver.End{}))
 	})
 }
+
+// A hold that lingers keeps its history. If that is lost all the same, nobody knows since when it is
+// held.
+func TestHoldThatLingersKeepsItsHistory(t *testing.T) {
+	t.Parallel()
+	const linger = 48 * time.Hour
+	r := servers.StartRedis(t)
+	client := redisClient(t, r)
+	d := redisDriverOf(t, client, nil)
+	c := lateClaim(t, d, "n", "owner", time.Minute)
+	mustTry(t, c)
+	if err := c.Release(t.Context(), driver.End{Linger: linger}); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), companion("f", "n")).Val(); left < linger-time.Minute {
+		t.Errorf("the history ends in %v, the hold in %v", left, linger)
+	}
+	r.Must(t, "DEL", companion("f", "n"))
+	st, err := d.Inspect(t.Context(), "n")
+	if err != nil || len(st.Holders) != 1 || st.Holders[0].Held != 0 {
+		t.Errorf("Inspect without the history: %+v, %v; want one holder, held for 0", st.Holders, err)
+	}
+	_, err = lateClaim(t, d, "n", "other", time.Minute).Try(t.Context())
+	if busy, ok := errors.AsType[*driver.Busy](err); !ok || busy.Holder.Held != 0 {
+		t.Errorf("Try without the history: %v; want a refusal by a holder, held for 0", err)
+	}
+	forever := redisDriverOf(t, client, &redislock.Options{RequireFenceHistory: true})
+	if err := forever.RaiseFence(t.Context(), "kept", 1); err != nil {
+		t.Fatal(err)
+	}
+	c = lateClaim(t, forever, "kept", "owner", time.Minute)
+	mustTry(t, c)
+	if err := c.Release(t.Context(), driver.End{Linger: linger}); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), companion("f", "kept")).Val(); left != -1 {
+		t.Errorf("a history that is kept forever ends in %v", left)
+	}
+}

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -100,6 +101,19 @@ func TestOnceOnRedis(t *testing.T) {
 			}
 		}
 		wantStock(t, client, "late", int64(len(tokens)))
+	})
+
+	t.Run("DoneIsDoneForLateHoldersToo", func(t *testing.T) {
+		late, present := holding{"over", "x", 5}, holding{"over", "y", 6}
+		for i, l := range []holding{late, present} {
+			if _, err := o.Do(ctx, fmt.Sprint("over-", i), l, "INCR", "over"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := o.Do(ctx, "over-0", late, "INCR", "over"); !errors.Is(err, fence.ErrDone) {
+			t.Errorf("asked again by its late holder: %v", err)
+		}
+		wantStock(t, client, "over", 2)
 	})
 
 	t.Run("BothOrNeither", func(t *testing.T) {

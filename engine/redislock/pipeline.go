@@ -163,6 +163,7 @@ type pipelines struct {
 	known    atomic.Bool          // the cluster has said which node serves which slot
 	life     context.Context      // of all connections; ends with the driver
 	end      context.CancelFunc
+	moved    func() // called when the sentinels have named another primary
 
 	used     sync.Pool // calls that are over, for reuse
 	patience patience

@@ -165,6 +165,7 @@ func newDriver(client redis.UniversalClient, server *redis.Options, opts *Option
 	d.pipelines.init(client, server, o.Replicas)
 	d.subscriber = &subscriber{}
 	d.subscriber.init(client, strings.ToLower(rand.Text()))
+	d.pipelines.moved = d.subscriber.anew
 	return d, nil
 }
 
@@ -193,7 +194,7 @@ func (d *Driver) Close() error {
 }
 
 // Claim implements [driver.Driver]. It returns ErrUnsupported for an owner that is empty or has
-// a control character.
+// a control character, and for a TTL above MinUptime.
 func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	if req.Owner == "" || strings.Contains(req.Owner, mark) {
 		return nil, fmt.Errorf("redislock: an owner that is empty or has a control character is %w", driver.ErrUnsupported)

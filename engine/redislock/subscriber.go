@@ -53,6 +53,7 @@ type subscriber struct {
 	running bool                 // guarded by mu
 	keeping bool                 // guarded by mu
 	own     line                 // guarded by mu
+	sub     *redis.PubSub        // guarded by mu; the subscription of own; nil: none yet
 }
 
 // A line is a subscription to one channel, guarded by the subscriber's mu.
@@ -283,6 +284,9 @@ func (e *subscriber) sleep(d time.Duration) { _ = pause.For(e.ctx, d) }
 func (e *subscriber) subscribe() (heard bool) {
 	sub := e.client.Subscribe(e.ctx)
 	defer sub.Close() // its only error says that it is closed
+	e.mu.Lock()
+	e.sub = sub
+	e.mu.Unlock()
 	stands, broken := context.WithCancel(e.ctx)
 	defer broken()
 	both := []string{e.channel, e.recalls}
@@ -301,6 +305,17 @@ func (e *subscriber) subscribe() (heard bool) {
 		e.done.Go(func() { e.lookAgain(stands, claims) })
 	}, func() {})
 	return heard
+}
+
+// anew ends the present subscription, so that run makes another. The sentinels have named another
+// primary, but the former one may go on serving.
+func (e *subscriber) anew() {
+	e.mu.Lock()
+	sub := e.sub
+	e.mu.Unlock()
+	if sub != nil {
+		sub.Close() // its only error says that it is closed
+	}
 }
 
 // receive handles messages of sub until it breaks. It calls calm from time to time.

@@ -165,7 +165,7 @@ func TestGoneWaiterIsRemembered(t *testing.T) {
 	}
 	e.clock.Sleep(placeTTL + time.Second)
 	removed() // an attempt may still make another
-	e.clock.Sleep(goneTTL)
+	e.clock.Sleep(goneTTL - placeTTL)
 	if n := gone(); n != 1 {
 		t.Errorf("no beat has had it removed in time, and %d are gone", n)
 	}
@@ -180,6 +180,27 @@ func TestGoneWaiterIsRemembered(t *testing.T) {
 	gone()
 	if n := gone(); n != maxGone {
 		t.Errorf("%d are remembered", n)
+	}
+}
+
+// While no server answers, those who gave up are forgotten after their places have expired.
+func TestOutageLeavesNoCrowds(t *testing.T) {
+	t.Parallel()
+	d := driverOn(t, noServer(), nil)
+	e := d.subscriber
+	e.clock = new(boottime.Clock)
+	e.running, e.keeping = true, true // without a server
+	for i := range 1000 {
+		c, err := d.Claim(driver.Request{Resource: fmt.Sprint(i), Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.(*claim).arm()
+		c.(*claim).Forget()
+	}
+	e.clock.Sleep(goneTTL + placeTTL + time.Second)
+	if e.keepAll() || len(e.crowds) > 0 {
+		t.Errorf("%d of 1,000 crowds are left", len(e.crowds))
 	}
 }
 

@@ -52,6 +52,9 @@ local function recall(past)
   return last, fence, since, by, channel, note, false
 end
 
+-- For how long an exclusive grant has been held: 0 if the history, and since with it, was lost.
+local function held_for(since) return since > 0 and ms - since or 0 end
+
 -- For how long a history is kept. If its fence is ahead of the clock, that much longer.
 local function life_of(last, life) return life + math.max(0, math.floor(last / 1000) - ms) end
 

@@ -48,7 +48,7 @@ local function show(held, past, most, lock, history, queue, details, shares, bea
       add(holders, who, 's' .. (heavy and tonumber(redis.pcall('ZSCORE', weights, all[i])) or ''), limit, n, ms - granted, ends - ms, text)
     end
   elseif held and (held == by or held == LINGER) then
-    add(holders, by, 'x', 0, fence, ms - since, left, note)
+    add(holders, by, 'x', 0, fence, held_for(since), left, note)
   elseif held then
     add(holders, held, 'x', 0, 0, 0, left, '')
   elseif redis.call('EXISTS', lock) == 1 then

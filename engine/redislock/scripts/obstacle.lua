@@ -3,8 +3,8 @@
 local function obstacle(ahead, rest, fence, since, by, note)
   if not held then return {0, ahead, rest > 0 and 1 or 0, rest} end
   local left = redis.call('PTTL', lock)
-  if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, ms - since, note} end
-  if held == by then return {0, ahead, 0, left, by, 'x', fence, ms - since, note} end
+  if held == LINGER and by == '' then return {0, ahead, 0, left, '', 'x', fence, held_for(since), note} end
+  if held == by then return {0, ahead, 0, left, by, 'x', fence, held_for(since), note} end
   if held ~= SHARED then return {0, ahead, 1, left, held, 'x', 0, 0, ''} end
   local soonest = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
   local ok, n, granted, _, _, text = decode(SHARER, soonest[1] and redis.call('HGET', details, 's' .. soonest[1]))

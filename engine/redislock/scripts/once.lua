@@ -8,7 +8,7 @@
 local owner, token, attempt, life = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local mark = redis.call('GET', KEYS[1])
 if mark == attempt then return {1} end
-if mark == '' then mark = false end -- its command was refused
+if mark and mark ~= '' then return {2} end -- it is empty if its command was refused
 
 -- Tokens may exceed what a Lua number holds exactly, so they are compared as text. They have no
 -- leading zeros.
@@ -17,7 +17,6 @@ local seen = redis.call('HMGET', KEYS[2], 'token', 'owner')
 if seen[1] and (above(seen[1], token) or seen[1] == token and seen[2] ~= owner) then
   return {3, seen[1]}
 end
-if mark then return {2} end
 
 -- What may fail comes before the mark: the first write, for want of memory or a permission, and the
 -- arguments, for want of room on Lua's stack. The mark may fail too, so it comes before the effect.

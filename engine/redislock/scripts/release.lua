@@ -81,6 +81,7 @@ if held == owner then
     if past then
       local last, fence, since, _, _, note = recall(past)
       remember('', last, fence, since, '', '', note)
+      if redis.call('PTTL', history) ~= -1 then keep(history, linger) end
     end
   else
     held = false
