@@ -45,22 +45,11 @@ func (p *tap) client(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
 
 func (p *tap) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	send := func(ctx context.Context) error { return invoke(ctx, method, req, reply, conn, opts...) }
-	txn := asTxn(req)
-	if hold := p.txn.Load(); txn != nil && hold != nil {
+	txn, isTxn := req.(*pb.TxnRequest)
+	if hold := p.txn.Load(); isTxn && hold != nil {
 		return (*hold)(txn, ctx, send)
 	}
 	return send(ctx)
-}
-
-// asTxn is a request that writes, as a transaction; nil: it does not.
-func asTxn(req any) *pb.TxnRequest {
-	switch r := req.(type) {
-	case *pb.TxnRequest:
-		return r
-	case *pb.DeleteRangeRequest:
-		return &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}}}
-	}
-	return nil
 }
 
 func (p *tap) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

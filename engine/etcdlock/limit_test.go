@@ -333,7 +333,7 @@ func TestWeightsAndLimitsCostNoRequest(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	var taps tap
 	d := driverOn(t, taps.client(t, e), nil)
-	const release = ", delete"
+	const release = ", 2 compare delete"
 	for _, c := range []struct {
 		req  driver.Request
 		want string
