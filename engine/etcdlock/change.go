@@ -31,9 +31,9 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	d.mu.Lock()
 	answered := awaiting(&p.unsure.moves, s)
 	d.mu.Unlock()
-	err = p.rewrite(ctx, func(e *entry) (isOurs bool) { return !e.Lingers }, clientv3.WithLease(s.id))
+	unsure, err := p.rewrite(ctx, func(e *entry) (isOurs bool) { return !e.Lingers }, clientv3.WithLease(s.id))
 	d.mu.Lock()
-	if !isUnknown(err) {
+	if unsure == nil || err == nil || errors.Is(err, errGone) || isGone(err) {
 		answered()
 	}
 	if err == nil && p.phase != over {
@@ -73,8 +73,20 @@ func (p *place) fits(ttl time.Duration) bool {
 }
 
 // rewrite changes the value of the key, which keeps its place. errGone means that there is no key,
-// or that it must not be changed, because it lingers and outlives the place.
-func (p *place) rewrite(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) error {
+// or that it must not be changed, because it lingers and outlives the place. unsure is the error of
+// an attempt that may have been served; nil: there was none.
+func (p *place) rewrite(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) (unsure, err error) {
+	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
+		err := p.rewriteOnce(ctx, change, lease)
+		if isUnknown(err) {
+			unsure = err
+		}
+		return err
+	})
+	return unsure, err
+}
+
+func (p *place) rewriteOnce(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) error {
 	for range maxRounds {
 		e, err := p.look(ctx)
 		if err != nil {

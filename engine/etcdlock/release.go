@@ -133,16 +133,9 @@ func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 		e.Owner, e.Lingers = "", true
 		return true
 	}
-	var unknown error
-	err := p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		err := p.rewrite(ctx, leave, clientv3.WithLease(lease))
-		if isUnknown(err) {
-			unknown = err
-		}
-		return err
-	})
-	if errors.Is(err, errGone) && unknown != nil {
-		return unknown // an earlier attempt may have succeeded, and the key has ended since
+	unsure, err := p.rewrite(ctx, leave, clientv3.WithLease(lease))
+	if errors.Is(err, errGone) && unsure != nil {
+		return unsure // that attempt may have succeeded, and the key has ended since
 	}
 	return err
 }
@@ -199,8 +192,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	if err != nil {
 		return err
 	}
-	err = c.d.drop(p, p.rewrite(ctx, func(e *entry) bool { e.Note = note; return !e.Lingers }, clientv3.WithIgnoreLease()))
-	if errors.Is(err, errGone) {
+	_, err = p.rewrite(ctx, func(e *entry) bool { e.Note = note; return !e.Lingers }, clientv3.WithIgnoreLease())
+	if errors.Is(c.d.drop(p, err), errGone) {
 		c.d.mu.Lock()
 		defer c.d.mu.Unlock()
 		return p.cause
