@@ -227,7 +227,8 @@ func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	for range evictRounds {
 		seen, err := d.listKept(ctx, name)
-		if err != nil {
+		needsLimit := len(seen.queue) == 0 || seen.queue[0].mode() == driver.Shared
+		if err != nil && (needsLimit || !errors.Is(err, driver.ErrCorrupt)) {
 			return err
 		}
 		holds := seen.holders()
