@@ -108,7 +108,7 @@ var brokenViews = []breakage{
 		_, err := c.inner.Renew(ctx, how.Linger)
 		return err
 	}}},
-	{name: "Release ends what another claim of the owner left to linger", rejects: []string{"LingerBesideAnotherClaim"}, warp: warp{
+	{name: "Release ends what another claim of the owner left to linger", rejects: []string{"LingerBesideAnotherClaim", "LingerBesideAnotherProcess"}, warp: warp{
 		linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
 			c.remember(c.asked.Owner, c)
 			return c.inner.Release(ctx, how)

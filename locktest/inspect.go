@@ -24,6 +24,7 @@ var inspectCases = []Case{
 	{Name: "EvictEndsWhatLingers", Needs: NeedOperator | NeedLingers, Run: evictEndsWhatLingers},
 	{Name: "LingerHoldsForOthers", Needs: NeedLingers, Run: lingerHoldsForOthers},
 	{Name: "LingerBesideAnotherClaim", Needs: NeedLingers | NeedResumes, Run: lingerBesideAnotherClaim},
+	{Name: "LingerBesideAnotherProcess", Needs: NeedLingers | NeedResumes, Run: lingerBesideAnotherProcess},
 	{Name: "AtLeast", Needs: NeedLingers, Run: atLeast},
 	{Name: "AtLeastBeforeTheQueue", Needs: NeedLingers, Run: atLeastBeforeTheQueue},
 	{Name: "RefusesBadNotes", Run: refusesBadNotes},
@@ -410,6 +411,32 @@ func lingerBesideAnotherClaim(t testing.TB, h Harness) {
 	}
 	again.nothingToRelease("another claim of its owner has given up the grant")
 	contend(t, open(t, h), request(holder.req.Resource)).busy("it lingers")
+}
+
+// lingerBesideAnotherProcess: two processes share a lease that now lingers. Whichever of them left
+// it, the other neither ends nor shortens the hold.
+func lingerBesideAnotherProcess(t testing.TB, h Harness) {
+	d, d2, d3 := open(t, h), open(t, h), open(t, h)
+	for _, makerLeaves := range []bool{true, false} {
+		for _, lingers := range []bool{false, true} {
+			holder := holding(t, d, request(newName(t)))
+			again := contend(t, d2, holder.req)
+			again.renewed(longTTL)
+			first, second := holder, again
+			if !makerLeaves {
+				first, second = again, holder
+			}
+			if err := first.linger(longTTL); err != nil {
+				t.Fatalf("Linger: %v", err)
+			}
+			if !lingers {
+				second.nothingToRelease("another process of its owner has given up the grant")
+			} else if err := second.linger(renewableTTL(d)); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("Linger: %v; want ErrLost: another process of its owner has given up the grant", err)
+			}
+			contend(t, d3, request(holder.req.Resource)).busy("it lingers")
+		}
+	}
 }
 
 func (c *contender) linger(d time.Duration) error {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/internal/lanes"
@@ -43,15 +42,10 @@ type undated struct{ context.Context }
 func (undated) Deadline() (end time.Time, ok bool) { return end, false }
 
 // commit sends one transaction. Reads are sent as transactions too, because the client repeats
-// other reads by itself. A single deletion without comparisons is sent alone, which costs the
-// server less.
+// other reads by itself.
 func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	op := clientv3.OpTxn(cmps, then, otherwise)
-	if len(cmps) == 0 && len(then) == 1 && then[0].IsDelete() {
-		op = then[0]
-	}
 	latest := d.latest.Load()
-	answer, err := d.client.Do(undated{clientv3.WithRequireLeader(ctx)}, op)
+	answer, err := d.client.Do(undated{clientv3.WithRequireLeader(ctx)}, clientv3.OpTxn(cmps, then, otherwise))
 	if err != nil {
 		err = d.explain(ctx, err)
 		d.lanes.Answered(err)
@@ -59,9 +53,6 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 	}
 	d.lanes.Answered(nil)
 	resp := answer.Txn()
-	if op.IsDelete() {
-		resp = asTxn(answer.Del())
-	}
 	rev := resp.Header.Revision
 	if rev < latest && d.latest.CompareAndSwap(latest, rev) { // only the first such answer restarts the watches
 		d.rewatch() // they wait for revisions that the server no longer has
@@ -69,12 +60,6 @@ func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwis
 	raise(&d.latest, rev)
 	raise(&d.seen, rev)
 	return resp, nil
-}
-
-// asTxn returns the answer to a deletion as the answer to a transaction with only that deletion.
-func asTxn(resp *clientv3.DeleteResponse) *clientv3.TxnResponse {
-	deleted := &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: (*pb.DeleteRangeResponse)(resp)}
-	return &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: []*pb.ResponseOp{{Response: deleted}}}
 }
 
 // raise sets n to rev if rev is greater.

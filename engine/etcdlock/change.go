@@ -31,9 +31,9 @@ func (p *place) move(ctx context.Context, ttl time.Duration) error {
 	d.mu.Lock()
 	answered := awaiting(&p.unsure.moves, s)
 	d.mu.Unlock()
-	err = p.rewrite(ctx, func(v *content) (isOurs bool) { return !v.Lingers }, clientv3.WithLease(s.id))
+	unsure, err := p.rewrite(ctx, func(e *entry) (isOurs bool) { return !e.Lingers }, clientv3.WithLease(s.id))
 	d.mu.Lock()
-	if !isUnknown(err) {
+	if unsure == nil || err == nil || errors.Is(err, errGone) || isGone(err) {
 		answered()
 	}
 	if err == nil && p.phase != over {
@@ -73,14 +73,29 @@ func (p *place) fits(ttl time.Duration) bool {
 }
 
 // rewrite changes the value of the key, which keeps its place. errGone means that there is no key,
-// or that it must not be changed.
-func (p *place) rewrite(ctx context.Context, change func(*content) bool, lease clientv3.OpOption) error {
+// or that it must not be changed, because it lingers and outlives the place. unsure is the error of
+// an attempt that may have been served; nil: there was none.
+func (p *place) rewrite(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) (unsure, err error) {
+	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
+		err := p.rewriteOnce(ctx, change, lease)
+		if isUnknown(err) {
+			unsure = err
+		}
+		return err
+	})
+	return unsure, err
+}
+
+func (p *place) rewriteOnce(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) error {
 	for range maxRounds {
 		e, err := p.look(ctx)
 		if err != nil {
 			return err
 		}
-		if !change(&e.content) {
+		if !change(e) {
+			p.d.mu.Lock()
+			defer p.d.mu.Unlock()
+			p.spend()
 			return errGone
 		}
 		if done, err := p.d.replace(ctx, e, clientv3.OpPut(p.key, e.encode(), lease)); done || err != nil {
@@ -97,17 +112,16 @@ func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bo
 	return err == nil && resp.Succeeded, err
 }
 
-// delete deletes the key of a place and reports whether there was one.
+// delete deletes the key of a place and reports whether there was one. It leaves a key that another
+// process has resumed and then left to linger.
 func (p *place) delete(ctx context.Context) (was bool, err error) {
 	d := p.d
 	d.mu.Lock()
+	isOver, isSure := p.phase == over, p.in != nil && !p.unsure.mayCome()
 	var cmps []clientv3.Cmp
-	if p.named != nil { // nobody else creates the key, nor does this driver while the deletion may come late
-		p.unsure.deletes++
-	} else if len(p.unsure.puts) == 0 { // a late put would have another revision
-		cmps = []clientv3.Cmp{created(p.key, p.rev)}
+	if isSure {
+		cmps = []clientv3.Cmp{created(p.key, p.rev), clientv3.Compare(clientv3.LeaseValue(p.key), "=", p.in.id)}
 	}
-	isOver := p.phase == over
 	d.mu.Unlock()
 	if isOver {
 		return false, nil
@@ -117,19 +131,62 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 		return false, err
 	}
 	w := toDelete(p.claim.dir, p.key, cmps...)
-	if was, err = d.delete(ctx, w); err != nil {
-		return false, err
+	if isSure {
+		resp, err := d.send(ctx, w)
+		if err != nil {
+			return false, err
+		}
+		was = hasDeleted(resp)
+	}
+	stays := false
+	if !was { // perhaps it is in another session
+		if was, stays, err = p.deleteIf(ctx, p.mayRelease); err == nil && !was {
+			err = w.unsure
+		}
+		if err != nil {
+			return false, err
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.named != nil && w.unsure == nil {
-		p.unsure.deletes--
-	}
-	if !was {
+	if stays {
+		p.spend()
+	} else if !was {
 		d.lookThrough(p.in) // it may belong to another place that had the same key before
 	}
 	p.on(yes, errReleased)
 	return was, nil
+}
+
+// mayRelease reports whether the key, as it was read, is that of p and does not linger.
+func (p *place) mayRelease(e *entry) bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	return !e.Lingers && (e.rev == p.rev || len(p.unsure.puts) > 0 && p.claim.isOurs(*e))
+}
+
+// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. stays reports that
+// there is another one.
+func (p *place) deleteIf(ctx context.Context, isOurs func(*entry) bool) (was, stays bool, err error) {
+	var unknown error
+	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
+		for {
+			e, err := p.d.get(ctx, p.key)
+			if err != nil {
+				return err
+			}
+			if stays = e != nil && !isOurs(e); stays || e == nil {
+				return unknown // an earlier attempt may have succeeded
+			}
+			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
+				unknown = err
+			}
+			if was || err != nil {
+				return err
+			}
+		}
+	})
+	return was, stays, err
 }
 
 // toDelete is a write that deletes a key of the resource at dir if cmps hold.
@@ -144,10 +201,14 @@ func (d *Driver) delete(ctx context.Context, w *write) (was bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if was = resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0; !was {
+	if was = hasDeleted(resp); !was {
 		err = w.unsure
 	}
 	return was, err
+}
+
+func hasDeleted(resp *clientv3.TxnResponse) bool {
+	return resp.Succeeded && resp.Responses[0].GetResponseDeleteRange().Deleted > 0
 }
 
 // keepOut keeps out the puts that may still come. It leaves a tombstone for each one while its
@@ -178,27 +239,17 @@ func (p *place) clear(ctx context.Context) error {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	for {
-		e, err := d.get(ctx, p.key)
-		if err != nil {
-			return err
-		}
-		ours := e != nil && p.knows(e)
-		if ours {
-			if done, err := d.replace(ctx, e, clientv3.OpDelete(p.key)); err != nil {
-				return err
-			} else if !done {
-				continue
-			}
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if e != nil && !ours {
-			p.spend()
-		}
-		p.on(yes, nil)
-		return nil
+	_, stays, err := p.deleteIf(ctx, p.knows)
+	if err != nil {
+		return err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if stays {
+		p.spend()
+	}
+	p.on(yes, nil)
+	return nil
 }
 
 // knows reports whether the key, as it was read, still belongs to p, so that no other process has

@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 // link, does to them by chance.
 type tap struct {
 	txn    atomic.Pointer[func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error]
+	hangs  atomic.Bool  // the next transaction that writes, or question about a lease, has no answer
 	silent atomic.Bool  // streams of keep-alives that are open now bring no more answers
 	late   atomic.Int64 // how long answers to keep-alives take, a time.Duration
 	kept   atomic.Int64 // keep-alives that were sent
@@ -45,22 +47,24 @@ func (p *tap) client(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
 
 func (p *tap) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	send := func(ctx context.Context) error { return invoke(ctx, method, req, reply, conn, opts...) }
-	txn := asTxn(req)
-	if hold := p.txn.Load(); txn != nil && hold != nil {
+	if p.hangs.Load() && mayHang(req) && p.hangs.CompareAndSwap(true, false) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	txn, isTxn := req.(*pb.TxnRequest)
+	if hold := p.txn.Load(); isTxn && hold != nil {
 		return (*hold)(txn, ctx, send)
 	}
 	return send(ctx)
 }
 
-// asTxn is a request that writes, as a transaction; nil: it does not.
-func asTxn(req any) *pb.TxnRequest {
-	switch r := req.(type) {
-	case *pb.TxnRequest:
-		return r
-	case *pb.DeleteRangeRequest:
-		return &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}}}
+// mayHang reports whether req is a transaction that puts, or asks about a lease of etcd.
+func mayHang(req any) bool {
+	if txn, ok := req.(*pb.TxnRequest); ok {
+		return slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil })
 	}
-	return nil
+	_, ok := req.(*pb.LeaseTimeToLiveRequest)
+	return ok
 }
 
 func (p *tap) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -525,4 +529,51 @@ func TestReleaseThatLingersTellsTheReason(t *testing.T) {
 	if !errors.Is(err, driver.ErrEvicted) || !strings.Contains(err.Error(), "why") {
 		t.Errorf("Release of what was evicted: %v; want ErrEvicted with the reason", err)
 	}
+}
+
+// Calls of a holder and of an operator go to another member when the first one does not answer.
+func TestCallsGoOnWhenAnAnswerHangs(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 30 * time.Second, 20 * time.Second
+	for name, call := range map[string]func(ctx context.Context, d *etcdlock.Driver, c driver.Claim) error{
+		"Renew": func(ctx context.Context, _ *etcdlock.Driver, c driver.Claim) error {
+			_, err := c.Renew(ctx, 2*ttl)
+			return err
+		},
+		"Note": func(ctx context.Context, _ *etcdlock.Driver, c driver.Claim) error { return c.Note(ctx, "note") },
+		"Evict": func(ctx context.Context, d *etcdlock.Driver, _ driver.Claim) error {
+			return d.Evict(ctx, "a", "o", "why")
+		},
+		"Inspect": func(ctx context.Context, d *etcdlock.Driver, _ driver.Claim) error { return inspected(ctx, d, ttl) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var taps tap
+			d := driverOn(t, taps.client(t, servers.StartEtcd(t, servers.EtcdCurrent)), nil)
+			c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl})
+			if err := within(t, limit, tryOf(c)); err != nil {
+				t.Fatal(err)
+			}
+			taps.hangs.Store(true)
+			start := time.Now()
+			if err := within(t, limit, func(ctx context.Context) error { return call(ctx, d, c) }); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > limit/2 {
+				t.Errorf("took %v of %v", took, limit)
+			}
+			if taps.hangs.Load() {
+				t.Error("no call hung")
+			}
+		})
+	}
+}
+
+// inspected returns an error unless Inspect shows a holder of "a" with its TTL.
+func inspected(ctx context.Context, d *etcdlock.Driver, ttl time.Duration) error {
+	st, err := d.Inspect(ctx, "a")
+	if err == nil && (len(st.Holders) != 1 || st.Holders[0].TTL < ttl) {
+		err = fmt.Errorf("Inspect shows %+v", st)
+	}
+	return err
 }

@@ -175,7 +175,11 @@ func (d *Driver) newLeaseTimes() *leaseTimes {
 func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
 	told, ok := l.known[id]
 	if !ok && len(l.known) < maxAsked {
-		resp, err := l.d.client.TimeToLive(ctx, id)
+		var resp *clientv3.LeaseTimeToLiveResponse
+		err := l.d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
+			resp, err = l.d.client.TimeToLive(ctx, id)
+			return err
+		})
 		if err == nil && resp.TTL > 0 { // otherwise the time is unknown
 			told = leaseTime{time.Duration(resp.TTL) * time.Second, time.Duration(resp.GrantedTTL) * time.Second}
 		}
@@ -223,7 +227,8 @@ func (*Driver) RaiseFence(context.Context, string, uint64) error { return driver
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	for range evictRounds {
 		seen, err := d.listKept(ctx, name)
-		if err != nil {
+		needsLimit := len(seen.queue) == 0 || seen.queue[0].mode() == driver.Shared
+		if err != nil && (needsLimit || !errors.Is(err, driver.ErrCorrupt)) {
 			return err
 		}
 		holds := seen.holders()
@@ -245,7 +250,10 @@ const evictedFor = "evicted: "
 func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool, err error) {
 	marked := e.content
 	marked.Evicted = evictedFor + reason
-	done, err = d.replace(ctx, e, clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease()))
+	err = d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
+		done, err = d.replace(ctx, e, clientv3.OpPut(e.key, marked.encode(), clientv3.WithIgnoreLease()))
+		return err
+	})
 	if !done && !errors.Is(err, ErrNoSpace) { // then it deletes without a reason
 		return false, err
 	}

@@ -81,7 +81,8 @@ func (d *Driver) limitIn(dir string, resp *clientv3.TxnResponse) (limit, error) 
 func newLimit(kv *mvccpb.KeyValue) (l limit, err error) {
 	err = json.Unmarshal(kv.Value, &l)
 	if err != nil || l.Most < 0 || l.Most > driver.MaxWeight {
-		return limit{unknown: true}, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
+		damaged := limit{unknown: true, key: string(kv.Key), mod: kv.ModRevision}
+		return damaged, fmt.Errorf("etcdlock: the limit in %q: %w", kv.Key, driver.ErrCorrupt)
 	}
 	l.key, l.mod = string(kv.Key), kv.ModRevision
 	if l.After >= l.mod { // a copy from another cluster, with other revisions
@@ -187,16 +188,14 @@ func (d *Driver) SetLimit(ctx context.Context, name string, most int) error {
 	return errors.New("etcdlock: the limit is changed all the time")
 }
 
-// limitTo makes one step towards a limit of most. done reports that it is reached.
+// limitTo makes one step towards a limit of most. done reports that it is reached. Who holds beyond
+// it is unknown if it replaces a damaged limit, but all claims behind still count these holders.
 func (d *Driver) limitTo(ctx context.Context, dir string, most int) (done bool, err error) {
 	resp, err := d.read(ctx, clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix()))
 	if err != nil {
 		return false, err
 	}
-	was, err := d.limitIn(dir, resp)
-	if err != nil {
-		return false, err
-	}
+	was, _ := d.limitIn(dir, resp) // the only error is that it is damaged, hence unknown
 	switch {
 	case was.Was != nil: // its operator's process has ended, or is about to settle it
 		_, err = d.settle(ctx, dir, was)
@@ -208,7 +207,7 @@ func (d *Driver) limitTo(ctx context.Context, dir string, most int) (done bool, 
 		return false, err
 	}
 	next := limit{Most: most, After: was.After}
-	if lowers := queue.Smaller(was.Most, most) != was.Most; lowers {
+	if lowers := queue.Smaller(was.Most, most) != was.Most; lowers && !was.unknown {
 		next.Was = &limit{Most: was.Most, After: was.After}
 	}
 	next, err = d.swap(ctx, dir, was, next)

@@ -333,7 +333,7 @@ func TestWeightsAndLimitsCostNoRequest(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	var taps tap
 	d := driverOn(t, taps.client(t, e), nil)
-	const release = ", delete"
+	const release = ", 2 compare delete"
 	for _, c := range []struct {
 		req  driver.Request
 		want string
@@ -524,6 +524,26 @@ func TestDamagedLimitStopsSharedClaims(t *testing.T) {
 		t.Errorf("List shows %d resources, %v; want one, and ErrCorrupt", len(all), err)
 	}
 	claimtest.Released(t, claimOf(t, another, req)) // by its owner alone
+	claimtest.Granted(t, claimOf(t, d, req))
+	if err := another.Evict(t.Context(), "a", "exclusive", ""); err != nil {
+		t.Errorf("Evict: %v", err)
+	}
+	for _, most := range []int{2, 0} {
+		if _, err := direct.Put(t.Context(), "leasehold////a/a", "?"); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.SetLimit(t.Context(), "a", most); err != nil {
+			t.Fatalf("SetLimit of %d: %v", most, err)
+		}
+		claimtest.Granted(t, shares)
+		if st, err := another.Inspect(t.Context(), "a"); err != nil || st.Limit != most || len(st.Holders) != 1 {
+			t.Errorf("Inspect shows a limit of %d and %d holders, %v; want %d and one", st.Limit, len(st.Holders), err, most)
+		}
+		claimtest.Released(t, shares)
+		if _, err := direct.Delete(t.Context(), "leasehold////a/", clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // An operator changes the limit all the time, while many come and go by two drivers. Whoever is granted between two changes

@@ -109,14 +109,13 @@ func asLost(cause error) error {
 	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
 }
 
-// uncertain has the calls of a place that had no answer and may still be served. A change of the
-// key is not among them: it names a revision of the key, so it does nothing once another change
-// was served.
+// uncertain has the calls of a place that had no answer and may still be served. Other changes of
+// the key, and its deletion, are not among them: they name a revision of the key, so they do nothing
+// to a later one.
 type uncertain struct {
-	puts    []*session // the session of each put of the key; kept out by a tombstone when the place ends
-	floor   int64      // the largest revision seen before the first of puts was sent
-	moves   []*session // the session that each move of the key names; undone by the next change of the key
-	deletes int        // deletions of the key, whatever its revision; the key is not used again
+	puts  []*session // the session of each put of the key; kept out by a tombstone when the place ends
+	floor int64      // the largest revision seen before the first of puts was sent
+	moves []*session // the session that each move of the key names; undone by the next change of the key
 }
 
 // awaiting records in puts or moves that a call that names s is sent. Call the returned function

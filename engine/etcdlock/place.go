@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
 // A place is the life of one key: first a place in the queue, then a lease. Claims of one
-// owner in one driver share it. All fields but the first five are guarded by Driver.mu.
+// owner in one driver share it. All fields but the first five and lingers are guarded by Driver.mu.
 type place struct {
 	d     *Driver
 	claim *claim // the first of claims; its request is in the key
@@ -24,12 +26,13 @@ type place struct {
 	rev     int64    // its create revision, from phase queued on
 	gone    int64    // the last revision at which its key was deleted since a call began
 	unsure  uncertain
-	calls   int              // calls in flight, which keep it from expiring
-	by      *claim           // the claim that releases it; nil: another of its owner may, as after a failure
-	listens bool             // one of these calls needs to know of deletions
-	recalls bool             // its holders are about to be notified that others wait
-	looks   bool             // a read of those behind it is about to begin
-	until   boottime.Instant // when it is unwanted, if nobody calls
+	lingers []clientv3.LeaseID // leases of etcd for the key after a release; the releasing claim's alone
+	calls   int                // calls in flight, which keep it from expiring
+	by      *claim             // the claim that releases it; nil: another of its owner may, as after a failure
+	listens bool               // one of these calls needs to know of deletions
+	recalls bool               // its holders are about to be notified that others wait
+	looks   bool               // a read of those behind it is about to begin
+	until   boottime.Instant   // when it is unwanted, if nobody calls
 }
 
 // places are the places of a driver. Driver.mu guards them.
@@ -54,7 +57,7 @@ func (l *places) at(key string) *place { return l.keyed[key] }
 
 // remove removes a place that is over. Requires Driver.mu.
 func (l *places) remove(p *place) {
-	if len(p.unsure.puts) > 0 || p.unsure.deletes > 0 {
+	if len(p.unsure.puts) > 0 {
 		p.spend()
 	}
 	p.moveTo(nil)

@@ -123,18 +123,19 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 }
 
 // lingerIn leaves the key without an owner, in another lease of etcd. errGone means that it was
-// gone before.
+// gone before, or that another process has left it to linger.
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
-	var unknown error
-	err := p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		err := p.rewrite(ctx, func(v *content) bool { v.Owner, v.Lingers = "", true; return true }, clientv3.WithLease(lease))
-		if isUnknown(err) {
-			unknown = err
+	p.lingers = append(p.lingers, lease) // only the claim that releases p is here
+	leave := func(e *entry) bool {
+		if e.Lingers && !slices.Contains(p.lingers, e.lease) {
+			return false
 		}
-		return err
-	})
-	if errors.Is(err, errGone) && unknown != nil {
-		return unknown // an earlier attempt may have succeeded, and the key has ended since
+		e.Owner, e.Lingers = "", true
+		return true
+	}
+	unsure, err := p.rewrite(ctx, leave, clientv3.WithLease(lease))
+	if errors.Is(err, errGone) && unsure != nil {
+		return unsure // that attempt may have succeeded, and the key has ended since
 	}
 	return err
 }
@@ -191,8 +192,8 @@ func (c *claim) Note(ctx context.Context, note string) error {
 	if err != nil {
 		return err
 	}
-	err = c.d.drop(p, p.rewrite(ctx, func(v *content) bool { v.Note = note; return !v.Lingers }, clientv3.WithIgnoreLease()))
-	if errors.Is(err, errGone) {
+	_, err = p.rewrite(ctx, func(e *entry) bool { e.Note = note; return !e.Lingers }, clientv3.WithIgnoreLease())
+	if errors.Is(c.d.drop(p, err), errGone) {
 		c.d.mu.Lock()
 		defer c.d.mu.Unlock()
 		return p.cause

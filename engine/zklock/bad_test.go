@@ -3,6 +3,9 @@ package zklock_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -337,5 +340,48 @@ func evictsForeigners(t *testing.T, z *servers.ZooKeeper) {
 	lease, err := lockerOn(t, d, leasehold.Options{}).Acquire(ctx, "foreign")
 	if err != nil || lease.Token() <= st.Holders[0].Fence {
 		t.Errorf("after the eviction: %v", err)
+	}
+}
+
+// TestNotZooKeeper: each attempt at a server of another protocol costs little, and calls say what is
+// wrong. The test is alone, because it counts what the process allocates.
+func TestNotZooKeeper(t *testing.T) {
+	const most, attempts = 16 << 20, 3
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	accepted := make(chan struct{}, 1000)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Read(make([]byte, 1<<10)) // otherwise the end of the connection may overtake the answer
+			io.WriteString(conn, "SSH-2.0-x\r\n")
+			conn.Close()
+			accepted <- struct{}{}
+		}
+	}()
+	d := driverOn(t, nil, l.Addr().String())
+	c, err := d.Claim(driver.Request{Resource: "a", Owner: "o", TTL: d.Features().SessionTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if _, err := c.Try(ctx); !errors.Is(err, zklock.ErrNoQuorum) || !strings.Contains(err.Error(), "protocol") {
+		t.Errorf("Try: %v; want an error that names the protocol", err)
+	}
+	for range attempts {
+		<-accepted
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > most {
+		t.Errorf("%d bytes allocated, want at most %d", grown, most)
 	}
 }

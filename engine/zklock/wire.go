@@ -110,6 +110,16 @@ const fullWatches = 120 << 10
 // nextWatchesWithin is how soon after the answer to a full request the next one must come.
 const nextWatchesWithin = time.Second
 
+// header is the length of the shortest body: of what precedes the passwords in a greeting, and of
+// what each later body begins with.
+const header = 16
+
+// maxGreeting is well above the length of a greeting, which is about 40 bytes. maxBody is well
+// above that of any list of children. Servers that do not speak the protocol announce more.
+const maxGreeting, maxBody = 1 << 10, 256 << 20
+
+var errForeign = errors.New("zklock: the server does not speak ZooKeeper's protocol")
+
 var errNoWatches = errors.New("zklock: the client has not asked for its watches again")
 
 func newWire(conn net.Conn, s *session) *wire {
@@ -121,27 +131,45 @@ func newWire(conn net.Conn, s *session) *wire {
 // and this returns all of what it asks for.
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := io.ReadFull(w.in, b)
+	isBody, isGreeting := w.body, w.hello == nil
 	switch {
-	case err != nil && w.hello == nil:
-		w.s.failedTo(fmt.Errorf("%w: %w", ErrNoQuorum, err))
-	case err != nil || !w.body:
-	case w.hello != nil:
-		if err := w.reply(b); err != nil {
-			return 0, err
-		}
+	case err != nil:
+	case !isBody:
+		err = w.fits(b)
+	case isGreeting:
+		err = w.greet(b)
 	default:
-		w.greet(b)
+		err = w.reply(b)
+	}
+	if err != nil && isGreeting {
+		w.s.failedTo(fmt.Errorf("%w: %w", ErrNoQuorum, err))
+	}
+	if err != nil {
+		return 0, err
 	}
 	w.body = !w.body
-	return n, err
+	return n, nil
 }
 
-func (w *wire) greet(b []byte) {
-	if len(b) < 16 {
-		return // the client will not understand it either
+// fits refuses a length that the client must not use: it makes room for whatever it reads, and
+// fails on a body that is shorter than its header.
+func (w *wire) fits(length []byte) error {
+	most := uint32(maxBody)
+	if w.hello == nil {
+		most = maxGreeting
 	}
-	timeout := time.Duration(binary.BigEndian.Uint32(b[4:])) * time.Millisecond
+	if n := binary.BigEndian.Uint32(length); n < header || n > most {
+		return errForeign
+	}
+	return nil
+}
+
+func (w *wire) greet(b []byte) error {
+	timeout := time.Duration(int32(binary.BigEndian.Uint32(b[4:]))) * time.Millisecond
 	h := &hello{session: int64(binary.BigEndian.Uint64(b[8:]))}
+	if timeout <= 0 && h.session != 0 { // the client fails on it
+		return errForeign
+	}
 	if w.s.mustHaveExpired(h.session) {
 		w.end()
 		h.session = 0
@@ -153,14 +181,14 @@ func (w *wire) greet(b []byte) {
 	}
 	h.number = w.s.greeted(timeout, h.session, w.asked, watching)
 	w.hello = h
-	if h.session == 0 {
-		return
-	}
-	if timeout != w.s.timeout {
+	switch {
+	case h.session == 0:
+	case timeout != w.s.timeout: // the client's own pings, by what was granted, keep the session
 		time.AfterFunc(askAgainAfter, func() { w.Close() })
-		return // the client's own pings, by what was granted, keep the session
+	default:
+		time.AfterFunc(w.pingEvery(), w.ping)
 	}
-	time.AfterFunc(w.pingEvery(), w.ping)
+	return nil
 }
 
 // end ends the session of this connection. If the server does not answer in time, the session ends
@@ -271,10 +299,6 @@ func (w *wire) holdBack() error {
 // reply learns from an answer: that the ensemble knows we live, that all watches are set again, or
 // when a node was created.
 func (w *wire) reply(b []byte) error {
-	const header = 16
-	if len(b) < header {
-		return nil
-	}
 	number := int32(binary.BigEndian.Uint32(b))
 	if number != pingNumber && int64(binary.BigEndian.Uint64(b[4:])) > 0 {
 		if err := w.holdBack(); err != nil {

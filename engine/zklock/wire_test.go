@@ -118,6 +118,35 @@ func TestWireReadsAlong(t *testing.T) {
 	}
 }
 
+// Whatever a server that is not ZooKeeper writes, the client neither makes room for it nor fails on it.
+func TestWireRefusesOtherProtocols(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"HTTP":                     "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"short greeting":           string(frame(int32(0), int32(3000))),
+		"greeting without timeout": string(frame(int32(0), int32(0), int64(77), "0123456789abcdef")),
+	} {
+		near, far := net.Pipe()
+		s := testSession(t, 3*time.Second)
+		go far.Write([]byte(answer))
+		w := newWire(near, s)
+		var length [4]byte
+		_, err := io.ReadFull(w, length[:])
+		if n := binary.BigEndian.Uint32(length[:]); err == nil && n <= maxGreeting {
+			_, err = io.ReadFull(w, make([]byte, n))
+		}
+		if !errors.Is(err, errForeign) || s.conn.failed != 1 {
+			t.Errorf("%s: %v, %d failed attempts; want one, for the protocol", name, err, s.conn.failed)
+		}
+		far.Close()
+	}
+	w, far := connected(t, testSession(t, 3*time.Second))
+	go far.Write(frame(int32(-1), int64(-1)))
+	if err := readFrame(w); !errors.Is(err, errForeign) {
+		t.Errorf("a body without a whole header: %v", err)
+	}
+}
+
 func TestWireRefusesAnotherTimeout(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()
