@@ -229,11 +229,20 @@ func TestDeafCommandIsKilledBeforeTheDeadline(t *testing.T) {
 	}
 }
 
+// lostAt returns a script that runs first, after which the lease is lost.
+func lostAt(t *testing.T, lease *fakeLease, first string) (script string) {
+	file := filepath.Join(t.TempDir(), "begun")
+	go func() {
+		waitForFile(t, file)
+		lease.lose()
+	}()
+	return first + "; echo 1 > " + file + "; "
+}
+
 func TestLossEndsTheCommandAtOnce(t *testing.T) {
 	lease := newLease(time.Minute)
-	time.AfterFunc(500*time.Millisecond, lease.lose)
 	began := time.Now()
-	result, err := run(lease.plan(`trap "exit 9" TERM; while :; do sleep 0.05; done`))
+	result, err := run(lease.plan(lostAt(t, lease, `trap "exit 9" TERM`) + `while :; do sleep 0.05; done`))
 	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
 		t.Errorf("%+v, %v; want cut, exit 9", result, err)
 	}
@@ -258,8 +267,7 @@ func TestNothingIsLeftInTheBackground(t *testing.T) {
 // TestStoppedCommandIsEnded: SIGKILL reaches what is stopped, and SIGTERM too.
 func TestStoppedCommandIsEnded(t *testing.T) {
 	lease := newLease(time.Minute)
-	time.AfterFunc(500*time.Millisecond, lease.lose)
-	result, err := run(lease.plan(`trap "exit 9" TERM; kill -STOP $$`))
+	result, err := run(lease.plan(lostAt(t, lease, `trap "exit 9" TERM`) + `kill -STOP $$`))
 	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
 		t.Errorf("%+v, %v; want cut, exit 9", result, err)
 	}
