@@ -319,7 +319,7 @@ func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead i
 		busy.Retry = min(busy.Retry, time.Duration(1+ahead)*c.d.opts.Poll)
 	}
 	if a.Holder != nil {
-		busy.Holder = shown(a.Holder.Holder(&v.clock))
+		busy.Holder = a.Holder.Holder(&v.clock)
 	}
 	return busy
 }
