@@ -126,9 +126,9 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 		return err
 	}
 	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
-		before := v.Limit
 		v.SetLimit(limit)
-		return v.Limit != before
+		v.stays = true
+		return true // even if it was set, because an earlier write of a limit may be served late
 	})
 	return err
 }
