@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"time"
 
@@ -206,5 +207,8 @@ func certain(err error) bool {
 
 // unanswered reports whether err is not an answer of a store.
 func unanswered(err error) bool {
+	if _, ok := errors.AsType[net.Error](err); ok { // such as a refused connection
+		return true
+	}
 	return errors.Is(err, ErrUnsent) || errors.Is(err, links.ErrSilent) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
