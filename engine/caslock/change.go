@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"time"
 
@@ -155,8 +156,9 @@ func (d *Driver) write(ctx context.Context, s *resource, v *view, before *uncert
 }
 
 // encode returns the record to be written, and how long it may be needed; nil: it must be removed.
-// open says that a write without an answer may be served late. A removal need not refuse it: where
-// nothing is to remove, a store may leave the version as it is.
+// open says that a write without an answer may be served late; with v.stays, a call may have made
+// one that this process does not know of. A removal need not refuse it: where nothing is to remove,
+// a store may leave the version as it is.
 func (d *Driver) encode(v *view, open bool) (value []byte, life time.Duration) {
 	if d.number == nil {
 		return v.encoded(), 0
@@ -173,7 +175,7 @@ func (d *Driver) encode(v *view, open bool) (value []byte, life time.Duration) {
 	switch {
 	case v.Limit > 0: // a limit stays, even if nobody uses the resource
 		return v.encoded(), 0
-	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open:
+	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open && !v.stays:
 		return nil, 0
 	}
 	life = emptyFor
@@ -205,5 +207,8 @@ func certain(err error) bool {
 
 // unanswered reports whether err is not an answer of a store.
 func unanswered(err error) bool {
+	if _, ok := errors.AsType[net.Error](err); ok { // such as a refused connection
+		return true
+	}
 	return errors.Is(err, ErrUnsent) || errors.Is(err, links.ErrSilent) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -20,7 +20,7 @@ type claim struct {
 	req    driver.Request
 	open   uncertain // the last write, if it has no answer
 	gave   []parting // releases that were written, maybe without an answer
-	known  bool      // a Try or a loss has shown what the claim has; otherwise another process may have been granted it
+	known  bool      // a Try or a loss has shown what the claim has; otherwise a failed Try, or another process, may have been granted it
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and has not seen its end
 
@@ -172,7 +172,7 @@ func (v *view) mayBeNext(req *driver.Request) bool {
 
 // try makes one attempt. If place is not 0, it leaves a place in the record for that long.
 func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Duration) (driver.Grant, error) {
-	c.gave, c.known = nil, true
+	c.gave = nil
 	since := c.hears()
 	var busy *driver.Busy
 	var looked *line
@@ -224,9 +224,10 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 			r, err = c.d.change(ctx, c.req.Resource, &c.open, attempt)
 		}
 	}
-	switch {
-	case err != nil:
+	if c.known = err == nil; err != nil {
 		return driver.Grant{}, err
+	}
+	switch {
 	case barred:
 		s.ignore(c)
 		c.dropPlace()
@@ -318,7 +319,7 @@ func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead i
 		busy.Retry = min(busy.Retry, time.Duration(1+ahead)*c.d.opts.Poll)
 	}
 	if a.Holder != nil {
-		busy.Holder = shown(a.Holder.Holder(&v.clock))
+		busy.Holder = a.Holder.Holder(&v.clock)
 	}
 	return busy
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
 )
 
@@ -59,4 +62,32 @@ func TestCrowdFailsNoWaiter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An unreachable store takes calls about a name and does not answer. For others its machine refuses connections.
+type unreachable struct{ hashed }
+
+func (*unreachable) Read(ctx context.Context, name string) (caslock.Item, error) {
+	if name == "refused" {
+		return caslock.Item{}, fmt.Errorf("nobody answers: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	}
+	<-ctx.Done()
+	return caslock.Item{}, ctx.Err()
+}
+
+// A refused connection is no answer, so a call that hangs meanwhile was not delayed by others.
+func TestRefusedConnectionIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := process(t, &unreachable{})
+		time.AfterFunc(time.Second, func() {
+			if _, err := claimOf(t, d, driver.Request{Resource: "refused", Owner: "a"}).Try(t.Context()); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("Try: %v; want it refused", err)
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := claimOf(t, d, driver.Request{Owner: "b", Queue: true}).Try(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNotYet) {
+			t.Errorf("Try: %v; want that nobody answers", err)
+		}
+	})
 }

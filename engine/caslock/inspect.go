@@ -25,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err != nil {
 		return driver.State{Resource: name}, err
 	}
-	st := v.state(name)
+	st := v.State(&v.clock, name)
 	return st, d.showBeside(ctx, &v, &st)
 }
 
@@ -37,28 +37,9 @@ func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) erro
 	l, err := d.crowd.look(ctx, st.Resource)
 	for p := range l.alive {
 		w := &p.claim
-		waited := max(0, time.Duration(v.Now()-w.Since)*time.Microsecond)
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Mode.Uses(w.Weight), Note: w.Note, Waited: waited})
+		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Mode.Uses(w.Weight), Note: w.Note, Waited: w.Lasted(&v.clock)})
 	}
 	return err
-}
-
-// state returns the state of a view for operators.
-func (v *view) state(name string) driver.State {
-	st := v.State(&v.clock, name)
-	for i := range st.Holders {
-		st.Holders[i] = shown(st.Holders[i])
-	}
-	for i := range st.Waiters {
-		st.Waiters[i].Waited = max(0, st.Waiters[i].Waited)
-	}
-	return st
-}
-
-// shown corrects durations that come from the wall clocks of two machines.
-func shown(h driver.Holder) driver.Holder {
-	h.Held = max(0, h.Held)
-	return h
 }
 
 // List implements [driver.Operator], with the pages of the store.
@@ -100,7 +81,7 @@ func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) err
 	s := d.resource(i.Name)
 	d.recall(s.note(r, i.Version, time.Now().Add(-max(0, i.Age)), nil))
 	v, _, _ := s.look()
-	st := v.state(i.Name)
+	st := v.State(&v.clock, i.Name)
 	err = d.showBeside(ctx, &v, &st)
 	if len(st.Holders)+len(st.Waiters) > 0 {
 		*states = append(*states, st)
@@ -145,9 +126,9 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 		return err
 	}
 	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
-		before := v.Limit
 		v.SetLimit(limit)
-		return v.Limit != before
+		v.stays = true
+		return true // even if it was set, because an earlier write of a limit may be served late
 	})
 	return err
 }

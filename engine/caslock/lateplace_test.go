@@ -81,12 +81,13 @@ func TestLatePlaceIsRemovedThoughItComesLate(t *testing.T) {
 	})
 }
 
-// A queuedLink delays the next write of a place, drops the next write of a record, or loses its answer.
+// A queuedLink delays the next write of a place, drops or refuses the next write of a record, or loses its answer.
 type queuedLink struct {
 	*queueing
 	holdUp atomic.Bool
 	late   func()
 	drop   atomic.Bool // is not written
+	refuse atomic.Bool // is not written, which is certain
 	lose   atomic.Bool // is written, and its answer is lost
 }
 
@@ -97,6 +98,9 @@ func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was c
 	}
 	if name == "r" && l.drop.CompareAndSwap(true, false) {
 		return "", errCut
+	}
+	if name == "r" && l.refuse.CompareAndSwap(true, false) {
+		return "", caslock.ErrRefused
 	}
 	version, err := l.queueing.Write(ctx, name, value, was, life)
 	if name == "r" && l.lose.CompareAndSwap(true, false) {
@@ -127,23 +131,32 @@ func TestPlaceWithoutAMarkIsNoAnswer(t *testing.T) {
 	})
 }
 
-// A release gives up the place together with a grant whose answer was lost.
+// A release gives up the place together with a grant whose answer was lost, though another Try has failed since.
 func TestReleaseAfterAGrantWithoutAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := &queueing{}
-		holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
-		claimtest.Granted(t, holder)
-		l := &queuedLink{queueing: s}
-		waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
-		claimtest.Refused(t, waiter)
-		claimtest.Released(t, holder)
-		l.lose.Store(true)
-		if _, err := waiter.Try(t.Context()); !errors.Is(err, errCut) {
-			t.Fatalf("Try: %v; want its outcome to be unknown", err)
-		}
-		claimtest.Released(t, waiter)
-		claimtest.Granted(t, claimOf(t, process(t, s), driver.Request{Owner: "next"}))
-	})
+	for what, refused := range map[string]bool{"released at once": false, "tried again": true} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := &queueing{}
+				holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+				claimtest.Granted(t, holder)
+				l := &queuedLink{queueing: s}
+				waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
+				claimtest.Refused(t, waiter)
+				claimtest.Released(t, holder)
+				l.lose.Store(true)
+				if _, err := waiter.Try(t.Context()); !errors.Is(err, errCut) {
+					t.Fatalf("Try: %v; want its outcome to be unknown", err)
+				}
+				if l.refuse.Store(refused); refused {
+					if _, err := waiter.Try(t.Context()); !errors.Is(err, caslock.ErrRefused) {
+						t.Fatalf("Try: %v; want it refused", err)
+					}
+				}
+				claimtest.Released(t, waiter)
+				claimtest.Granted(t, claimOf(t, process(t, s), driver.Request{Owner: "next"}))
+			})
+		})
+	}
 }
 
 // A shared grant that was not answered is found, though another waits by now.

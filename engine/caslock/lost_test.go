@@ -131,6 +131,33 @@ func TestLateWriteIsRefused(t *testing.T) {
 	}
 }
 
+// A limit that was set is not replaced by an earlier one that comes late, even if it seemed to be set already.
+func TestLateLimitIsRefused(t *testing.T) {
+	for _, used := range []bool{false, true} {
+		t.Run(fmt.Sprint("used ", used), func(t *testing.T) {
+			overLink(t, func(t *testing.T, l *link) {
+				d, other := over(t, l).(driver.Operator), process(t, l.Store)
+				if used {
+					before := claimOf(t, other, driver.Request{Owner: "before"})
+					claimtest.Granted(t, before)
+					claimtest.Released(t, before)
+				}
+				l.next = "hold up"
+				if err := d.SetLimit(t.Context(), "r", 5); !errors.Is(err, errCut) {
+					t.Fatalf("SetLimit: %v; want its outcome to be unknown", err)
+				}
+				if err := other.(driver.Operator).SetLimit(t.Context(), "r", 0); err != nil {
+					t.Fatal(err)
+				}
+				l.late()
+				if st, err := d.Inspect(t.Context(), "r"); err != nil || st.Limit != 0 {
+					t.Errorf("limit %d, %v", st.Limit, err)
+				}
+			})
+		})
+	}
+}
+
 // A write that was not sent is made upon what the name has now, and says nothing of the one before it.
 func TestUnsentWriteIsMadeAnew(t *testing.T) {
 	overLink(t, func(t *testing.T, l *link) {

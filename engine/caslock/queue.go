@@ -73,7 +73,7 @@ func (c *claim) refusedFromMemory(s *resource, wake <-chan struct{}) *driver.Bus
 			return nil // it holds, or must not be granted
 		}
 		if busy.Holder == (driver.Holder{}) && (one.Status == record.Holding || one.Status == record.Lingering) {
-			busy.Holder = shown(one.Holder(&v.clock))
+			busy.Holder = one.Holder(&v.clock)
 		}
 	}
 	return busy

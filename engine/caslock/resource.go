@@ -51,6 +51,8 @@ type view struct {
 	patient bool // the writer waits, and gives way to others
 
 	spare int // how many bytes the next write must leave for others' claims in the record
+
+	stays bool // the next write must not remove the record, so that no write for its version is served later
 }
 
 // room is more than a record grows by the later writes of its claims. It is reserved with blanks

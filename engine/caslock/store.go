@@ -34,7 +34,8 @@ type Item struct {
 
 // A Store keeps one small value for each name and replaces it only if it is unchanged. It may
 // implement Watcher, Counter and Queuer. It is safe for concurrent use, and no call outlives its
-// context for long.
+// context for long. An error without an answer of the store behind it wraps [ErrUnsent], a
+// [net.Error] or the error of the context.
 type Store interface {
 	// Read returns the current value of the name and the version of exactly that value. It may
 	// return a value from a moment ago: then the next Write is refused.

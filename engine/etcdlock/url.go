@@ -140,10 +140,15 @@ func reach(ctx context.Context, config clientv3.Config) error {
 	ctx, cancel := storeurl.Waiting(ctx)
 	defer cancel()
 	_, err = d.Inspect(ctx, "any")
+	return unreached(ctx, err)
+}
+
+// unreached returns err, the error of a call, if no server has answered the call.
+func unreached(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return err
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return storeurl.Silent(ctx, err)
 	}
 	return nil // a server has answered, even if it demands a user

@@ -1,7 +1,11 @@
 package etcdlock
 
 import (
+	"context"
+	"errors"
 	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl/urltest"
@@ -33,6 +37,27 @@ func TestURLsOpen(t *testing.T) {
 		t.Fatalf("a password of the environment without a user: %v", err)
 	}
 	d.Close()
+}
+
+// A server that answers as the time for the first answer ends is one that answers.
+func TestAnAnswerAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("no answer in time"))
+	for _, c := range []struct {
+		ctx     context.Context
+		err     error
+		reached bool
+	}{
+		{stopped, nil, true},
+		{stopped, context.Canceled, false},
+		{t.Context(), rpctypes.ErrUserEmpty, true},
+		{t.Context(), ErrUnreachable, false},
+	} {
+		if err := unreached(c.ctx, c.err); (err == nil) != c.reached || !errors.Is(err, c.err) && !c.reached {
+			t.Errorf("%v: %v; want it reached: %v", c.err, err, c.reached)
+		}
+	}
 }
 
 func TestWrongURLs(t *testing.T) {

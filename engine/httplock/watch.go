@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// openWithin is how long the first claims wait for the stream. If a lease ends before the
-	// stream is open, the next renewal reports it.
+	// openWithin is how long the first claims wait for the stream, but each for at most a quarter
+	// of its caller's time. If a lease ends before the stream is open, the next renewal reports it.
 	openWithin = time.Second
 	// silentFor is how long a stream may be silent before it is given up. The service sends
 	// something every 5 s.
@@ -42,7 +42,7 @@ type watch struct {
 	again func()            // guarded by mu; ends the stream so that another is requested; nil: there was none
 	begun bool              // guarded by mu
 	until time.Time         // guarded by mu; until when claims wait for the stream
-	open  chan struct{}     // closed when a stream has been open once
+	open  chan struct{}     // closed when a stream has been open once, or was refused
 	opens func()            // closes open
 }
 
@@ -59,7 +59,7 @@ func (w *watch) init() {
 	w.opens = sync.OnceFunc(func() { close(w.open) })
 }
 
-// listen opens the stream. Until it is open for the first time, it waits for a moment.
+// listen opens the stream. Until it is open or refused for the first time, it waits for a moment.
 func (w *watch) listen(ctx context.Context, d *service) {
 	if d.opts.NoEvents || !d.inspects {
 		return
@@ -78,10 +78,13 @@ func (w *watch) listen(ctx context.Context, d *service) {
 		return
 	default:
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
+	wait := time.Until(until)
+	if end, bounded := ctx.Deadline(); bounded {
+		wait = min(wait, time.Until(end)/4)
+	}
 	select {
 	case <-w.open:
+	case <-time.After(wait):
 	case <-d.life.Done():
 	case <-ctx.Done():
 	}
@@ -160,6 +163,7 @@ func (w *watch) stream(d *service) (opened bool) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
+		w.opens() // a service that refuses a stream may do so for long
 		return false
 	}
 	kind := ""

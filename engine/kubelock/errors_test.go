@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -35,6 +36,22 @@ func TestPageNotFoundIsNoLease(t *testing.T) {
 	}
 	if _, err := d.Inspect(t.Context(), "a"); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("Inspect: %v; want ErrUnreachable, not that nobody holds it", err)
+	}
+}
+
+// A refused connection is no answer, which caslock has to see.
+func TestRefusedConnection(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	web.Close()
+	d, err := New(&rest.Config{Host: web.URL}, "locks", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	_, err = d.Inspect(t.Context(), "a")
+	if _, ok := errors.AsType[net.Error](err); !ok || !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Inspect: %v; want ErrUnreachable and a net.Error", err)
 	}
 }
 

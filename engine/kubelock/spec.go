@@ -87,11 +87,15 @@ func claimOf(l *coordination.Lease) (record.Claim, error) {
 		return record.Claim{}, fmt.Errorf("kubelock: %w: the Lease has a holder and no duration", driver.ErrCorrupt)
 	}
 	sum := sha256.Sum256([]byte(string(l.UID) + " " + *l.Spec.HolderIdentity)) // so that no claim mistakes it for its own owner
+	acquired := value(l.Spec.AcquireTime)
+	if acquired.IsZero() { // the field is optional
+		acquired = value(l.Spec.RenewTime)
+	}
 	beat := fnv.New64a()
 	fmt.Fprint(beat, *l.Spec.HolderIdentity, seconds, l.Spec.AcquireTime, l.Spec.RenewTime, value(l.Spec.LeaseTransitions))
 	return record.Claim{
 		Owner: small.EncodeToString(sum[:20]), Status: record.Holding, TTL: time.Duration(seconds) * time.Second, Beat: beat.Sum64() >> 11,
-		Since: value(l.Spec.AcquireTime).UnixMicro(), Note: *l.Spec.HolderIdentity,
+		Since: max(0, acquired.UnixMicro()), Note: *l.Spec.HolderIdentity,
 	}, nil
 }
 

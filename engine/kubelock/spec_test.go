@@ -140,6 +140,30 @@ func TestAnotherHolder(t *testing.T) {
 	}
 }
 
+// A holder that does not say since when it holds is shown as one since its last renewal, or since now.
+func TestHolderWithoutAcquireTime(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	renewed := meta.NewMicroTime(now.Add(-time.Minute))
+	for _, c := range []struct {
+		acquire, renew *meta.MicroTime
+		held           time.Duration
+	}{
+		{nil, &renewed, time.Minute},
+		{&meta.MicroTime{}, &renewed, time.Minute},
+		{nil, nil, 0},
+		{&meta.MicroTime{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, nil, 0},
+	} {
+		one := newCluster(t)
+		one.elect("somebody", 15, now)
+		one.l.Spec.AcquireTime, one.l.Spec.RenewTime = c.acquire, c.renew
+		r, _ := one.item()
+		if all := r.State(record.Instant(now.UnixMicro()), "a").Holders; len(all) != 1 || all[0].Held != c.held {
+			t.Errorf("acquired at %v and renewed at %v: %+v; want held for %v", c.acquire, c.renew, all, c.held)
+		}
+	}
+}
+
 // What makes no sense is told, and what has no fence is refused.
 func TestStrangeLeases(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package s3lock
 import (
 	"encoding/xml"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -14,6 +15,26 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 )
+
+// A refused connection is no answer, which caslock has to see.
+func TestRefusedConnection(t *testing.T) {
+	t.Parallel()
+	store := httptest.NewServer(http.NotFoundHandler())
+	store.Close()
+	client := s3.New(s3.Options{
+		BaseEndpoint: aws.String(store.URL), UsePathStyle: true, Region: "us-east-1", RetryMaxAttempts: 1,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+	})
+	d, err := New(client, "locks", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	_, err = d.Inspect(t.Context(), "a")
+	if _, ok := errors.AsType[net.Error](err); !ok || !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Inspect: %v; want ErrUnreachable and a net.Error", err)
+	}
+}
 
 // A store that has no room says so, and none of that is for want of a right, whatever the status.
 func TestStoreWithoutRoom(t *testing.T) {
