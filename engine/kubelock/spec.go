@@ -95,7 +95,7 @@ func claimOf(l *coordination.Lease) (record.Claim, error) {
 	fmt.Fprint(beat, *l.Spec.HolderIdentity, seconds, l.Spec.AcquireTime, l.Spec.RenewTime, value(l.Spec.LeaseTransitions))
 	return record.Claim{
 		Owner: small.EncodeToString(sum[:20]), Status: record.Holding, TTL: time.Duration(seconds) * time.Second, Beat: beat.Sum64() >> 11,
-		Since: max(0, acquired.UnixMicro()), Note: *l.Spec.HolderIdentity,
+		Since: acquired.UnixMicro(), Note: *l.Spec.HolderIdentity,
 	}, nil
 }
 

@@ -54,7 +54,7 @@ type Claim struct {
 	TTL    time.Duration `json:"ttl"`              // how long the claim lasts
 	Wants  time.Duration `json:"wants,omitempty"`  // TTL of the lease that a place waits for
 	Beat   uint64        `json:"beat"`             // grows whenever its time starts again
-	Since  int64         `json:"since"`            // when its status began; 0: unknown; it ends nothing; see Clock
+	Since  int64         `json:"since"`            // when its status began; below 0: unknown; it ends nothing; see Clock
 	Ends   int64         `json:"ends,omitempty"`   // when its time is over; see Clock
 	Note   string        `json:"note,omitempty"`
 	Bars   bool          `json:"bars,omitempty"` // of Gone: refuses all attempts of the owner, later ones too

@@ -40,7 +40,7 @@ func (c *Claim) Holder(at Clock) driver.Holder {
 // Lasted returns how long the claim has had its status; 0: unknown, or the clock that set Since is
 // ahead.
 func (c *Claim) Lasted(at Clock) time.Duration {
-	if c.Since <= 0 {
+	if c.Since < 0 {
 		return 0
 	}
 	return time.Duration(max(0, at.Now()-c.Since)) * time.Microsecond
