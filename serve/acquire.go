@@ -128,12 +128,13 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	s.claims.mu.Lock()
 	a.one.chosen = a.chosen
 	isEnded := a.one.phase == ended
+	mayBeEnded := a.call.Call == 0 || a.one.sure < a.call.Call // by a release that is late
 	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
 	if removed != nil {
 		return removed
 	}
-	if isEnded && a.call.Call == 0 {
+	if isEnded && mayBeEnded {
 		return errUsed
 	}
 	if a.one.acquires && !isEnded && !alike(a.one.req, req.Mode, req.Limit, req.Weight) {
