@@ -110,9 +110,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 			return err
 		}
 		one.recall.granted(g.Fence)
-		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
+		if one.lease.since.IsZero() || one.lease.fence != g.Fence { // another instance has granted it
 			s.claims.begins(one, g.Fence)
-			one.lease.since, one.lease.term = sent, &term{}
+			one.acquires = false // it may be in another mode
+			one.lease = lastGrant{since: sent, fence: g.Fence, term: &term{}}
 			one.lease.term.lasts(sent, g.TTL)
 			s.hub.renewed(one)
 		} else {
