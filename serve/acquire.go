@@ -131,7 +131,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	mayBeEnded := a.call.Call == 0 || a.one.sure < a.call.Call // by a release that is late
 	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
-	if removed != nil {
+	if removed != nil && (isEnded || !s.features.Resumes) {
 		return removed
 	}
 	if isEnded && mayBeEnded {
@@ -143,10 +143,14 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	if err := s.renewClaim(a.one, req, a.call.Wanted); err != nil {
 		return err
 	}
-	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // otherwise this is the owner's first call, and no other instance has served one
-	a.elsewhere = !a.one.acquires && a.chosen && known && s.features.Resumes
+	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
+	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
-		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
+		err := a.resume()
+		if errors.Is(err, driver.ErrLost) && removed != nil {
+			return removed // its attempts without an answer have got nothing
+		}
+		if !errors.Is(err, driver.ErrLost) {
 			a.one.acquires = err == nil
 			return err
 		}
