@@ -172,7 +172,7 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	var how driver.End
 	if s.features.Bars && s.claims.mayBeLate(one) {
 		how.Bar = s.keepMark()
-		defer func() { one.driver.Forget(); one.driver = nil }()
+		defer func() { one.driver.Forget(); one.driver, one.acquires = nil, false }()
 	}
 	linger, err := s.lingering(ctx, one, c)
 	if err != nil {

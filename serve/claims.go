@@ -61,7 +61,7 @@ type claim struct {
 // The zero value means that there is none.
 type lastGrant struct {
 	since   time.Time // before the grant, or the first renewal here
-	ours    bool      // this instance granted it, and no other one has served its owner since
+	ours    bool      // this instance granted it, and knows of no call of its owner elsewhere since
 	atLeast time.Duration
 	fence   uint64
 	term    *term
