@@ -128,12 +128,13 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	s.claims.mu.Lock()
 	a.one.chosen = a.chosen
 	isEnded := a.one.phase == ended
+	mayBeEnded := a.call.Call == 0 || a.one.sure < a.call.Call // by a release that is late
 	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
-	if removed != nil {
+	if removed != nil && (isEnded || !s.features.Resumes) {
 		return removed
 	}
-	if isEnded && a.call.Call == 0 {
+	if isEnded && mayBeEnded {
 		return errUsed
 	}
 	if a.one.acquires && !isEnded && !alike(a.one.req, req.Mode, req.Limit, req.Weight) {
@@ -142,10 +143,14 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	if err := s.renewClaim(a.one, req, a.call.Wanted); err != nil {
 		return err
 	}
-	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // otherwise this is the owner's first call, and no other instance has served one
-	a.elsewhere = !a.one.acquires && a.chosen && known && s.features.Resumes
+	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
+	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
-		if err := a.resume(); !errors.Is(err, driver.ErrLost) {
+		err := a.resume()
+		if errors.Is(err, driver.ErrLost) && removed != nil {
+			return removed // its attempts without an answer have got nothing
+		}
+		if !errors.Is(err, driver.ErrLost) {
 			a.one.acquires = err == nil
 			return err
 		}
@@ -339,9 +344,17 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	case err == nil:
 		grant := grantOf(a.call.Claim, a.grant, a.received, a.sent)
 		grant.Wanted = a.one.recall.came()
-		delivered := r.Context().Err() == nil && s.answer(w, http.StatusOK, grant)
-		if !delivered && !a.chosen {
-			s.giveUp(a.one)
+		switch gone := r.Context().Err() != nil; {
+		case a.chosen:
+			s.answer(w, http.StatusOK, grant)
+		case !gone:
+			if !s.answer(w, http.StatusOK, grant) {
+				s.giveUp(a.one)
+			}
+		case s.giveUp(a.one): // the caller may have closed only the half that sends
+			s.notGranted(w, wire.CodeBusy, errGone, false)
+		default:
+			s.unknown(w, errGone)
 		}
 		return
 	case err == errUsed, errors.Is(err, driver.ErrBarred) && !errors.Is(err, driver.ErrEvicted): // a waiter that another service has removed matches both
@@ -375,11 +388,12 @@ func (s *Server) answerAttempt(w http.ResponseWriter, r *http.Request, a *attemp
 	}
 }
 
-// giveUp releases whatever the claim has or may have. If that has no answer, a lease is released once
-// more when its time is over, and only once. Requires the turn.
-func (s *Server) giveUp(one *claim) {
+// giveUp releases whatever the claim has or may have. It reports whether nothing is left. If the
+// release has no answer, a lease that was granted is released once more when its TTL is over; what an
+// unanswered acquire may have got ends with its TTL. Requires the turn.
+func (s *Server) giveUp(one *claim) bool {
 	if one.driver == nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
@@ -389,8 +403,9 @@ func (s *Server) giveUp(one *claim) {
 	}
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		s.claims.on(one, onEnd)
-	} else {
-		one.unwanted = true
-		one.mayBeReleased(err)
+		return true
 	}
+	one.unwanted = true
+	one.mayBeReleased(err)
+	return false
 }

@@ -110,9 +110,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 			return err
 		}
 		one.recall.granted(g.Fence)
-		if one.lease.fence = g.Fence; one.lease.since.IsZero() {
+		if one.lease.since.IsZero() || one.lease.fence != g.Fence { // another instance has granted it
 			s.claims.begins(one, g.Fence)
-			one.lease.since, one.lease.term = sent, &term{}
+			one.acquires = false // it may be in another mode
+			one.lease = lastGrant{since: sent, fence: g.Fence, term: &term{}}
 			one.lease.term.lasts(sent, g.TTL)
 			s.hub.renewed(one)
 		} else {
@@ -171,7 +172,7 @@ func (s *Server) giveBack(ctx context.Context, one *claim, c *wire.ReleaseCall) 
 	var how driver.End
 	if s.features.Bars && s.claims.mayBeLate(one) {
 		how.Bar = s.keepMark()
-		defer func() { one.driver.Forget(); one.driver = nil }()
+		defer func() { one.driver.Forget(); one.driver, one.acquires = nil, false }()
 	}
 	linger, err := s.lingering(ctx, one, c)
 	if err != nil {
@@ -200,24 +201,25 @@ func (one *claim) mayBeReleased(err error) {
 	}
 }
 
-// lingering returns how much longer nobody else may be granted the lock. If this instance has not
-// granted the lease, it asks the engine when the lease began. If the engine does
-// not tell, at_least_ms counts from now.
+// lingering returns how much longer nobody else may be granted the lock. If this instance may not
+// have granted the lease, it asks the engine when the lease began, and whether it is the known one.
+// If the engine does not tell, at_least_ms counts from now.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
 	if c.Unused {
 		return 0, nil
 	}
 	linger := wire.Duration(c.Linger)
-	if one.lease.atLeast > 0 {
-		linger = max(linger, one.lease.atLeast-time.Since(one.lease.since))
-	}
-	if c.AtLeast == 0 {
-		return linger, nil
-	}
-	if one.lease.ours {
-		return max(linger, wire.Duration(c.AtLeast)-time.Since(one.lease.since)), nil
+	known := one.lease
+	if known.ours || c.AtLeast == 0 && known.atLeast == 0 {
+		return max(linger, max(known.atLeast, wire.Duration(c.AtLeast))-time.Since(known.since)), nil
 	}
 	h, err := s.heldBy(ctx, one)
+	if known.atLeast > 0 && (!one.isOf(h) || h.Fence == known.fence) {
+		linger = max(linger, known.atLeast-time.Since(known.since))
+	}
+	if c.AtLeast == 0 {
+		return linger, nil // without an answer, the known lease counts
+	}
 	return max(linger, wire.Duration(c.AtLeast)-h.Held), err
 }
 

@@ -64,6 +64,8 @@ func (c *claims) begins(one *claim, fence uint64) {
 	defer c.mu.Unlock()
 	one.begun = fence
 	c.evicted.delete(one.key)
+	c.removed.delete(one.key) // the grant came first
+	one.away = sentAway{}
 }
 
 // why adds the reason to an error that says only that the lease is over. Requires the turn.

@@ -19,7 +19,8 @@ import (
 type order struct {
 	caller string
 	number int64 // 0: none
-	// answered: each acquire with a number up to this one has been answered.
+	// answered: each acquire with a number up to this one has been answered, and each release if the
+	// owner is used again.
 	answered int64
 }
 
@@ -60,7 +61,7 @@ type claim struct {
 // The zero value means that there is none.
 type lastGrant struct {
 	since   time.Time // before the grant, or the first renewal here
-	ours    bool      // this instance granted it, and no other one has served its owner since
+	ours    bool      // this instance granted it, and knows of no call of its owner elsewhere since
 	atLeast time.Duration
 	fence   uint64
 	term    *term
@@ -74,7 +75,7 @@ type calls struct {
 	until   time.Time       // when the claim may be forgotten, if it is kept
 	last    order           // of the last numbered call
 	skipped bool            // other instances may have served calls since the driver's claim was last used
-	sure    int64           // no acquire numbered up to this one may be in flight at another instance
+	sure    int64           // no call numbered up to this one, as order.answered counts, may be in flight at another instance
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	begun   uint64          // the fence of the last lease that began here; 0: none did
@@ -125,8 +126,8 @@ var (
 
 // enter returns the claim of name and owner for a call of the given order, and the call's number
 // among those that have entered. An earlier call of the claim does not wait for other holders from
-// now on. If the owner's claim has ended, the owner may acquire again only if its caller numbers its
-// calls. Otherwise a late call could not be distinguished from a new one. leave must follow.
+// now on. If the owner's claim has ended, the owner may acquire again only if no earlier call can be
+// in flight elsewhere: a late release would end the new lease. leave must follow.
 func (c *claims) enter(name, owner string, now order, acquires bool) (*claim, int64, error) {
 	k := lease{name, wire.Handle(owner)}
 	c.mu.Lock()
@@ -136,10 +137,15 @@ func (c *claims) enter(name, owner string, now order, acquires bool) (*claim, in
 	if one != nil && (one.last.number > 0 || one.phase == ended) {
 		last, used = one.last, one.phase == ended
 	}
+	var sure int64
+	if one != nil {
+		sure = one.sure
+	}
+	sure = now.sure(sure, last, acquires)
 	switch {
 	case !now.follows(last):
 		return nil, 0, errLate
-	case acquires && used && (now.number == 0 || now.caller != last.caller):
+	case acquires && used && (now.number == 0 || now.caller != last.caller || sure < now.number):
 		return nil, 0, errUsed
 	}
 	if one == nil {
@@ -148,7 +154,7 @@ func (c *claims) enter(name, owner string, now order, acquires bool) (*claim, in
 	}
 	one.chosen = one.chosen || !acquires // run says it for an acquire
 	one.skipped = one.skipped || now.skips(last)
-	one.account(last, now, acquires)
+	one.sure = sure
 	if one.last = last; now.number > 0 {
 		one.last = now
 	}
@@ -160,21 +166,22 @@ func (c *claims) enter(name, owner string, now order, acquires bool) (*claim, in
 	return one, one.entries, nil
 }
 
-// account updates sure when a call enters. Earlier calls cannot be in flight elsewhere if they were
-// answered or came to this instance. If a caller's first call is not an acquire, it continues
-// another caller's claim, whose calls are unknown. Requires claims.mu.
-func (one *claim) account(last, now order, acquires bool) {
-	if now.number == 0 {
-		return
+// sure returns the claim's next sure when a call of this order enters. Earlier calls cannot be in
+// flight elsewhere if they were answered or came to this instance. If a caller's first call is not an
+// acquire, it continues another caller's claim, whose calls are unknown.
+func (o order) sure(known int64, last order, acquires bool) int64 {
+	switch {
+	case o.number == 0:
+		return known
+	case last.number == 0 || last.caller != o.caller:
+		known = 0
+	default:
+		known = max(known, last.answered) // from the owner's previous claim
 	}
-	if last.number == 0 || last.caller != now.caller {
-		one.sure = 0
-	} else {
-		one.sure = max(one.sure, last.answered) // from the owner's previous claim
+	if known = max(known, o.answered); known >= o.number-1 && (acquires || o.number > 1) {
+		return o.number
 	}
-	if one.sure = max(one.sure, now.answered); one.sure >= now.number-1 && (acquires || now.number > 1) {
-		one.sure = now.number
-	}
+	return known
 }
 
 // mayBeLate reports whether another instance may still serve an acquire of the owner.

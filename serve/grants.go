@@ -24,8 +24,8 @@ type grants struct {
 }
 
 // storeGrants rehearses a lock, unless that was done recently. Its error matches driver.ErrReadOnly
-// or driver.ErrFull. It ignores other errors: the right to the names of rehearsals may be missing,
-// and an Inspect has found the rest.
+// or driver.ErrFull. A rehearsal with another error tells nothing, so the last result stands: the
+// right to the names of rehearsals may be missing, and an Inspect has found the rest.
 func (s *Server) storeGrants(ctx context.Context) error {
 	if s.checker == nil {
 		return nil
@@ -41,8 +41,9 @@ func (s *Server) storeGrants(ctx context.Context) error {
 		return g.err
 	}
 	err := s.checker.Rehearse(ctx)
-	if !errors.Is(err, driver.ErrReadOnly) && !errors.Is(err, driver.ErrFull) {
-		err = nil
+	g.asked = time.Now()
+	if err != nil && !errors.Is(err, driver.ErrReadOnly) && !errors.Is(err, driver.ErrFull) {
+		return g.err
 	}
 	if said, says := textOf(g.err), textOf(err); said != says {
 		if err == nil {
@@ -51,6 +52,6 @@ func (s *Server) storeGrants(ctx context.Context) error {
 			s.opts.Log.Warn("the store answers, and grants nothing", "error", says)
 		}
 	}
-	g.asked, g.err = time.Now(), err
+	g.err = err
 	return err
 }

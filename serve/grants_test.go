@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -148,4 +149,24 @@ func TestEngineThatGrantsNothing(t *testing.T) {
 		s.post(wire.Acquire, acquire, "b-"+one.code).want(t, 200, "")
 		s.post(wire.Release, `{"name":"n","owner":%q}`, "b-"+one.code).want(t, 200, "")
 	}
+}
+
+// A rehearsal without an answer does not say that the engine grants again.
+func TestUnansweredRehearsalTellsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &refusing{Driver: memory.New()}
+		s := newBubble(t, d, nil)
+		for i, c := range []struct {
+			why    error
+			status int
+		}{{driver.ErrReadOnly, 503}, {context.DeadlineExceeded, 503}, {nil, 200}, {context.DeadlineExceeded, 200}} {
+			d.refuses(c.why)
+			time.Sleep(time.Minute)
+			w := httptest.NewRecorder()
+			if s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil)); w.Code != c.status {
+				t.Errorf("check %d, after %v: %d %s", i, c.why, w.Code, w.Body)
+			}
+		}
+	})
 }

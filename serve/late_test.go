@@ -74,7 +74,55 @@ func TestAcquireAfterTheReleaseElsewhereTakesNothing(t *testing.T) {
 	}
 }
 
-// A caller whose acquires were all answered may use its owner again, at any instance.
+// A tardy driver makes releases when the test lets it.
+type tardy stopped
+
+func (d tardy) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return tardyClaim{c, d}, err
+}
+
+type tardyClaim struct {
+	driver.Claim
+	d tardy
+}
+
+func (c tardyClaim) Release(ctx context.Context, how driver.End) error {
+	c.d.came <- struct{}{}
+	<-c.d.goes
+	return c.Claim.Release(ctx, how)
+}
+
+// While a release of an owner may be served late, at another instance, the owner gets no lease that
+// the release would end.
+func TestReleaseAfterTheReleaseElsewhereEndsNoLaterLease(t *testing.T) {
+	t.Parallel()
+	const acquire, release = `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":%d%s}`, `{"name":"n","owner":"o","caller":"c","call":%d%s}`
+	for counted, answered := range map[string]string{"the caller counts answers": `,"answered":1`, "it does not": ""} {
+		for bars, connect := range map[string]func(*memory.Server) driver.Driver{
+			"the engine bars owners": func(e *memory.Server) driver.Driver { return e.Connect() },
+			"it bars none":           func(e *memory.Server) driver.Driver { return barless{e.Connect()} },
+		} {
+			t.Run(counted+", "+bars, func(t *testing.T) {
+				t.Parallel()
+				engine := memory.NewServer()
+				d := tardy{connect(engine), make(chan struct{}), make(chan struct{})}
+				a, b := startOn(t, d, nil), startOn(t, connect(engine), nil)
+				a.post(wire.Acquire, acquire, 1, "").want(t, 200, "")
+				late := make(chan answer, 1)
+				go func() { late <- a.post(wire.Release, release, 2, answered) }()
+				defer close(d.goes)
+				<-d.came
+				b.post(wire.Release, release, 3, answered).want(t, 200, "")
+				b.post(wire.Acquire, acquire, 4, answered).want(t, 410, "owner_used")
+				d.goes <- struct{}{}
+				(<-late).want(t, 410, "lost")
+			})
+		}
+	}
+}
+
+// A caller whose calls were all answered may use its owner again, at any instance.
 func TestOwnerWhoseAcquiresWereAnsweredIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
@@ -153,5 +201,6 @@ func TestAcquireAfterItsReleaseTakesNothing(t *testing.T) {
 	s := startOn(t, barless{memory.New()}, nil)
 	s.post(wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`).want(t, 410, "lost")
 	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":1}`).want(t, 410, "late_call")
-	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":3}`).want(t, 200, "")
+	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":3}`).want(t, 410, "owner_used") // call 1 may be at other instances too
+	s.post(wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":3,"answered":2}`).want(t, 200, "")
 }

@@ -57,6 +57,15 @@ func TestModeOfCallsElsewhereInBetween(t *testing.T) {
 	c.post(wire.Acquire, uncounted, "shared").want(t, 200, "")
 	a.post(wire.Acquire, uncounted, "exclusive").want(t, 400, "invalid")
 	c.post(wire.Acquire, uncounted, "shared").want(t, 200, "")
+
+	// This instance has renewed the lease of the other mode since.
+	const renewed = `{"name":"r","owner":"o","ttl_ms":60000,"mode":"%s"}`
+	a.post(wire.Acquire, renewed, "exclusive").want(t, 200, "")
+	b.post(wire.Release, `{"name":"r","owner":"o"}`).want(t, 200, "")
+	c.post(wire.Acquire, renewed, "shared").want(t, 200, "")
+	a.post(wire.Renew, `{"name":"r","owner":"o","ttl_ms":60000}`).want(t, 200, "")
+	a.post(wire.Acquire, renewed, "exclusive").want(t, 400, "invalid")
+	c.post(wire.Acquire, renewed, "shared").want(t, 200, "")
 }
 
 // Another caller of the same owner, without an earlier call, is not told that it holds exclusively

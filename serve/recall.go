@@ -65,7 +65,7 @@ func (s *Server) asksRecall(one *claim, once bool) error {
 		return nil
 	}
 	s.forget(one)
-	one.driver, one.req.WantedOnce = nil, once
+	one.driver, one.acquires, one.req.WantedOnce = nil, false, once
 	return s.use(one, one.req, true)
 }
 

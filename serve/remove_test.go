@@ -5,10 +5,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/engine/httplock"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -173,4 +175,32 @@ func TestRemovalNeverEndsAGrant(t *testing.T) {
 		s.post(wire.Release, `{"name":"n","owner":%q}`, waiter)
 	}
 	t.Logf("%d granted, %d removed", granted, gone)
+}
+
+// If a waiter's last attempt before its removal had no answer and was granted, its next call finds
+// the lease.
+func TestRemovedWaiterFindsTheLeaseOfAnUnansweredAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := locktest.NewFaulty(engine.Connect())
+		s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+		const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`
+		other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			s.wantCode(wire.CodeUnknown, wire.Acquire, waits)
+		}()
+		synctest.Wait()
+		d.Next(locktest.OpTry, locktest.LoseReply)
+		other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+		synctest.Wait() // it rests after the attempt that was applied
+		s.want(200, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
+		<-waited
+		d.Next(locktest.OpRenew, locktest.LoseRequest)
+		s.wantCode(wire.CodeUnknown, wire.Acquire, waits) // no answer yet
+		s.want(200, wire.Acquire, waits)
+		s.want(200, wire.Release, `{"name":"n","owner":"o"}`)
+	})
 }

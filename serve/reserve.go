@@ -19,6 +19,8 @@ import (
 // lengthened, it is for reservedAtFirst: nobody knows its owner if the answer is lost.
 const reservedFor, reservedAtFirst = 8 * time.Hour, time.Minute
 
+var errOutdated = errors.New("the store has answered too late to tell which run has finished: repeat the call")
+
 // reserves returns why a person cannot hold a name; nil: a person can.
 func (s *Server) reserves() error {
 	if s.features.SessionTTL > 0 || !s.features.Resumes {
@@ -82,12 +84,14 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request, c *wire.ResetCall
 
 // endKept ends all holds of a name that have no owner. The engine itself checks again that they
 // have none. If somebody holds the name, the error is a *driver.Busy. If there is a hold with a
-// greater token than token, unless that is 0, the error is driver.ErrLost.
+// greater token than token, unless that is 0, the error is driver.ErrLost. A hold that begins
+// between the look and the eviction is ended too, so a slow look ends nothing.
 func (s *Server) endKept(ctx context.Context, name string, token uint64, by string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: resets", driver.ErrUnsupported)
 	}
 	for ended := false; ; {
+		asked := s.pulse.clock.Now()
 		state, err := s.operator.Inspect(ctx, name)
 		if err != nil {
 			return err
@@ -109,6 +113,9 @@ func (s *Server) endKept(ctx context.Context, name string, token uint64, by stri
 				s.hub.reset(name, by)
 			}
 			return nil
+		}
+		if s.pulse.clock.Now().Sub(asked) > stall { // another run may have finished meanwhile
+			return errOutdated
 		}
 		err = s.operator.Evict(ctx, name, "", "reset")
 		if err != nil && !errors.Is(err, driver.ErrLost) {

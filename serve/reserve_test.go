@@ -182,3 +182,38 @@ func TestResetIsOneInTheHistory(t *testing.T) {
 	}
 	s.post(wire.Reset, `{"name":"n1"}`).want(t, 409, "busy")
 }
+
+// slowlyInspected answers an Inspect late, with what was then, and counts evictions.
+type slowlyInspected struct {
+	*memory.Driver
+	took    time.Duration
+	evicted int
+}
+
+func (d *slowlyInspected) Inspect(ctx context.Context, name string) (driver.State, error) {
+	state, err := d.Driver.Inspect(ctx, name)
+	time.Sleep(d.took)
+	return state, err
+}
+
+func (d *slowlyInspected) Evict(ctx context.Context, name, owner, reason string) error {
+	d.evicted++
+	return d.Driver.Evict(ctx, name, owner, reason)
+}
+
+// A reset ends nothing if what it has seen is old: another run may have finished since.
+func TestResetEndsNothingAfterAStandstill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &slowlyInspected{Driver: memory.New()}
+		s := newBubble(t, d, nil)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		s.want(200, wire.Release, `{"name":"n","owner":"a","linger_ms":60000}`)
+		d.took = 4 * time.Second
+		s.wantCode(wire.CodeUnknown, wire.Reset, `{"name":"n","token":"9223372036854775807"}`)
+		if d.took = 0; d.evicted > 0 {
+			t.Errorf("%d evictions", d.evicted)
+		}
+		s.want(200, wire.Reset, `{"name":"n","token":"9223372036854775807"}`)
+	})
+}

@@ -1,9 +1,14 @@
 package serve_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -120,4 +125,47 @@ func TestFiguresTellThePauseBetweenLooks(t *testing.T) {
 			t.Errorf("of a store that answers at once: %v", f.Pause)
 		}
 	})
+}
+
+// A caller that has closed its half of the connection still reads its answer.
+func TestCallerThatOnlyReadsIsAnswered(t *testing.T) {
+	t.Parallel()
+	for owner, want := range map[string]int{"o": 200, "": 409} {
+		t.Run("owner "+owner, func(t *testing.T) {
+			t.Parallel()
+			engine := memory.NewServer()
+			d := stopped{engine.Connect(), make(chan struct{}), make(chan struct{})}
+			s, another := startOn(t, d, nil), start(t, engine, nil)
+			gone := make(chan struct{})
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				context.AfterFunc(r.Context(), func() { close(gone) })
+				s.ServeHTTP(w, r)
+			}))
+			defer web.Close()
+			c, err := net.Dial("tcp", web.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			body := fmt.Sprintf(`{"name":"n","owner":%q,"ttl_ms":60000}`, owner)
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", wire.Acquire, web.Listener.Addr(), len(body), body)
+			<-d.came
+			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			<-gone // the service believes so
+			d.goes <- struct{}{}
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if a, _ := read(resp); a.status != want || a.Outcome == "" {
+				t.Errorf("answered %d %q", a.status, a.text)
+			}
+			if held := len(another.state("n").Holders); (held > 0) != (want == 200) {
+				t.Errorf("%d hold", held)
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,6 +84,52 @@ func TestAtLeastCountsFromTheGrant(t *testing.T) {
 			time.Sleep(c.works)
 			s.want(200, wire.Release, release)
 			s.want(c.status, wire.Acquire, other)
+		})
+	}
+}
+
+// at_least_ms counts from the grant of the lease that is released, not from an earlier one of the
+// same owner.
+func TestAtLeastOfALeaseThatAnotherInstanceGranted(t *testing.T) {
+	t.Parallel()
+	const (
+		acquire = `{"name":"n","owner":"job","ttl_ms":300000%s}`
+		release = `{"name":"n","owner":"job"%s}`
+		other   = `{"name":"n","owner":"other","ttl_ms":60000}`
+		least   = `,"at_least_ms":60000`
+	)
+	call := func(n int) string { return fmt.Sprintf(`,"caller":"c","call":%d,"answered":%d`, n, n-1) }
+	for what, c := range map[string]struct {
+		then   func(here, there bubble)
+		status int
+	}{
+		"a renewal finds the later one": {func(here, there bubble) {
+			here.want(200, wire.Acquire, acquire, least+call(1)) // later calls have no numbers
+			time.Sleep(2 * time.Minute)
+			there.want(200, wire.Evict, `{"name":"n","owner":"job"}`)
+			there.want(200, wire.Acquire, acquire, "")
+			here.want(200, wire.Renew, acquire, "")
+			here.want(200, wire.Release, release, least)
+		}, 409},
+		"its release follows skipped calls": {func(here, there bubble) {
+			here.want(200, wire.Acquire, acquire, least+call(1))
+			there.want(200, wire.Release, release, call(2))
+			there.want(200, wire.Acquire, acquire, call(3))
+			here.want(200, wire.Release, release, call(4))
+		}, 200},
+		"it is the known one, after skipped calls": {func(here, there bubble) {
+			here.want(200, wire.Acquire, acquire, least+call(1))
+			there.want(200, wire.Renew, acquire, call(2))
+			here.want(200, wire.Release, release, call(3))
+		}, 409},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				c.then(newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil))
+				newBubble(t, engine.Connect(), nil).want(c.status, wire.Acquire, other)
+			})
 		})
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/memory"
 )
 
-// A release keeps the owner out if an acquire of the claim had no answer, or if another process has acquired; else the
-// claim may ask again.
-func TestOnlyLateAcquiresKeepTheOwnerOut(t *testing.T) {
+// A release keeps the owner out if an acquire or a release of the claim had no answer, or if another
+// process has acquired; else the claim may ask again.
+func TestOnlyLateCallsKeepTheOwnerOut(t *testing.T) {
 	t.Parallel()
 	engine := memory.NewServer()
 	url := instances(t, engine, 1, nil)
@@ -85,6 +85,14 @@ func TestOnlyLateAcquiresKeepTheOwnerOut(t *testing.T) {
 	}
 	if !barred("silent") {
 		t.Error("an acquire had no answer, and its owner is not kept out")
+	}
+	unheard := claim("unheard")
+	_, err = unheard.Try(t.Context())
+	must(err)
+	dark(claimtest.Release(unheard))
+	must(unheard.Release(t.Context(), driver.End{}))
+	if !barred("unheard") {
+		t.Error("a release had no answer, and its owner is not kept out")
 	}
 	_, err = claim("again").Try(t.Context())
 	must(err)

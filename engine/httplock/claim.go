@@ -27,8 +27,8 @@ type claim struct {
 	// that was stopped does not know what other instances have served meanwhile, and would end a
 	// lease before its holder knows.
 	longest time.Duration
-	// silent is when the last acquire without an answer ended, and unanswered is the number of the
-	// first. An instance may still be serving it.
+	// silent is when the last acquire without an answer ended. unanswered is the number of the first
+	// acquire or release without one. An instance may still be serving it.
 	silent     time.Time
 	unanswered int64 // 0: none
 	removed    error // why the waiter was sent away; nil: it was not
@@ -229,7 +229,11 @@ func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
 
 func (c *claim) release(ctx context.Context, linger time.Duration) error {
 	return c.d.again(ctx, func(again bool) error {
-		err := c.d.post(ctx, c.d.links.WatchLate, wire.Release, wire.ReleaseCall{Claim: c.next(), Linger: wire.Ceil(linger)}, &done{})
+		call := c.next()
+		err := c.d.post(ctx, c.d.links.WatchLate, wire.Release, wire.ReleaseCall{Claim: call, Linger: wire.Ceil(linger)}, &done{})
+		if isSilent(err) {
+			c.unanswered = cmp.Or(c.unanswered, call.Call)
+		}
 		if again && errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrEvicted) {
 			return fmt.Errorf("%w to a release, which may have been served", errSilent)
 		}

@@ -80,7 +80,7 @@ type Claim struct {
 	Weight int    `json:"weight,omitempty"` // of a shared claim; 0 counts as 1
 	Note   string `json:"note,omitempty"`
 	// Call counts the calls of one Caller, which has made the owner its own. Answered is the number
-	// of the call up to which every acquire was answered.
+	// of the call up to which every acquire was answered, and every release if the owner is used again.
 	Call     int64  `json:"call,omitempty"`
 	Answered int64  `json:"answered,omitempty"`
 	Caller   string `json:"caller,omitempty"`
