@@ -113,6 +113,15 @@ var servedLives = []struct {
 		s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":60000}`)
 		s.pass(10 * time.Minute)
 	}, []string{`{alertname="LeaseholdServiceUnknown", call="acquire"}`}},
+	{"the instance is gone", serve.Options{}, func(s *served) {
+		s.pass(10 * time.Minute)
+		s.down(5 * time.Minute)
+	}, []string{`{alertname="LeaseholdServiceGone"}`}},
+	{"the instance is gone for a minute", serve.Options{}, func(s *served) {
+		s.pass(10 * time.Minute)
+		s.down(time.Minute)
+		s.pass(10 * time.Minute)
+	}, nil},
 	{"the store is gone and nobody calls", serve.Options{}, func(s *served) {
 		s.pass(10 * time.Minute)
 		s.engine.Always(locktest.OpInspect, locktest.HangRequest)
