@@ -150,6 +150,14 @@ func TestUnitsAreAlwaysRestarted(t *testing.T) {
 	}
 }
 
+// The lock is the instance's name as it is typed: %I would replace its dashes by slashes.
+func TestLeaderLocksItsName(t *testing.T) {
+	unit := string(read(t, "leasehold-lead@.service"))
+	if !strings.Contains(unit, " lead %i -- ") || strings.Contains(unit, "%I") {
+		t.Error("leasehold-lead@nightly-report may lock another name")
+	}
+}
+
 // The unit can write the audit log and read the secrets that its example and the guide name.
 func TestFilesOfTheService(t *testing.T) {
 	unit := string(read(t, "leasehold-serve.service"))
