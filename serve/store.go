@@ -25,7 +25,7 @@ var (
 		{wire.Busy, []error{driver.ErrBusy, driver.ErrNotYet}},
 		{storeFull, []error{driver.ErrReadOnly, driver.ErrFull}},
 		{wire.Lost, []error{driver.ErrLost, driver.ErrBarred}},
-		{wire.Refused, []error{driver.ErrUnsupported, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrDenied}},
+		{wire.Refused, []error{driver.ErrUnsupported, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrDenied, driver.ErrTooHeavy}},
 		{wire.Unknown, nil},
 	}
 )
