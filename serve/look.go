@@ -190,6 +190,7 @@ func (s *Server) reach(ctx context.Context) error {
 		return err
 	}
 	if _, err = c.Renew(ctx, ttl); errors.Is(err, driver.ErrLost) {
+		s.watched.answers() // nothing but the store knows of this owner
 		return nil
 	}
 	return err

@@ -137,7 +137,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, r *http.Request) {
 		figure{"leasehold_listeners", "Event streams.", plain(s.hub.count())},
 		figure{"leasehold_webhook_queue", "Notices for the webhook that are to be sent.", plain(s.webhook.count())},
 		figure{"leasehold_draining", "1 when the instance is stopping.", plain(number(s.draining.Err() != nil))},
-		figure{"leasehold_store_up", "1 when the store answered the last call.", plain(storeUp)},
+		figure{"leasehold_store_up", "1 when the store answered the last call that reached it.", plain(storeUp)},
 		figure{"process_start_time_seconds", "When the process started, in seconds since 1970.", plain(float64(started.UnixMilli()) / 1000)},
 	) {
 		g.write(&b)

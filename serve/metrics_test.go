@@ -141,6 +141,14 @@ func TestGaugesAreOfTheStore(t *testing.T) {
 	s.shows("leasehold_store_up 1", "leasehold_store_held 2")
 }
 
+// A store that cannot be inspected counts as up once it has refused to renew a lease that nobody
+// holds.
+func TestStoreThatCannotBeInspectedIsUp(t *testing.T) {
+	t.Parallel()
+	s := startOn(t, struct{ driver.Driver }{memory.New()}, nil)
+	s.shows("leasehold_store_up 1")
+}
+
 // waitless is an engine that does not know how long its waiters have waited.
 type waitless struct{ *memory.Driver }
 

@@ -25,7 +25,7 @@ var (
 		{wire.Busy, []error{driver.ErrBusy, driver.ErrNotYet}},
 		{storeFull, []error{driver.ErrReadOnly, driver.ErrFull}},
 		{wire.Lost, []error{driver.ErrLost, driver.ErrBarred}},
-		{wire.Refused, []error{driver.ErrUnsupported, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrDenied}},
+		{wire.Refused, []error{driver.ErrUnsupported, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrDenied, driver.ErrTooHeavy}},
 		{wire.Unknown, nil},
 	}
 )
@@ -51,7 +51,7 @@ type watched struct {
 	seconds *durations
 
 	mu       sync.Mutex
-	answered time.Time // guarded by mu; when a call last ended with an answer
+	answered time.Time // guarded by mu; when a call last ended with an answer of the store
 	silent   time.Time // guarded by mu; when a call last ended without one
 
 	asking chan struct{} // full while /metrics asks the store
@@ -71,12 +71,20 @@ func (w *watched) begin(ctx context.Context, call string) (end func(err *error))
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch {
+		case outcome == wire.Busy, outcome == wire.Lost: // the driver may know so without asking the store
 		case outcome != wire.Unknown:
 			w.answered = now
 		case call != "list" || ctx.Err() == nil: // a list that ran out of time may just be long
 			w.silent = now
 		}
 	}
+}
+
+// answers records an answer that begin does not take for one.
+func (w *watched) answers() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered = time.Now()
 }
 
 // storeFresh is how long the store counts as up after its last answer.

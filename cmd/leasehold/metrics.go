@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -76,11 +78,10 @@ func (m *runMetrics) ended(code int) {
 		return
 	}
 	m.change(func(s *runState) {
-		if s.held {
-			s.took = time.Since(s.began) - s.waited
-			if code == 0 {
-				s.success = time.Now()
-			}
+		if !s.held {
+			s.waited = time.Since(s.began)
+		} else if s.took = time.Since(s.began) - s.waited; code == 0 {
+			s.success = time.Now()
 		}
 		s.waiting, s.held, s.code = false, false, code
 	})
@@ -111,20 +112,30 @@ func (m *runMetrics) change(f func(*runState)) {
 // write writes each change until the run has ended.
 func (m *runMetrics) write(changed <-chan struct{}) {
 	defer close(m.done)
-	before, failed := m.lastSuccess(), false
+	failed := false
 	for range changed {
 		m.mu.Lock()
 		s := m.now
 		m.mu.Unlock()
-		if s.success.IsZero() {
-			s.success = before
-		}
-		err := replaceFile(m.path, s.text(m.name))
+		err := m.replace(&s)
 		if err != nil && !failed {
 			m.app.tell(onWarning, m.name, 0, "warning: the metrics cannot be written: %v", err)
 			failed = true
 		}
 	}
+}
+
+// replace writes s, with the last success of any run. Other runs may do the same meanwhile, so a lock
+// on the folder covers the file from its reading to its replacement.
+func (m *runMetrics) replace(s *runState) error {
+	if folder, err := os.Open(filepath.Dir(m.path)); err == nil { // it may be one that can only be written
+		defer folder.Close()
+		_ = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX) // some file systems lock no folders
+	}
+	if last := m.lastSuccess(); last.After(s.success) {
+		s.success = last
+	}
+	return replaceFile(m.path, s.text(m.name))
 }
 
 // replaceFile replaces the content of path by text, atomically for readers.
@@ -152,13 +163,13 @@ func replaceFile(path string, text []byte) error {
 
 const successMetric = "leasehold_run_success_timestamp_seconds"
 
-// lastSuccess returns when a former run succeeded, according to the file that it wrote.
+// lastSuccess returns when another run succeeded, according to the file that it wrote.
 func (m *runMetrics) lastSuccess() time.Time {
 	text, _ := readFile(m.path) // without a file there was none
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, successMetric+labelOf(m.name)+" "); ok {
 			if seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && seconds > 0 {
-				return time.UnixMilli(int64(seconds * 1000))
+				return time.UnixMilli(int64(math.Round(seconds * 1000)))
 			}
 		}
 	}

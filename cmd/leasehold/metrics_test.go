@@ -101,6 +101,42 @@ func TestMetricsOfARun(t *testing.T) {
 	}
 }
 
+// A run that began before another one succeeded does not take the success back. If it waits in vain,
+// it says for how long.
+func TestMetricsOfRunsThatOverlap(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	holder := c.start("run", "--metrics-file", "job.prom", "job", "--", "sh", "-c", "echo > held; while [ ! -e go ]; do sleep 0.05; done")
+	c.read("held")
+	c.untilMetric("job.prom", "held", 1)
+	waiter := c.start("run", "--metrics-file", "job.prom", "job", "--", "sh", "-c", "echo > second; while [ ! -e end ]; do sleep 0.05; done; exit 3")
+	c.untilMetric("job.prom", "waiting", 1)
+	c.wantRun(1, "-w", "1s", "--metrics-file", "vain.prom", "job", "--", "true")
+	if waited, _ := c.metric("vain.prom", "wait_seconds"); waited < 0.5 {
+		t.Errorf("waited in vain for %v s", waited)
+	}
+	put := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(c.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := time.Now().Add(-time.Second)
+	put("go")
+	if code := holder.code(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, holder.errors())
+	}
+	c.read("second")
+	put("end")
+	if code := waiter.code(); code != 3 {
+		t.Fatalf("exit code %d: %s", code, waiter.errors())
+	}
+	c.wantMetrics("job.prom", "exit_code 3")
+	if success, _ := c.metric("job.prom", "success_timestamp_seconds"); success < float64(ended.Unix()) {
+		t.Errorf("the first run succeeded after %v, the last success is at %v", ended.Unix(), success)
+	}
+}
+
 // What is written is what the collector reads, whatever the name.
 func TestMetricsAreOnesOfPrometheus(t *testing.T) {
 	t.Parallel()

@@ -77,6 +77,19 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
+// checkPeriod checks that a job which was done again in the morning, after a failure, does not keep
+// its name until the next night.
+func checkPeriod(t *testing.T, line string) {
+	t.Helper()
+	m := regexp.MustCompile(`--once-per (\S+)`).FindStringSubmatch(line)
+	if m == nil {
+		t.Fatalf("not once per period: %s", line)
+	}
+	if period, err := time.ParseDuration(m[1]); err != nil || period > 12*time.Hour {
+		t.Errorf("a nightly job keeps its name for %s: %v", m[1], err)
+	}
+}
+
 var crontabLine = regexp.MustCompile(`^(?:[-*/,0-9]+ +){5}(.*)$`)
 
 func (c *cli) checkCrontab(t *testing.T, text string) {
@@ -88,6 +101,9 @@ func (c *cli) checkCrontab(t *testing.T, text string) {
 		if m == nil {
 			t.Errorf("no line of a crontab: %q", line)
 			continue
+		}
+		if strings.HasPrefix(line, "0 3 ") {
+			checkPeriod(t, line)
 		}
 		c.runRecipe(m[1])
 	}
@@ -117,6 +133,7 @@ func (c *cli) checkUnits(t *testing.T, blocks map[string]string) {
 	}
 	_, start, _ := strings.Cut(blocks["unit leasehold-report.service"], "\nExecStart=")
 	start, _, _ = strings.Cut(start, "\n")
+	checkPeriod(t, start)
 	machines := newCLI(t)
 	machines.runRecipe(start)
 	machines.runRecipeFor("", start) // of a machine whose timer fires later
@@ -150,8 +167,10 @@ func (c *cli) checkCronJob(t *testing.T, text string) {
 		t.Errorf("the password is in %q, the secret in %q", file, it.VolumeMounts[0].MountPath)
 	}
 	grace, err := time.ParseDuration(it.Command[1+slices.Index(it.Command, "--grace")])
-	if ends := pod.TerminationGracePeriodSeconds; err != nil || ends == nil || grace >= time.Duration(*ends)*time.Second {
-		t.Errorf("%v of grace, the pod has %v s: %v", grace, ends, err)
+	// The command is only passed the signal: what it does then comes before --grace.
+	const report = 30 * time.Second
+	if ends := pod.TerminationGracePeriodSeconds; err != nil || ends == nil || report+grace > time.Duration(*ends)*time.Second {
+		t.Errorf("%v for the command and %v of grace, the pod has %v s: %v", report, grace, ends, err)
 	}
 	c.runRecipe(strings.Join(it.Command, " "))
 }

@@ -198,7 +198,8 @@ With --metrics-file, FILE has gauges of the last run, for the textfile collector
 Prometheus' node exporter. Their label is "name". They are leasehold_run_held, _waiting,
 _wait_seconds, _hold_seconds, _start_timestamp_seconds, _success_timestamp_seconds (kept
 when later runs fail), _renewal_failures, _lost, and _exit_code at the end. Use one FILE
-for each NAME, and let it end in .prom.
+for each NAME, and let it end in .prom. If runs overlap, FILE has the state of the one that
+wrote last, and the last success of any.
 
 FILE is replaced as a whole at each change. Only the exit of "leasehold run" waits for
 that, for at most a second. If FILE cannot be written, standard error says so

@@ -40,6 +40,36 @@ func TestDashboards(t *testing.T) {
 	promtool(t, "check", "rules", fileOf(t, rules.String()))
 }
 
+// The page's rule for a job whose metrics are in files fires if no machine has run the job, not if
+// only one of them has never had its turn.
+func TestRuleOfMetricsFiles(t *testing.T) {
+	page, err := os.ReadFile(docs + "../observe.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("`(time\\(\\) - [^`]*)`").FindSubmatch(page)
+	if m == nil {
+		t.Fatal("the page has no such rule")
+	}
+	var file strings.Builder
+	file.WriteString("evaluation_interval: 1h\ntests:\n")
+	for _, c := range []struct {
+		a     string // the last success on one machine; the other has none
+		fires bool
+	}{{"90000", false}, {"0", true}} {
+		file.WriteString("  - interval: 1h\n    input_series:\n")
+		for instance, success := range map[string]string{"a": c.a, "b": "0"} {
+			fmt.Fprintf(&file, "      - series: 'leasehold_run_success_timestamp_seconds{name=\"backup\",instance=%q}'\n        values: '%sx48'\n", instance, success)
+		}
+		want := 0
+		if c.fires {
+			want = 1
+		}
+		fmt.Fprintf(&file, "    promql_expr_test:\n      - expr: 'count(%s) or vector(0)'\n        eval_time: 48h\n        exp_samples: [{labels: '{}', value: %d}]\n", m[1], want)
+	}
+	promtool(t, "test", "rules", fileOf(t, file.String()))
+}
+
 // The page about observing has a line for each alert, and for no other.
 func TestPageNamesTheAlerts(t *testing.T) {
 	rules, err := os.ReadFile(docs + "alerts.yml")

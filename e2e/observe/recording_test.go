@@ -47,6 +47,7 @@ func (r *recording) scrape() {
 			r.add(name, m)
 		}
 	}
+	r.sample(up, nil, 1)
 	r.scrapes++
 	for key, values := range r.series {
 		if len(values) < r.scrapes {
@@ -95,6 +96,23 @@ func (r *recording) miss(d time.Duration) {
 		for key := range r.series {
 			r.series[key] = append(r.series[key], "_")
 		}
+	}
+}
+
+// up is what Prometheus itself stores of a target.
+const up = "up"
+
+// down lets d pass while the target cannot be scraped.
+func (r *recording) down(d time.Duration) {
+	for ; d > 0; d -= every {
+		time.Sleep(every)
+		for key := range r.series {
+			if !strings.HasPrefix(key, up+"{") {
+				r.series[key] = append(r.series[key], "stale")
+			}
+		}
+		r.sample(up, nil, 0)
+		r.scrapes++
 	}
 }
 

@@ -76,6 +76,9 @@ func (s *served) lose() {
 // full is a store that grants nothing.
 func full(context.Context, func() error) error { return driver.ErrFull }
 
+// busy is a refusal that needs no store.
+func busy(context.Context, func() error) error { return &driver.Busy{} }
+
 // A stuck is a history file that takes nothing.
 type stuck struct{}
 
@@ -113,9 +116,35 @@ var servedLives = []struct {
 		s.call("/v1/acquire", `{"name":"a","owner":"owner","ttl_ms":60000}`)
 		s.pass(10 * time.Minute)
 	}, []string{`{alertname="LeaseholdServiceUnknown", call="acquire"}`}},
+	{"the instance is gone", serve.Options{}, func(s *served) {
+		s.pass(10 * time.Minute)
+		s.down(5 * time.Minute)
+	}, []string{`{alertname="LeaseholdServiceGone"}`}},
+	{"the instance is gone for a minute", serve.Options{}, func(s *served) {
+		s.pass(10 * time.Minute)
+		s.down(time.Minute)
+		s.pass(10 * time.Minute)
+	}, nil},
 	{"the store is gone and nobody calls", serve.Options{}, func(s *served) {
 		s.pass(10 * time.Minute)
 		s.engine.Always(locktest.OpInspect, locktest.HangRequest)
+		s.pass(2 * time.Minute)
+	}, []string{`{alertname="LeaseholdStoreDown"}`}},
+	{"the store is gone while somebody waits, whom the driver refuses from memory", serve.Options{}, func(s *served) {
+		s.pass(10 * time.Minute)
+		wait := func() {
+			s.call("/v1/acquire", `{"name":"a","owner":"waits","ttl_ms":60000,"queue":true}`)
+		}
+		s.call("/v1/acquire", `{"name":"a","owner":"holds","ttl_ms":600000}`)
+		wait() // from now on the instance knows the claim, and only tries
+		s.engine.Always(locktest.OpTry, busy)
+		s.engine.Always(locktest.OpInspect, locktest.HangRequest)
+		go func() {
+			for range 120 {
+				wait()
+				time.Sleep(time.Second)
+			}
+		}()
 		s.pass(2 * time.Minute)
 	}, []string{`{alertname="LeaseholdStoreDown"}`}},
 	{"the store is gone for half a minute", serve.Options{}, func(s *served) {

@@ -139,6 +139,25 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// A unit is restarted whatever ended it: exit code 64 may also mean that a secret was incomplete when
+// it started.
+func TestUnitsAreAlwaysRestarted(t *testing.T) {
+	for _, name := range []string{"leasehold-serve.service", "leasehold-lead@.service"} {
+		unit := string(read(t, name))
+		if !strings.Contains(unit, "\nRestart=always\n") || !strings.Contains(unit, "\nStartLimitIntervalSec=0\n") || strings.Contains(unit, "RestartPreventExitStatus") {
+			t.Errorf("%s is not restarted after each exit", name)
+		}
+	}
+}
+
+// The lock is the instance's name as it is typed: %I would replace its dashes by slashes.
+func TestLeaderLocksItsName(t *testing.T) {
+	unit := string(read(t, "leasehold-lead@.service"))
+	if !strings.Contains(unit, " lead %i -- ") || strings.Contains(unit, "%I") {
+		t.Error("leasehold-lead@nightly-report may lock another name")
+	}
+}
+
 // The unit can write the audit log and read the secrets that its example and the guide name.
 func TestFilesOfTheService(t *testing.T) {
 	unit := string(read(t, "leasehold-serve.service"))
