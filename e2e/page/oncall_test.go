@@ -185,7 +185,7 @@ func (p *past) State() web.HistoryState {
 	return web.HistoryState{ID: "past", Last: int64(len(p.entries)), Began: p.entries[0].Time}
 }
 
-func (p *past) Append(context.Context, []web.HistoryEntry) error { return nil }
+func (p *past) Append(context.Context, time.Time, []web.HistoryEntry) error { return nil }
 
 func (p *past) Read(_ context.Context, q web.HistoryQuery) (found []web.HistoryEntry, next int64, err error) {
 	if q.Before > p.stops && p.stops > 0 {
