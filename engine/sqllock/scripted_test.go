@@ -458,10 +458,10 @@ func TestCloseWaitsForNoStatement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.prepare(t.Context(), d.stmts); err != nil {
+	if err := d.prepare(t.Context(), *d.stmts); err != nil {
 		t.Fatal(err)
 	}
-	var on runner = d.stmts
+	var on runner = *d.stmts
 	d.checked.Store(&on)
 	raised := make(chan error, 1)
 	go func() { raised <- d.RaiseFence(context.Background(), "x", 1) }()

@@ -82,7 +82,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 		if err := d.dialect.check(ctx, d.db); err != nil {
 			return err
 		}
-		return d.prepare(ctx, d.stmts)
+		return d.prepare(ctx, *d.stmts)
 	})
 	if err != nil {
 		// MariaDB returns this error when it prepares a write. Reads can run, and the next call
@@ -94,7 +94,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	}
 	var on runner = d.db
 	if d.traits.prepares {
-		on = d.stmts
+		on = *d.stmts
 	}
 	d.checked.Store(&on)
 	return on, nil
