@@ -24,8 +24,8 @@ var errLocked = errors.New("sqllock: somebody keeps the row of this resource loc
 
 // RenewAll implements [driver.BatchRenewer]. One statement renews all exclusive leases;
 // databases whose UPDATE can neither skip locked rows nor return rows need three. Calls that come
-// meanwhile share the next statement. Other leases, and those that the statement did not find, are renewed
-// resource by resource. Locked rows are skipped and keep no connection.
+// meanwhile share the next statement. Other leases, and those that the statement did not find, are
+// renewed resource by resource. Locked rows are skipped and keep no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	left := make([]*driver.Renewal, len(renewals))
 	wait := renewals[0].TTL

@@ -51,8 +51,8 @@ type Harness struct {
 	Tidy bool
 	// Changes is the number of changes up to which all schedules are tried; 0: 1, negative: none.
 	Changes int
-	// For is how long random schedules are tried; 0: 2 seconds. With -short it is a quarter of that:
-	// all of it is processor time.
+	// For is how long random schedules are tried; 0: 2 seconds. With -short it is a quarter of that,
+	// because the search takes a processor.
 	For time.Duration
 	// Known are schedules that once broke a promise, as printed. They are tried first.
 	Known []string
