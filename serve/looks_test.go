@@ -60,8 +60,16 @@ func TestFirstLookWhileACallIsInProgress(t *testing.T) {
 		d := &slowList{late: late{Driver: engine.Connect(), by: 3 * time.Second}, first: time.Second}
 		d.served = func() { time.Sleep(3 * time.Second) }
 		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: 5 * time.Second}})
-		go s.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":600000}`)
-		go s.want(200, wire.Acquire, `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`)
+		for path, body := range map[string]string{
+			wire.Renew:   `{"name":"n","owner":"a","ttl_ms":600000}`,
+			wire.Acquire: `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`,
+		} {
+			go func() {
+				if got := s.post(path, body); got != 200 {
+					t.Errorf("%s: status %d", path, got)
+				}
+			}()
+		}
 		time.Sleep(time.Minute)
 		if got := kinds(s.history("")); got != "granted b" {
 			t.Errorf("told %s", got)
