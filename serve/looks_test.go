@@ -65,7 +65,7 @@ func TestFirstLookWhileACallIsInProgress(t *testing.T) {
 			wire.Acquire: `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`,
 		} {
 			go func() {
-				if got := s.post(path, body); got != 200 {
+				if got := s.post(path, "%s", body); got != 200 {
 					t.Errorf("%s: status %d", path, got)
 				}
 			}()
