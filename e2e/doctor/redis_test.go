@@ -114,7 +114,7 @@ func TestRedlock(t *testing.T) {
 	}
 	nodes[2].Stop()
 	one := examine(t, store+"?min_uptime=off")
-	one.has("server", "warning", "node 3", "does not answer")
+	one.has("server", "warning", "node 3", "its check failed")
 	one.has("rights", "ok")
 	nodes[1].Stop()
 	away(t, store)
