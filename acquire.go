@@ -99,7 +99,7 @@ func (a *acquisition) conclude(err error) (lease *Lease, _ error) {
 		err = a.recallKeeper(refusal)
 		cancel()
 		a.ctx = ctx
-		a.waits = err != nil // it has a place to clean up, or waits for nobody any more
+		a.waits = err != nil // without a grant there may be a place to clean up
 	}
 	for err == nil {
 		if err = a.lengthen(); err == nil {

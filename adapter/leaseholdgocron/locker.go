@@ -123,7 +123,7 @@ type run struct {
 	task  taskState // guarded by Locker.mu
 }
 
-// A taskState says which lease is released first: that of a greater one.
+// A taskState is the state of a run's task. Unlock releases the lease with the greatest state first.
 type taskState int
 
 const (
@@ -141,9 +141,8 @@ type held struct {
 // Unlock implements gocron.Lock.
 func (h *held) Unlock(ctx context.Context) error { return h.remove().Release(ctx) }
 
-// remove removes h and returns its lease. gocron does not say which task is the one of h: it may run
-// under another lease of the job, and the task of another under the lease of h. So h first exchanges
-// its run for one whose task has ended, or has not begun.
+// remove removes h and returns the lease to release. gocron does not tell which task belongs to h. If
+// h's lease has a running task, remove first swaps it for one whose task has ended or not begun.
 func (h *held) remove() *leasehold.Lease {
 	h.locker.mu.Lock()
 	defer h.locker.mu.Unlock()

@@ -33,7 +33,7 @@ func lock(t *testing.T, l *Locker) gocron.Lock {
 	return lock
 }
 
-// A started task is a task that runs until it is told to end, or its context ends.
+// A started task runs until stop is called or its context ends.
 type started struct {
 	lease *leasehold.Lease
 	ctx   context.Context
@@ -58,8 +58,8 @@ func start(t *testing.T, l *Locker) *started {
 	return s
 }
 
-// A job may begin again before the task of its lost lease has begun. Each task has a lease of its
-// own.
+// If a job is due again before the task of its lost lease has started, each of the two tasks gets its
+// own lease.
 func TestTheNextRunHasItsOwnLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, locks := lockers(t)

@@ -78,13 +78,19 @@ type lead struct {
 
 	caught chan os.Signal
 
-	wait      *wait         // reports the wait for the next term
-	leave     func()        // ends the last term's guardian
-	will      string        // legacy of the last term
-	unknown   atomic.Bool   // the store has not confirmed the release of the last term
-	last      error         // outcome of the last COMMAND
-	signalled bool          // COMMAND exited after the signal that ended the campaign, and not because its term was over
-	away      time.Duration // the pause before the next term
+	lastTerm
+
+	wait *wait         // reports the wait for the next term
+	away time.Duration // the pause before the next term
+}
+
+// A lastTerm is what is left of the last term.
+type lastTerm struct {
+	leave     func()      // ends its guardian
+	will      string      // its legacy
+	unknown   atomic.Bool // the store has not confirmed its release
+	last      error       // outcome of its COMMAND
+	signalled bool        // COMMAND exited after the signal that ended the campaign, and not because the term was over
 }
 
 // The pause between two campaigns is between firstAway and lastAway.
@@ -94,7 +100,7 @@ const firstAway, lastAway = 500 * time.Millisecond, 30 * time.Second
 var errExited = errors.New("the command has exited")
 
 func newLeadCommand(a *app) *cobra.Command {
-	l := &lead{child: newChild(a), term: span(leasehold.DefaultTTL), caught: make(chan os.Signal, 16), leave: func() {}}
+	l := &lead{child: newChild(a), term: span(leasehold.DefaultTTL), caught: make(chan os.Signal, 16), lastTerm: lastTerm{leave: func() {}}}
 	cmd := &cobra.Command{
 		Use:   "lead [flags] NAME -- COMMAND [ARG…]",
 		Short: "Run a command on one machine at a time, again and again",
@@ -237,6 +243,8 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 func (l *lead) serve(ctx, campaign context.Context) error {
 	l.leave() // the last term is over, because this one was granted
 	l.unknown.Store(false)
+	lease, _ := leasehold.FromContext(ctx)
+	l.will = l.legacy([]*leasehold.Lease{lease})
 	l.failed.Store(nil)      // of an earlier term
 	for len(l.signals) > 0 { // signals from before the term, when there was no command
 		<-l.signals
@@ -244,10 +252,8 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	if campaign.Err() != nil || ctx.Err() != nil {
 		return nil
 	}
-	lease, _ := leasehold.FromContext(ctx)
 	l.wait.ended()
 	l.app.detail(onGrant, l.name, lease.Token(), "leading %s, token %d", shown(l.name), lease.Token())
-	l.will = l.legacy([]*leasehold.Lease{lease})
 	began := time.Now()
 	var result guardian.Result
 	var err error

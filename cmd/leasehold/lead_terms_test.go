@@ -18,7 +18,7 @@ import (
 func TestTermIsNotExplainedByAnEarlierOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := locktest.NewFaulty(memory.New())
-		l := &lead{child: newChild(&app{stderr: io.Discard}), leave: func() {}}
+		l := &lead{child: newChild(&app{stderr: io.Discard}), lastTerm: lastTerm{leave: func() {}}}
 		l.name, l.argv, l.ttl = "sched", []string{"./nosuch"}, leasehold.DefaultTTL
 		locks, err := leasehold.New(store, l.options())
 		if err != nil {

@@ -89,7 +89,7 @@ func TestLeaderStepsDownWhenItsCommandHasEnded(t *testing.T) {
 // A signal that comes with the grant is taken for one from before the term. Nothing may be
 // started then: it would not hear of it any more.
 func TestSignalThatComesWithTheGrantStartsNothing(t *testing.T) {
-	l := &lead{child: newChild(nil), leave: func() {}}
+	l := &lead{child: newChild(nil), lastTerm: lastTerm{leave: func() {}}}
 	campaign, end := context.WithCancel(t.Context())
 	end()
 	l.signals <- syscall.SIGTERM

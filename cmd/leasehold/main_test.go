@@ -204,7 +204,7 @@ func TestWrongUsage(t *testing.T) {
 			t.Errorf("%q: writes to stdout: %q", line, o.stdout)
 		}
 	}
-	// What stands in the wrong place may be a password or an owner. c.exec looks for the canary.
+	// A misplaced argument may be a password or an owner. c.exec checks that the canary is not printed.
 	for _, secret := range []string{"redis://u:" + canary + "@h", "u:" + canary + "@h", "owner-" + canary} {
 		for _, args := range [][]string{{}, {"help"}, {"completion"}, {"doctor"}, {"release", "job", "owner"}, {"evict", "job"}} {
 			c.want(64, append(args, secret)...)

@@ -39,7 +39,8 @@ func TestHookThatCannotBeKilled(t *testing.T) {
 	contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
 }
 
-// What the command leaves running as another user cannot be ended: the run waits for it, and says so.
+// A process that the command leaves running as another user cannot be killed. The run reports it and
+// waits.
 func TestLeftAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -203,8 +203,8 @@ func deathInTheMiddle(b *bench) {
 	b.want("the next holder", b.do("mail-1", fence.LeaseOf("mails", 11, "b"), effect), nil, before, 1)
 }
 
-// lateHolderIsRefused: a holder that was overtaken cannot do what is not done yet. What it did itself is
-// done.
+// lateHolderIsRefused: a holder that was overtaken cannot perform a new effect. If it repeats its own
+// earlier effect, it learns that it is done.
 func lateHolderIsRefused(b *bench) {
 	before := b.effects()
 	late, present := fence.LeaseOf("stock", 10, "a"), fence.LeaseOf("stock", 11, "b")

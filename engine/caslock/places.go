@@ -167,9 +167,9 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 // errNotSeenYet means that the watch ended before it reported a new place.
 var errNotSeenYet = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
 
-// enter makes sure that owner has a place that belongs to this process, and waits until the
-// resource's line has all places before it. If the place belongs to another process, this one takes
-// it over, and the position stays. made reports whether the place was written.
+// enter ensures that owner has a place in the queue that belongs to this process. If the place
+// belongs to another process, enter takes it over at the same position. It then waits until all places
+// ahead of it are known. made reports whether the place was written.
 func (q *crowd) enter(ctx context.Context, s *resource, owner string, place *stored) (made bool, err error) {
 	id := idOf(owner)
 	was, first, here := q.placeVersion(s, id)

@@ -188,8 +188,8 @@ func (d *Driver) SetLimit(ctx context.Context, name string, most int) error {
 	return errors.New("etcdlock: the limit is changed all the time")
 }
 
-// limitTo makes one step towards a limit of most. done reports that it is reached. Who holds beyond
-// it is unknown if it replaces a damaged limit, but all claims behind still count these holders.
+// limitTo takes one step towards a limit of most, and reports whether it is reached. When it replaces
+// a damaged limit, the holders beyond the new one are unknown, but later claims still count them.
 func (d *Driver) limitTo(ctx context.Context, dir string, most int) (done bool, err error) {
 	resp, err := d.read(ctx, clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix()))
 	if err != nil {

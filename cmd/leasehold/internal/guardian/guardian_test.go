@@ -266,8 +266,19 @@ func TestNothingIsLeftInTheBackground(t *testing.T) {
 
 // TestStoppedCommandIsEnded: SIGKILL reaches what is stopped, and SIGTERM too.
 func TestStoppedCommandIsEnded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
 	lease := newLease(time.Minute)
-	result, err := run(lease.plan(lostAt(t, lease, `trap "exit 9" TERM`) + `kill -STOP $$`))
+	go func() {
+		defer lease.lose()
+		pid := waitForFile(t, file)
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if state, _ := exec.Command("ps", "-o", "state=", "-p", pid).Output(); strings.HasPrefix(string(state), "T") {
+				return
+			}
+		}
+		t.Error("the command does not stop")
+	}()
+	result, err := run(lease.plan(`trap "exit 9" TERM; echo $$ > ` + file + `; kill -STOP $$`))
 	if err != nil || !result.Cut || result.Status.ExitStatus() != 9 {
 		t.Errorf("%+v, %v; want cut, exit 9", result, err)
 	}
