@@ -13,7 +13,7 @@ BEGUN := $(shell date +%s)
 # is where drivers are used in the tests' own process, not where tests start programs. Tests mostly wait: several packages
 # of each part, and several tests of each, keep two cores busy; engines set -parallel themselves. make vet vets. -k: when
 # one part fails, the others go on. -count=1: tests build the command themselves, which the cache of go test does not
-# see, so that it would pass a broken one.
+# see, so that it would pass a broken one. scripts/turn: what keeps two cores busy keeps a slower machine from answering.
 UNRACED = cmd/leasehold e2e bench
 # PostgreSQL stands for all databases: the others differ in their statements.
 RACED_E2E = e2e/postgres e2e/memcached e2e/nats e2e/s3
@@ -28,9 +28,10 @@ WAITING = cmd/leasehold/internal/guardian e2e/badday e2e/sqlite e2e/served e2e/p
 WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
-EACH = -count=1 -vet=off -timeout 20m
+EACH = -count=1 -vet=off -timeout 40m -exec $(CURDIR)/scripts/turn
 test: tools
-	@$(MAKE) --no-print-directory -k -j 4 test-raced test-plain test-waiting test-waiting-raced; result=$$?; \
+	@export TURNS=$$(mktemp -d); \
+	$(MAKE) --no-print-directory -k -j 4 test-raced test-plain test-waiting test-waiting-raced; result=$$?; rm -r $$TURNS; \
 	echo "make test: $$(($$(date +%s) - $(BEGUN))) s"; exit $$result
 
 test-raced:

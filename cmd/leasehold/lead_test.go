@@ -90,6 +90,7 @@ func TestLeaderStepsDownWhenItsCommandHasEnded(t *testing.T) {
 // started then: it would not hear of it any more.
 func TestSignalThatComesWithTheGrantStartsNothing(t *testing.T) {
 	l := &lead{child: newChild(nil), lastTerm: lastTerm{leave: func() {}}}
+	l.heirless = true // there is no lease to leave
 	campaign, end := context.WithCancel(t.Context())
 	end()
 	l.signals <- syscall.SIGTERM
