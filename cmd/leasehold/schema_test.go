@@ -69,10 +69,10 @@ func (c *cli) obeys(name, text string, lines bool) {
 func TestOutputsAreAsTheirSchemasSay(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	lease := c.acquire("--note", "why", "job")
+	lease := c.acquire("--note", "why", "--ttl", "1h", "job")
 	c.wait("first")
 	c.until("a waiter", func(v stateView) bool { return len(v.Waiters) == 1 })
-	c.acquire("--slots", "3", "gpu")
+	c.acquire("--slots", "3", "--ttl", "1h", "gpu")
 	c.wantRun(0, "--once-per", "1h", "kept", "--", "true")
 	for _, call := range []struct{ schema, line string }{
 		{"ls", "ls"}, {"ls", "top"}, {"ls", "ls nothing/"}, {"show", "show job"}, {"show", "show gpu"}, {"show", "show kept"}, {"show", "show free"},

@@ -36,14 +36,15 @@ func refusedFor(t *testing.T, d driver.Driver, want error) {
 	t.Helper()
 	l := lockerOn(t, d, leasehold.Options{})
 	for _, opt := range [][]leasehold.Option{nil, {leasehold.Shared()}} {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		const within = 30 * time.Second // a busy server takes its time to refuse
+		ctx, cancel := context.WithTimeout(t.Context(), within)
 		start := time.Now()
 		lease, err := l.TryAcquire(ctx, "bad", opt...)
 		if lease != nil || !errors.Is(err, want) {
 			t.Errorf("TryAcquire: lease %v, %v; want %v", lease != nil, err, want)
 		}
-		if took := time.Since(start); took > 3*time.Second+time.Second {
-			t.Errorf("TryAcquire took %v, its context 3s", took)
+		if took := time.Since(start); took > within/2 {
+			t.Errorf("TryAcquire took %v, its context %v", took, within)
 		}
 		if err != nil && strings.Contains(err.Error(), canary) {
 			t.Errorf("the error tells the password: %v", err)

@@ -273,6 +273,7 @@ func recallerDies(t *testing.T, z *servers.ZooKeeper) {
 
 // sessionEndsWhileWanted: the lease is lost, and recalls end with it. When the claim is granted again they begin again.
 func sessionEndsWhileWanted(t *testing.T, z *servers.ZooKeeper) {
+	const session = 12 * time.Second // a busy machine tells of the waiter within it
 	p := servers.StartProxy(t, z.Addr())
 	d, others := driverOn(t, &zklock.Options{SessionTimeout: session}, p.Addr()), driverOn(t, nil, z.Addr())
 	var told recall
