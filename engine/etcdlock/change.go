@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -140,8 +141,9 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	}
 	stays := false
 	if !was { // perhaps it is in another session
-		if was, stays, err = p.deleteIf(ctx, p.mayRelease); err == nil && !was {
-			err = w.unsure
+		var unsure error
+		if was, stays, unsure, err = p.deleteIf(ctx, p.mayRelease); err == nil && !was {
+			err = cmp.Or(unsure, w.unsure)
 		}
 		if err != nil {
 			return false, err
@@ -166,9 +168,9 @@ func (p *place) mayRelease(e *entry) bool {
 }
 
 // deleteIf reads the key and deletes it as it was read, if isOurs accepts it. stays reports that
-// there is another one.
-func (p *place) deleteIf(ctx context.Context, isOurs func(*entry) bool) (was, stays bool, err error) {
-	var unknown error
+// there is another one. unsure is the error of an attempt that may have deleted it; nil: there was
+// none.
+func (p *place) deleteIf(ctx context.Context, isOurs func(*entry) bool) (was, stays bool, unsure, err error) {
 	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
 		for {
 			e, err := p.d.get(ctx, p.key)
@@ -176,17 +178,17 @@ func (p *place) deleteIf(ctx context.Context, isOurs func(*entry) bool) (was, st
 				return err
 			}
 			if stays = e != nil && !isOurs(e); stays || e == nil {
-				return unknown // an earlier attempt may have succeeded
+				return nil
 			}
 			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
-				unknown = err
+				unsure = err
 			}
 			if was || err != nil {
 				return err
 			}
 		}
 	})
-	return was, stays, err
+	return was, stays, unsure, err
 }
 
 // toDelete is a write that deletes a key of the resource at dir if cmps hold.
@@ -239,7 +241,7 @@ func (p *place) clear(ctx context.Context) error {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	_, stays, err := p.deleteIf(ctx, p.knows)
+	_, stays, _, err := p.deleteIf(ctx, p.knows)
 	if err != nil {
 		return err
 	}
