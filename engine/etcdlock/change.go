@@ -142,7 +142,7 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	stays := false
 	if !was { // perhaps it is in another session
 		var unsure error
-		if was, stays, unsure, err = p.deleteIf(ctx, p.mayRelease); err == nil && !was {
+		if was, stays, unsure, err = p.deleteIf(ctx, deletionWait(ctx), p.mayRelease); err == nil && !was {
 			err = cmp.Or(unsure, w.unsure)
 		}
 		if err != nil {
@@ -167,28 +167,28 @@ func (p *place) mayRelease(e *entry) bool {
 	return !e.Lingers && (e.rev == p.rev || len(p.unsure.puts) > 0 && p.claim.isOurs(*e))
 }
 
-// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. stays reports that
-// there is another one. unsure is the error of an attempt that may have deleted it; nil: there was
-// none.
-func (p *place) deleteIf(ctx context.Context, isOurs func(*entry) bool) (was, stays bool, unsure, err error) {
-	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		for {
-			e, err := p.d.get(ctx, p.key)
-			if err != nil {
-				return err
-			}
-			if stays = e != nil && !isOurs(e); stays || e == nil {
-				return nil
-			}
+// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. The first deletion
+// may hang for wait. stays reports that there is another key. unsure is the error of a deletion that
+// may have been served; nil: there was none.
+func (p *place) deleteIf(ctx context.Context, wait time.Duration, isOurs func(*entry) bool) (was, stays bool, unsure, err error) {
+	for {
+		e, err := p.d.get(ctx, p.key)
+		if err != nil {
+			return false, false, unsure, err
+		}
+		if e == nil || !isOurs(e) {
+			return false, e != nil, unsure, nil
+		}
+		err = p.d.repeating(ctx, wait, func(ctx context.Context) (err error) {
 			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
 				unsure = err
 			}
-			if was || err != nil {
-				return err
-			}
+			return err
+		})
+		if was || err != nil {
+			return was, false, unsure, err
 		}
-	})
-	return was, stays, unsure, err
+	}
 }
 
 // toDelete is a write that deletes a key of the resource at dir if cmps hold.
@@ -241,7 +241,7 @@ func (p *place) clear(ctx context.Context) error {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	_, stays, _, err := p.deleteIf(ctx, p.knows)
+	_, stays, _, err := p.deleteIf(ctx, hangAfter, p.knows)
 	if err != nil {
 		return err
 	}
