@@ -78,32 +78,42 @@ func (p *place) fits(ttl time.Duration) bool {
 // an attempt that may have been served; nil: there was none.
 func (p *place) rewrite(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) (unsure, err error) {
 	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		err := p.rewriteOnce(ctx, change, lease)
-		if isUnknown(err) {
-			unsure = err
-		}
+		maybe, err := p.rewriteOnce(ctx, change, lease)
+		unsure = cmp.Or(maybe, unsure)
 		return err
 	})
 	return unsure, err
 }
 
-func (p *place) rewriteOnce(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) error {
+func (p *place) rewriteOnce(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) (unsure, err error) {
 	for range maxRounds {
 		e, err := p.look(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !change(e) {
 			p.d.mu.Lock()
 			defer p.d.mu.Unlock()
 			p.spend()
-			return errGone
+			return nil, errGone
 		}
-		if done, err := p.d.replace(ctx, e, clientv3.OpPut(p.key, e.encode(), lease)); done || err != nil {
-			return err
+		done, err := p.d.replace(ctx, e, clientv3.OpPut(p.key, e.encode(), lease))
+		switch {
+		case errors.Is(err, ErrNoSpace) && p.isUnchanged(ctx, e): // it was not served, see refused
+			return nil, err
+		case isUnknown(err):
+			return err, err
+		case done || err != nil:
+			return nil, err
 		}
 	}
-	return errors.New("etcdlock: the key is changed all the time")
+	return nil, errors.New("etcdlock: the key is changed all the time")
+}
+
+// isUnchanged reports whether the key is certainly still as it was read.
+func (p *place) isUnchanged(ctx context.Context, e *entry) bool {
+	now, err := p.look(ctx)
+	return err == nil && now.mod == e.mod
 }
 
 // replace applies op to a key unless it has changed since it was read as e.
