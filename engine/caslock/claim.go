@@ -20,7 +20,7 @@ type claim struct {
 	req    driver.Request
 	open   uncertain // the last write, if it has no answer
 	gave   []parting // releases that were written, maybe without an answer
-	known  bool      // a Try or a loss has shown what the claim has; otherwise a failed Try, or another process, may have been granted it
+	known  bool      // a Try or a loss has shown what the claim has; false if a failed Try, or another process that had its place, may have been granted it
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and has not seen its end
 
@@ -458,7 +458,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 		return nil
 	}
 	if !left && c.d.crowd != nil && r.Beside != record.Nobody { // another process may have made a place
-		if left, err = c.leave(ctx); err != nil {
+		if left, _, err = c.leave(ctx); err != nil {
 			return err
 		}
 	}

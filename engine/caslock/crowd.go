@@ -169,7 +169,7 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 		return nil
 	}
 	session, _ := q.d.watch.session() // 0: there is no watch
-	version, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place, true)
+	version, _, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place, true)
 	if err == nil {
 		q.beat, q.beatIn, q.signed = version, session, time.Now()
 	}

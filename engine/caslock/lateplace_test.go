@@ -81,14 +81,16 @@ func TestLatePlaceIsRemovedThoughItComesLate(t *testing.T) {
 	})
 }
 
-// A queuedLink delays the next write of a place, drops or refuses the next write of a record, or loses its answer.
+// A queuedLink delays the next write of a place or loses its answer, drops or refuses the next write of a record, or loses
+// its answer.
 type queuedLink struct {
 	*queueing
-	holdUp atomic.Bool
-	late   func()
-	drop   atomic.Bool // is not written
-	refuse atomic.Bool // is not written, which is certain
-	lose   atomic.Bool // is written, and its answer is lost
+	holdUp    atomic.Bool
+	late      func()
+	losePlace atomic.Bool
+	drop      atomic.Bool // is not written
+	refuse    atomic.Bool // is not written, which is certain
+	lose      atomic.Bool // is written, and its answer is lost
 }
 
 func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was caslock.Version, life time.Duration) (caslock.Version, error) {
@@ -103,7 +105,7 @@ func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was c
 		return "", caslock.ErrRefused
 	}
 	version, err := l.queueing.Write(ctx, name, value, was, life)
-	if name == "r" && l.lose.CompareAndSwap(true, false) {
+	if name == "r" && l.lose.CompareAndSwap(true, false) || isPlace(name) && l.losePlace.CompareAndSwap(true, false) {
 		return "", errCut
 	}
 	return version, err

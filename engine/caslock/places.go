@@ -35,7 +35,7 @@ func (q *crowd) removePending(ctx context.Context, ticks int64) {
 	q.mu.Unlock()
 	for name, until := range pending {
 		resource, id, _ := parts(name)
-		was, err := q.clear(ctx, q.d.resource(resource), id, "", false)
+		was, _, err := q.clear(ctx, q.d.resource(resource), id, "", false)
 		if err != nil || !was && ticks < until && until < never {
 			continue
 		}
@@ -48,30 +48,31 @@ func (q *crowd) removePending(ctx context.Context, ticks int64) {
 }
 
 // set writes the value of a name of two parts; nil removes it. was is its version as far as this
-// process knows. With follow, any later version is replaced too; otherwise that is ErrChanged.
-func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration, follow bool) (Version, error) {
-	for range maxTries {
+// process knows; exact reports that it was. With follow, any later version is replaced too; otherwise
+// that is ErrChanged.
+func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration, follow bool) (_ Version, exact bool, err error) {
+	for try := range maxTries {
 		version, err := q.store.Write(ctx, name, value, was, life)
 		q.d.lanes.Answered(err)
 		if err == nil || !errors.Is(err, ErrChanged) && !errors.Is(err, ErrUnsent) && !links.Again(ctx, err) {
-			return version, failed(ctx, err)
+			return version, err == nil && try == 0, failed(ctx, err)
 		}
 		i, err := q.store.Read(ctx, name)
 		for links.Again(ctx, err) {
 			i, err = q.store.Read(ctx, name)
 		}
 		if err != nil {
-			return "", failed(ctx, err)
+			return "", false, failed(ctx, err)
 		}
 		if bytes.Equal(i.Value, value) { // the value was written, or another process has removed it
-			return i.Version, nil
+			return i.Version, false, nil
 		}
 		if !follow && !q.d.same(i.Version, was) {
-			return "", ErrChanged
+			return "", false, ErrChanged
 		}
 		was = i.Version
 	}
-	return "", ErrContended
+	return "", false, ErrContended
 }
 
 // mirror returns when the resource has a line that the watch keeps up to date.
@@ -179,7 +180,7 @@ func (q *crowd) enter(ctx context.Context, s *resource, owner string, place *sto
 	if err := q.sign(ctx, q.d.opts.Place/2); err != nil {
 		return true, err
 	}
-	version, err := q.set(ctx, placeOf(s.name, owner), place.at(first), was, placeLife, true)
+	version, _, err := q.set(ctx, placeOf(s.name, owner), place.at(first), was, placeLife, true)
 	if err != nil {
 		return true, err
 	}
@@ -249,13 +250,13 @@ func (s *resource) dropLine() {
 // appears later, it is removed when the watch reports it.
 const lateFor = 4 * keepShare
 
-// leave removes the place of an owner, and reports whether there was one. made says that this
-// process may have made it.
-func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool) (was bool, err error) {
+// leave removes the place of an owner, and reports whether there was one, and whether it was as this
+// process had written it. made says that this process may have made it.
+func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool) (was, own bool, err error) {
 	name, id := placeOf(s.name, owner), idOf(owner)
 	q.forget(name)
-	version, _, _ := q.placeVersion(s, id)
-	was, err = q.clear(ctx, s, id, version, true)
+	version, _, here := q.placeVersion(s, id)
+	was, exact, err := q.clear(ctx, s, id, version, true)
 	switch {
 	case !made:
 	case err != nil:
@@ -263,31 +264,33 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 	case !was:
 		q.removeLater(name, lateFor)
 	}
-	return was, err
+	return was, here && exact, err
 }
 
 // clear removes a place, and reports whether there was one. version is its last known version; "":
-// unknown. follow is as in remove. Without both, a place of another process stays.
-func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was bool, err error) {
+// unknown. follow and exact are as in set. Without version and follow, a place of another process
+// stays.
+func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was, exact bool, err error) {
 	if version == "" {
 		i, err := q.store.Read(ctx, s.name+parted+id)
 		for links.Again(ctx, err) {
 			i, err = q.store.Read(ctx, s.name+parted+id)
 		}
 		if err != nil || i.Value == nil || !follow && storedIn(i).Process != q.process {
-			return false, failed(ctx, err)
+			return false, false, failed(ctx, err)
 		}
 		version = i.Version
 	}
-	return true, q.remove(ctx, s, id, version, follow)
+	exact, err = q.remove(ctx, s, id, version, follow)
+	return true, exact, err
 }
 
 // remove removes a place. With follow, it also removes a place that was made anew. Otherwise that
-// place stays, and remove returns ErrChanged.
-func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version, follow bool) error {
-	removed, err := q.set(ctx, s.name+parted+id, nil, version, goneLife, follow)
+// place stays, and remove returns ErrChanged. exact is as in set.
+func (q *crowd) remove(ctx context.Context, s *resource, id string, version Version, follow bool) (exact bool, err error) {
+	removed, exact, err := q.set(ctx, s.name+parted+id, nil, version, goneLife, follow)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +298,7 @@ func (q *crowd) remove(ctx context.Context, s *resource, id string, version Vers
 		s.line.put(id, nil, max(q.d.number(removed), q.d.number(version)+1))
 	}
 	s.wakeNext()
-	return nil
+	return exact, nil
 }
 
 // see removes unneeded places: those of this process without a waiter, those of waiters without a
@@ -313,7 +316,7 @@ func (q *crowd) see(ticks int64, most time.Duration) {
 	for s := range q.all() {
 		some := q.unwanted(s)
 		several.Each(ctx, len(some), maxRenewals, slow, func(i int) {
-			_ = q.remove(ctx, s, some[i].id, some[i].version, false) // if it fails, the next beat tries again
+			_, _ = q.remove(ctx, s, some[i].id, some[i].version, false) // if it fails, the next beat tries again
 		})
 	}
 }

@@ -44,7 +44,7 @@ func (c *claim) enqueue(ctx context.Context, s *resource) error {
 		c.place = placeFor(c.d.crowd.process, &c.req)
 	}
 	made, err := c.d.crowd.enter(ctx, s, c.req.Owner, c.place)
-	c.marked = c.marked && !made
+	c.known, c.marked = c.known && !made, c.marked && !made
 	return err
 }
 
@@ -148,12 +148,13 @@ func (c *claim) dropPlace() {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
 		defer cancel()
-		_, _ = q.leave(ctx, s, c.req.Owner, true)
+		_, _, _ = q.leave(ctx, s, c.req.Owner, true)
 	})
 }
 
 // unqueue removes the claim's place, and reports whether it had one. It waits for a removal in
-// progress, but not for long, because the lease must be released anyway.
+// progress, but not for long, because the lease must be released anyway. If another process has had
+// the place, that process may have been granted the lease by it.
 func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
 	if c.leaving != nil {
 		select {
@@ -167,17 +168,19 @@ func (c *claim) unqueue(ctx context.Context) (left bool, err error) {
 	if c.place == nil {
 		return false, nil
 	}
-	if left, err = c.leave(ctx); err == nil {
-		c.place = nil
+	left, own, err := c.leave(ctx)
+	if err == nil {
+		c.place, c.known = nil, c.known && own
 	}
 	return left, err
 }
 
-// leave removes the place of the claim's owner, and reports whether there was one.
-func (c *claim) leave(ctx context.Context) (was bool, err error) {
+// leave removes the place of the claim's owner, and reports whether there was one, and whether no
+// other process has had it.
+func (c *claim) leave(ctx context.Context) (was, own bool, err error) {
 	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer leave()
 	return c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner, c.place != nil)

@@ -230,3 +230,52 @@ func TestWaiterMovesWithItsPlace(t *testing.T) {
 		claimtest.Granted(t, first[0])
 	})
 }
+
+// A movesAway store is that of a process whose waiter continues in another one.
+type movesAway struct {
+	*queuedLink
+	watch *slowly
+}
+
+func (s movesAway) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
+	return s.watch.Watch(ctx, begun, heard)
+}
+
+// A waiter is granted the lease in another process, which has taken its place over. The first process releases that lease.
+func TestReleaseOfAWaiterThatWasGrantedElsewhere(t *testing.T) {
+	for what, place := range map[string]struct{ removed, anew bool }{
+		"its place is there":     {},
+		"its place is removed":   {removed: true}, // which the first process has not heard of
+		"its place is made anew": {anew: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := &queueing{}
+				holder := claimOf(t, process(t, s), driver.Request{Owner: "holder"})
+				claimtest.Granted(t, holder)
+				from, to := movesAway{&queuedLink{queueing: s}, &slowly{queueing: s}}, &held{queueing: s}
+				here := claimOf(t, process(t, from), driver.Request{Owner: "moves", Queue: true, TTL: time.Hour})
+				there := claimOf(t, process(t, to), driver.Request{Owner: "moves", Queue: true, TTL: time.Hour})
+				claimtest.Refused(t, here)
+				if place.removed {
+					from.watch.hold()
+				}
+				claimtest.Refused(t, there)
+				claimtest.Released(t, holder)
+				to.closed.Store(!place.removed)
+				claimtest.Granted(t, there)
+				if place.removed {
+					eventually(t, time.Minute, "the place is removed", func() bool { return s.places() == 0 })
+				}
+				if place.anew {
+					from.losePlace.Store(true)
+					if _, err := here.Try(t.Context()); !errors.Is(err, errCut) {
+						t.Fatalf("Try: %v; want its outcome to be unknown", err)
+					}
+				}
+				claimtest.Released(t, here)
+				claimtest.Granted(t, claimOf(t, process(t, s), driver.Request{Owner: "next"}))
+			})
+		})
+	}
+}

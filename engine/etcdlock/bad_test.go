@@ -106,6 +106,11 @@ func TestNoSpace(t *testing.T) {
 		}
 		leases = append(leases, lease)
 	}
+	const ttl, longer, limit = 30 * time.Second, time.Minute, 20 * time.Second
+	short, long := claimOf(t, d, driver.Request{Resource: "short", Owner: "o", TTL: ttl}), claimOf(t, d, driver.Request{Resource: "long", Owner: "o", TTL: longer})
+	if err := errors.Join(within(t, limit, tryOf(short)), within(t, limit, tryOf(long))); err != nil {
+		t.Fatal(err)
+	}
 	for i := 0; ; i++ {
 		if _, err := client.Put(t.Context(), fmt.Sprint("data/", i), strings.Repeat("x", 100_000)); err != nil {
 			break
@@ -118,6 +123,15 @@ func TestNoSpace(t *testing.T) {
 	refusedFor(t, driverOn(t, clientOf(t, e), nil), etcdlock.ErrNoSpace)
 	if level, text := servers.Found(t, d, driver.AboutSpace); level != driver.Unfit || !strings.Contains(text, "NOSPACE") {
 		t.Errorf("Check: %v, %q; want the alarm", level, text)
+	}
+	renew := func(ttl time.Duration) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := short.Renew(ctx, ttl); return err }
+	}
+	if err := within(t, limit, renew(longer)); !errors.Is(err, etcdlock.ErrNoSpace) {
+		t.Errorf("Renew with another TTL without space: %v; want ErrNoSpace", err)
+	}
+	if err := within(t, limit, renew(ttl)); err != nil {
+		t.Errorf("Renew with the TTL of the grant after that: %v", err)
 	}
 	for _, lease := range leases {
 		if err := lease.Extend(t.Context(), leasehold.DefaultTTL); err != nil {

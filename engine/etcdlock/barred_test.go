@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -175,13 +176,18 @@ func TestBarredBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
-// A key that lingers is nobody's: a process that had resumed the lease can do nothing with it.
+// A key that lingers is nobody's: a process that had resumed the lease can do nothing with it, and learns why.
 func TestWhatLingersIsNotRenewed(t *testing.T) {
 	onEach(t, func(t *testing.T, _ *clientv3.Client, d, other *etcdlock.Driver) {
 		renew := func(c driver.Claim, ctx context.Context) error { _, err := c.Renew(ctx, barredTTL); return err }
+		linger := func(c driver.Claim, ctx context.Context) error {
+			return c.Release(ctx, driver.End{Linger: barredTTL})
+		}
 		for name, call := range map[string]func(driver.Claim, context.Context) error{
-			"Renew": renew,
-			"Note":  func(c driver.Claim, ctx context.Context) error { return c.Note(ctx, "again") },
+			"Renew":   renew,
+			"Note":    func(c driver.Claim, ctx context.Context) error { return c.Note(ctx, "again") },
+			"Release": func(c driver.Claim, ctx context.Context) error { return c.Release(ctx, driver.End{}) },
+			"Linger":  linger,
 		} {
 			req := driver.Request{Resource: name, Owner: "o", TTL: barredTTL}
 			c, resumed := claimOf(t, d, req), claimOf(t, other, req)
@@ -191,11 +197,12 @@ func TestWhatLingersIsNotRenewed(t *testing.T) {
 			if err := within(t, barredTTL, func(ctx context.Context) error { return renew(resumed, ctx) }); err != nil {
 				t.Fatalf("Renew of what another process has: %v", err)
 			}
-			if err := within(t, barredTTL, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: barredTTL}) }); err != nil {
+			if err := within(t, barredTTL, func(ctx context.Context) error { return linger(c, ctx) }); err != nil {
 				t.Fatalf("Linger: %v", err)
 			}
-			if err := within(t, barredTTL, func(ctx context.Context) error { return call(resumed, ctx) }); !errors.Is(err, driver.ErrLost) {
-				t.Errorf("%s of what lingers: %v; want ErrLost", name, err)
+			err := within(t, barredTTL, func(ctx context.Context) error { return call(resumed, ctx) })
+			if !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "another process") {
+				t.Errorf("%s of what lingers: %v; want ErrLost, because another process has released it", name, err)
 			}
 			if err := within(t, barredTTL, tryOf(resumed)); !errors.Is(err, driver.ErrBusy) {
 				t.Errorf("Try while it lingers: %v; want busy", err)

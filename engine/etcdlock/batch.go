@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"sync/atomic"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -60,16 +59,13 @@ type batch struct {
 // goroutines of the driver are about to send, then alone. While nobody else sends, it does not look
 // for others, because that costs a yield of the processor.
 func (d *Driver) send(ctx context.Context, w *write) (resp *clientv3.TxnResponse, err error) {
-	patience := hangAfter
+	wait := hangAfter
 	if w.deletes {
-		patience = deletedAfter
-		if end, bounded := ctx.Deadline(); bounded { // the release of a short lease has little time
-			patience = min(patience, time.Until(end)/2)
-		}
+		wait = deletionWait(ctx)
 	}
 	again := d.writes.sending.Add(1) == 1
 	defer d.writes.sending.Add(-1)
-	err = d.repeating(ctx, patience, func(ctx context.Context) (err error) {
+	err = d.repeating(ctx, wait, func(ctx context.Context) (err error) {
 		alone := again
 		if again = true; !alone {
 			resp, alone, err = d.sendTogether(ctx, w)

@@ -26,6 +26,16 @@ const (
 	electing = 100 * time.Millisecond
 )
 
+// deletionWait returns how long the first attempt of a deletion may hang, for a caller who needs to
+// know its outcome.
+func deletionWait(ctx context.Context) time.Duration {
+	wait := deletedAfter
+	if end, bounded := ctx.Deadline(); bounded { // the release of a short lease has little time
+		wait = min(wait, time.Until(end)/2)
+	}
+	return wait
+}
+
 // A cluster is the destination of calls, with what their answers have said about it.
 type cluster struct {
 	client *clientv3.Client

@@ -1,8 +1,10 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,37 +74,47 @@ func (p *place) fits(ttl time.Duration) bool {
 	return p.in != nil && !p.in.gone && p.in.ttl == roundUp(ttl)
 }
 
-// rewrite changes the value of the key, which keeps its place. errGone means that there is no key,
-// or that it must not be changed, because it lingers and outlives the place. unsure is the error of
+// rewrite changes the value of the key, which keeps its place. errGone means that there is no key.
+// With errElsewhere too, there is one, but it lingers and outlives the place. unsure is the error of
 // an attempt that may have been served; nil: there was none.
 func (p *place) rewrite(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) (unsure, err error) {
 	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		err := p.rewriteOnce(ctx, change, lease)
-		if isUnknown(err) {
-			unsure = err
-		}
+		maybe, err := p.rewriteOnce(ctx, change, lease)
+		unsure = cmp.Or(maybe, unsure)
 		return err
 	})
 	return unsure, err
 }
 
-func (p *place) rewriteOnce(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) error {
+func (p *place) rewriteOnce(ctx context.Context, change func(*entry) bool, lease clientv3.OpOption) (unsure, err error) {
 	for range maxRounds {
 		e, err := p.look(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !change(e) {
 			p.d.mu.Lock()
 			defer p.d.mu.Unlock()
 			p.spend()
-			return errGone
+			return nil, fmt.Errorf("%w: %w", errGone, errElsewhere)
 		}
-		if done, err := p.d.replace(ctx, e, clientv3.OpPut(p.key, e.encode(), lease)); done || err != nil {
-			return err
+		done, err := p.d.replace(ctx, e, clientv3.OpPut(p.key, e.encode(), lease))
+		switch {
+		case errors.Is(err, ErrNoSpace) && p.isUnchanged(ctx, e): // it was not served, see refused
+			return nil, err
+		case isUnknown(err):
+			return err, err
+		case done || err != nil:
+			return nil, err
 		}
 	}
-	return errors.New("etcdlock: the key is changed all the time")
+	return nil, errors.New("etcdlock: the key is changed all the time")
+}
+
+// isUnchanged reports whether the key is certainly still as it was read.
+func (p *place) isUnchanged(ctx context.Context, e *entry) bool {
+	now, err := p.look(ctx)
+	return err == nil && now.mod == e.mod
 }
 
 // replace applies op to a key unless it has changed since it was read as e.
@@ -112,9 +124,9 @@ func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bo
 	return err == nil && resp.Succeeded, err
 }
 
-// delete deletes the key of a place and reports whether there was one. It leaves a key that another
-// process has resumed and then left to linger.
-func (p *place) delete(ctx context.Context) (was bool, err error) {
+// delete deletes the key of a place and reports whether there was one. It leaves a key that lingers,
+// because another process has resumed the lease and released it.
+func (p *place) delete(ctx context.Context) (was, lingers bool, err error) {
 	d := p.d
 	d.mu.Lock()
 	isOver, isSure := p.phase == over, p.in != nil && !p.unsure.mayCome()
@@ -124,38 +136,40 @@ func (p *place) delete(ctx context.Context) (was bool, err error) {
 	}
 	d.mu.Unlock()
 	if isOver {
-		return false, nil
+		return false, false, nil
 	}
 	// Without space the server refuses puts, including late puts of the key.
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
-		return false, err
+		return false, false, err
 	}
 	w := toDelete(p.claim.dir, p.key, cmps...)
 	if isSure {
 		resp, err := d.send(ctx, w)
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		was = hasDeleted(resp)
 	}
-	stays := false
+	var stays *entry
 	if !was { // perhaps it is in another session
-		if was, stays, err = p.deleteIf(ctx, p.mayRelease); err == nil && !was {
-			err = w.unsure
+		var unsure error
+		if was, stays, unsure, err = p.deleteIf(ctx, deletionWait(ctx), p.mayRelease); err == nil && !was {
+			err = cmp.Or(unsure, w.unsure)
 		}
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if stays {
+	if stays != nil {
 		p.spend()
+		lingers = stays.Lingers && stays.rev == p.rev
 	} else if !was {
 		d.lookThrough(p.in) // it may belong to another place that had the same key before
 	}
 	p.on(yes, errReleased)
-	return was, nil
+	return was, lingers, nil
 }
 
 // mayRelease reports whether the key, as it was read, is that of p and does not linger.
@@ -165,28 +179,28 @@ func (p *place) mayRelease(e *entry) bool {
 	return !e.Lingers && (e.rev == p.rev || len(p.unsure.puts) > 0 && p.claim.isOurs(*e))
 }
 
-// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. stays reports that
-// there is another one.
-func (p *place) deleteIf(ctx context.Context, isOurs func(*entry) bool) (was, stays bool, err error) {
-	var unknown error
-	err = p.d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		for {
-			e, err := p.d.get(ctx, p.key)
-			if err != nil {
-				return err
-			}
-			if stays = e != nil && !isOurs(e); stays || e == nil {
-				return unknown // an earlier attempt may have succeeded
-			}
-			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
-				unknown = err
-			}
-			if was || err != nil {
-				return err
-			}
+// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. The first deletion
+// may hang for wait. stays is a key that it does not accept. unsure is the error of a deletion that
+// may have been served; nil: there was none.
+func (p *place) deleteIf(ctx context.Context, wait time.Duration, isOurs func(*entry) bool) (was bool, stays *entry, unsure, err error) {
+	for {
+		e, err := p.d.get(ctx, p.key)
+		if err != nil {
+			return false, nil, unsure, err
 		}
-	})
-	return was, stays, err
+		if e == nil || !isOurs(e) {
+			return false, e, unsure, nil
+		}
+		err = p.d.repeating(ctx, wait, func(ctx context.Context) (err error) {
+			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
+				unsure = err
+			}
+			return err
+		})
+		if was || err != nil {
+			return was, nil, unsure, err
+		}
+	}
 }
 
 // toDelete is a write that deletes a key of the resource at dir if cmps hold.
@@ -239,13 +253,13 @@ func (p *place) clear(ctx context.Context) error {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	_, stays, err := p.deleteIf(ctx, p.knows)
+	_, stays, _, err := p.deleteIf(ctx, hangAfter, p.knows)
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if stays {
+	if stays != nil {
 		p.spend()
 	}
 	p.on(yes, nil)

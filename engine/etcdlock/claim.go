@@ -124,7 +124,10 @@ func (d *Driver) drop(p *place, err error) error {
 	isHeld := p.phase == held
 	d.mu.Unlock()
 	why := errDeleted
-	if isHeld {
+	switch {
+	case errors.Is(err, errElsewhere):
+		why = errElsewhere
+	case isHeld:
 		why = p.lastWord(lastWordWithin)
 	}
 	d.mu.Lock()
@@ -241,7 +244,7 @@ func (c *claim) withdraw(ctx context.Context, p *place) error {
 	}
 	p.on(release, errReleased)
 	d.mu.Unlock()
-	if _, err := p.delete(ctx); err != nil {
+	if _, _, err := p.delete(ctx); err != nil {
 		return err
 	}
 	d.mu.Lock()

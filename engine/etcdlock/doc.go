@@ -18,8 +18,8 @@
 // keep it from being dropped. Uncertain calls never grant. The next Try finds a late put as the
 // place's own key. From Release on, a tombstone or a mark of its owner (barred.go) keeps the put
 // out. A late move keeps the key's place, and the next change of the key undoes it. The key is
-// deleted wherever it is found. A late deletion finds nothing: the driver does not use its key again.
-// Of keys that others may create, a deletion names the create revision.
+// deleted wherever it is found. A deletion names the key's create revision, or the revision that was
+// read, so a late one finds nothing.
 //
 // A cluster that was restored has keys again that were deleted. If such a key is in a session of
 // the driver and belongs to no place, it gets a place that begins in leaving.

@@ -25,8 +25,8 @@ var (
 	// ErrAuth: the user or password is wrong or missing, or the user's role lacks rights on the
 	// prefix.
 	ErrAuth = fmt.Errorf("etcdlock: %w, check name, password and role", driver.ErrDenied)
-	// ErrNoSpace: the server's quota is used up. Release still works, and so does Renew unless
-	// it changes the TTL or resumes the lease of another process.
+	// ErrNoSpace: the server's quota is used up. Release still works, unless the lease is to
+	// linger. So does Renew, unless it changes the TTL or resumes the lease of another process.
 	ErrNoSpace = fmt.Errorf("etcdlock: the server's space is %w, compact, defragment and disarm the alarm", driver.ErrFull)
 	// ErrNoQuorum: no majority of the members can reach each other.
 	ErrNoQuorum = errors.New("etcdlock: the cluster has no leader, check its members")

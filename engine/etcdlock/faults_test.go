@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -415,6 +418,52 @@ func TestSlowReleaseIsNoUnknownOne(t *testing.T) {
 		if err := c.Release(t.Context(), driver.End{}); err != nil {
 			t.Errorf("round %d: %v", round, err)
 		}
+	}
+}
+
+// Nor is the answer to a deletion too slow for a claim that does not know the session of its key, or had no answer to its put.
+func TestSlowReleaseOfAKeyThatIsReadFirst(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 30 * time.Second, 20 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	for name, try := range map[string]func(t *testing.T, taps *tap, c driver.Claim, req driver.Request) error{
+		"another process's key": func(t *testing.T, _ *tap, _ driver.Claim, req driver.Request) error {
+			return within(t, limit, tryOf(claimOf(t, driverOn(t, clientOf(t, e), nil), req)))
+		},
+		"a put without an answer": func(t *testing.T, taps *tap, c driver.Claim, req driver.Request) error {
+			taps.loseAnswers(req.Resource, func(context.Context) error { return status.Error(codes.Internal, "the answer is lost") })
+			if err := within(t, limit, tryOf(c)); err == nil || errors.Is(err, driver.ErrBusy) {
+				t.Fatalf("Try without an answer: %v; want an unknown outcome", err)
+			}
+			taps.txn.Store(nil)
+			return within(t, limit, tryOf(c))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var taps tap
+			req := driver.Request{Resource: name, Owner: "o", TTL: ttl}
+			c := claimOf(t, driverOn(t, taps.client(t, e), nil), req)
+			if err := try(t, &taps, c, req); err != nil {
+				t.Fatal(err)
+			}
+			slow := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+				err := send(ctx)
+				if req.Success[0].GetRequestDeleteRange() == nil {
+					return err
+				}
+				select {
+				case <-time.After(1300 * time.Millisecond):
+					return err
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			taps.txn.Store(&slow)
+			if err := within(t, limit, claimtest.Release(c)); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
 	}
 }
 

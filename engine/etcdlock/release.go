@@ -37,8 +37,11 @@ func (c *claim) giveUp(ctx context.Context) error {
 		return err
 	}
 	defer p.done()
-	was, err := p.delete(ctx)
-	if err == nil && !was {
+	was, lingers, err := p.delete(ctx)
+	switch {
+	case lingers:
+		err = asLost(errElsewhere)
+	case err == nil && !was:
 		err = asLost(p.lastWord(lastWordWithin))
 	}
 	c.d.mu.Lock()
@@ -116,14 +119,17 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 	p.spend() // the key outlives the claim
 	p.on(yes, errReleased)
 	c.leave()
-	if err != nil {
+	switch {
+	case errors.Is(err, errElsewhere):
+		return asLost(errElsewhere)
+	case err != nil:
 		return asLost(errDeleted)
 	}
 	return nil
 }
 
 // lingerIn leaves the key without an owner, in another lease of etcd. errGone means that it was
-// gone before, or that another process has left it to linger.
+// gone before; with errElsewhere too, another process has left it to linger.
 func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 	p.lingers = append(p.lingers, lease) // only the claim that releases p is here
 	leave := func(e *entry) bool {

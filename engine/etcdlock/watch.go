@@ -225,7 +225,11 @@ func (d *Driver) verify(all []*place) {
 	})
 }
 
-var errDeleted = errors.New("its key was deleted, or its session ended")
+var (
+	errDeleted = errors.New("its key was deleted, or its session ended")
+	// errElsewhere: another process of its owner has left the key to linger.
+	errElsewhere = errors.New("another process of its owner has released it")
+)
 
 // deletedAt records that the key of a place is gone. Requires Driver.mu.
 func (p *place) deletedAt(rev int64, alone bool) {
