@@ -326,7 +326,7 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 	case !early:
 		errs[0] = first.release(ctx)
 	case last:
-		errs[0] = first.finishRelease(first.hold.release(ctx, nil))
+		errs[0] = first.end(ctx, errs[0])
 	}
 	return errs
 }
@@ -340,15 +340,16 @@ func oneBound(leases []*Lease) bool {
 // releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.
 // The first lease is the last in that call. It is released afterwards, and renewed until then, if a
 // call of this process waits for it or a call for it is in flight. Another lease with a call in flight
-// is released separately, because that call may hang, or the others' release.
+// is released separately, because that call may hang, or the others' release. So is one that was
+// lost, because nobody waits long for its clean-up.
 func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error, givenUp bool) {
 	var ending []int
 	var separately sync.WaitGroup
 	end := func(i int) {
 		var last bool
 		switch last, errs[i] = leases[i].let(ctx); {
-		case last && len(leases[i].hold.calling) > 0:
-			separately.Go(func() { errs[i] = leases[i].finishRelease(leases[i].hold.release(ctx, nil)) })
+		case last && (errs[i] != nil || len(leases[i].hold.calling) > 0):
+			separately.Go(func() { errs[i] = leases[i].end(ctx, errs[i]) })
 		case last:
 			ending = append(ending, i)
 		}

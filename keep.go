@@ -73,9 +73,9 @@ func (h *hold) suits(a *acquisition) bool {
 }
 
 // canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
-// that lease must not be in flight. Requires h.mu.
+// that lease must not be in flight, and the Locker must be open. Requires h.mu.
 func (h *hold) canKeep(now boottime.Instant) bool {
-	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs)
+	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs) && !h.locker.calls.isClosing()
 }
 
 // neverKeep forbids keeping the hold, because others may act on the grant, or because it is not
@@ -94,7 +94,7 @@ func (h *hold) neverKeep() {
 }
 
 // offer offers a hold that is kept, and whose last lease was le, to the first waiter or the next
-// call. If the Locker is closed, it releases the hold.
+// call. If the Locker was closed meanwhile, it releases the hold.
 func (h *hold) offer(le *Lease) error {
 	h.mu.Lock()
 	h.beginKeeping(le)
