@@ -273,6 +273,9 @@ func (a *acquisition) begin() (*Lease, error) {
 	}
 	now := a.locker.clock.Now()
 	le := a.newLease(h, now, StepGranted)
+	if a.together && h.req.TTL < a.ttl {
+		le.longer = a.ttl
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.transition(onGrant) { // Request.Lost was called before the answer came

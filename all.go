@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // Leases are the leases of several resources held together; see AcquireAll. They are safe for
@@ -153,6 +154,9 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 		defer cancel()
 	}
 	i, err := g.gather(ctx, blocking)
+	if err == nil && r.oncePer > 0 {
+		i, err = g.lengthen(ctx)
+	}
 	if err == nil {
 		i, err = g.lost(len(g.leases))
 	}
@@ -161,6 +165,35 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 		return g.names[i], g.waited.waitError(g.names[i], err)
 	}
 	return "", nil
+}
+
+// lengthen renews the leases for their whole TTL, all at the same time. Before all names are
+// granted they have that of the first request: see request.firstTTL. lengthen returns the first error
+// and the index of its name.
+func (g *gathering) lengthen(ctx context.Context) (i int, err error) {
+	errs := several.Errors(len(g.leases), len(g.leases), func(i int) error { return g.leases[i].lengthen(ctx) })
+	if i = slices.IndexFunc(errs, func(err error) bool { return err != nil }); i < 0 {
+		return 0, nil
+	}
+	return i, errs[i]
+}
+
+// lengthen renews le for the whole TTL. It repeats the call until its outcome is known, or until
+// the lease or ctx ends.
+func (le *Lease) lengthen(ctx context.Context) error {
+	if le.longer == 0 {
+		return nil
+	}
+	for fails := 0; ; fails++ {
+		err := le.extend(ctx, le.longer)
+		if err == nil || le.live() != nil || waiting.Final(err) {
+			return err
+		}
+		pause := waiting.Backoff(fails, 10*time.Millisecond, time.Second)
+		if _, err := waiting.Sleep(ctx, le.hold.locker.calls.closing, nil, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // lost returns the first of the leases below to that was lost while others were asked for, and why.

@@ -138,9 +138,9 @@ func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 }
 
 // lengthen renews the grant for the whole TTL, before the caller learns of it. If the grant is
-// lost, so is the hold.
+// lost, so is the hold. AcquireAll lengthens its leases itself, once it has them all.
 func (a *acquisition) lengthen() error {
-	if a.hold.req.TTL >= a.ttl {
+	if a.together || a.hold.req.TTL >= a.ttl {
 		return nil
 	}
 	l, end := a.locker, a.locker.deadlineOf(a.sent, a.grant.TTL)

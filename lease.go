@@ -19,6 +19,7 @@ type Lease struct {
 	since    boottime.Instant
 	maxHold  time.Duration // the longest hold; 0: no limit
 	atLeast  time.Duration // the shortest hold of the resource
+	longer   time.Duration // the TTL that AcquireAll requests once it has all leases; 0: le has it
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wanted   *wanted          // nil: without Yields
