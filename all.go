@@ -281,7 +281,8 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	for _, a := range asking {
 		if a != nil {
 			a.sent, a.tried, trials = sent, &trials[0], trials[1:]
-			granted = granted && a.tried.Err == nil
+			a.grant = a.tried.Grant
+			granted = granted && a.tried.Err == nil && a.isUsable()
 		}
 	}
 	finish := func(i int) {
@@ -289,7 +290,7 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 			g.leases[from+i], errs[i] = a.conclude(a.contend())
 		}
 	}
-	if !granted {
+	if !granted { // some may call the engine again
 		several.Bounded(len(asking), len(asking), finish)
 		return errs
 	}
