@@ -94,14 +94,20 @@ func (a *acquisition) isUsable() bool {
 }
 
 // replaceLost replaces a hold that was lost before the call learned of its grant, because nothing
-// that its claim is granted later could be used. If somebody evicted it, replaceLost returns that.
+// that its claim is granted later could be used. It waits for the clean-up: the engine may still
+// have the grant, and refuse the call because of it. If somebody evicted the hold, replaceLost
+// returns that.
 func (a *acquisition) replaceLost() error {
 	h, ctx := a.hold, a.caller
 	if cause := h.lostCause(); cause == nil || errors.Is(cause, ErrEvicted) {
 		return cause
 	}
-	a.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its result is not needed: what it leaves expires
-	return a.newHold(a.locker.owners.next())
+	select {
+	case <-a.locker.calls.startCleanUp(func() { h.release(ctx, nil) }): // its result is not needed: what it leaves expires
+		return a.newHold(a.locker.owners.next())
+	case <-a.ctx.Done():
+		return a.waitState.waitError(a.name, context.Cause(a.ctx))
+	}
 }
 
 // timerDelay is how much later than its deadline the timer of a context may end it.
