@@ -39,9 +39,10 @@ const leastBound = 100 * time.Millisecond
 // minKeep is the least of Options.Keep. Confirmations come twice in that time.
 const minKeep = 10 * time.Millisecond
 
-// keepable reports whether a lease that is acquired like this may be kept.
+// keepable reports whether a lease that is acquired like this may be kept. Of one that is resumed,
+// another process may know the owner.
 func (r *request) keepable() bool {
-	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads
+	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads && !r.resumes
 }
 
 // window returns how long after the engine's last confirmation a call may take the hold. At least
