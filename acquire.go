@@ -273,6 +273,9 @@ func (a *acquisition) begin() (*Lease, error) {
 	}
 	now := a.locker.clock.Now()
 	le := a.newLease(h, now, StepGranted)
+	if a.together && h.req.TTL < a.ttl {
+		le.longer = a.ttl
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.transition(onGrant) { // Request.Lost was called before the answer came
@@ -292,9 +295,12 @@ func (a *acquisition) begin() (*Lease, error) {
 	return le, nil
 }
 
+// resuming marks a request of Resume.
+func resuming(r *request) { r.resumes = true }
+
 // resume is Resume without the package's name on errors.
 func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) (lease *Lease, err error) {
-	a, err := l.newAcquisition(ctx, name, opts)
+	a, err := l.newAcquisition(ctx, name, append([]Option{resuming}, opts...))
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +312,6 @@ func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) 
 		return nil, ErrUnsupported
 	}
 	a.traceBegin()
-	a.keeps = false // another process may know the owner
 	if err := a.newHold(owner); err != nil {
 		return nil, err
 	}

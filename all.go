@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // Leases are the leases of several resources held together; see AcquireAll. They are safe for
@@ -153,6 +154,9 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 		defer cancel()
 	}
 	i, err := g.gather(ctx, blocking)
+	if err == nil && r.oncePer > 0 {
+		i, err = g.lengthen(ctx)
+	}
 	if err == nil {
 		i, err = g.lost(len(g.leases))
 	}
@@ -161,6 +165,35 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 		return g.names[i], g.waited.waitError(g.names[i], err)
 	}
 	return "", nil
+}
+
+// lengthen renews the leases for their whole TTL, all at the same time. Before all names are
+// granted they have that of the first request: see request.firstTTL. lengthen returns the first error
+// and the index of its name.
+func (g *gathering) lengthen(ctx context.Context) (i int, err error) {
+	errs := several.Errors(len(g.leases), len(g.leases), func(i int) error { return g.leases[i].lengthen(ctx) })
+	if i = slices.IndexFunc(errs, func(err error) bool { return err != nil }); i < 0 {
+		return 0, nil
+	}
+	return i, errs[i]
+}
+
+// lengthen renews le for the whole TTL. It repeats the call until its outcome is known, or until
+// the lease or ctx ends.
+func (le *Lease) lengthen(ctx context.Context) error {
+	if le.longer == 0 {
+		return nil
+	}
+	for fails := 0; ; fails++ {
+		err := le.extend(ctx, le.longer)
+		if err == nil || le.live() != nil || waiting.Final(err) {
+			return err
+		}
+		pause := waiting.Backoff(fails, 10*time.Millisecond, time.Second)
+		if _, err := waiting.Sleep(ctx, le.hold.locker.calls.closing, nil, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // lost returns the first of the leases below to that was lost while others were asked for, and why.
@@ -248,7 +281,8 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	for _, a := range asking {
 		if a != nil {
 			a.sent, a.tried, trials = sent, &trials[0], trials[1:]
-			granted = granted && a.tried.Err == nil
+			a.grant = a.tried.Grant
+			granted = granted && a.tried.Err == nil && a.isUsable()
 		}
 	}
 	finish := func(i int) {
@@ -256,7 +290,7 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 			g.leases[from+i], errs[i] = a.conclude(a.contend())
 		}
 	}
-	if !granted {
+	if !granted { // some may call the engine again
 		several.Bounded(len(asking), len(asking), finish)
 		return errs
 	}
@@ -326,7 +360,7 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 	case !early:
 		errs[0] = first.release(ctx)
 	case last:
-		errs[0] = first.finishRelease(first.hold.release(ctx, nil))
+		errs[0] = first.end(ctx, errs[0])
 	}
 	return errs
 }
@@ -340,15 +374,16 @@ func oneBound(leases []*Lease) bool {
 // releaseTogether is releaseAll with one call to the driver, for the leases that need the engine.
 // The first lease is the last in that call. It is released afterwards, and renewed until then, if a
 // call of this process waits for it or a call for it is in flight. Another lease with a call in flight
-// is released separately, because that call may hang, or the others' release.
+// is released separately, because that call may hang, or the others' release. So is one that was
+// lost, because nobody waits long for its clean-up.
 func releaseTogether(ctx context.Context, d driver.BatchTrier, leases []*Lease, errs []error, givenUp bool) {
 	var ending []int
 	var separately sync.WaitGroup
 	end := func(i int) {
 		var last bool
 		switch last, errs[i] = leases[i].let(ctx); {
-		case last && len(leases[i].hold.calling) > 0:
-			separately.Go(func() { errs[i] = leases[i].finishRelease(leases[i].hold.release(ctx, nil)) })
+		case last && (errs[i] != nil || len(leases[i].hold.calling) > 0):
+			separately.Go(func() { errs[i] = leases[i].end(ctx, errs[i]) })
 		case last:
 			ending = append(ending, i)
 		}

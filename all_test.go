@@ -291,6 +291,22 @@ func TestAllCostAsManyRoundTripsAsTheyMust(t *testing.T) {
 	})
 }
 
+// Grants that come too late cost one more round trip, however many there are.
+func TestAllThatAreLateCostOneMoreRoundTrip(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		names := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, way(mine), &leasehold.Options{TTL: time.Second})
+		late := locktest.SlowReply(999 * time.Millisecond)
+		mine.Next(locktest.OpTry, slices.Repeat([]locktest.Fault{late}, len(names))...)
+		mine.Always(locktest.OpTry, locktest.SlowReply(300*time.Millisecond))
+		start := time.Now()
+		all := acquireAll(t, locks, names)
+		wantDuration(t, "acquired", time.Since(start), 1299*time.Millisecond, 1300*time.Millisecond)
+		all.Release(t.Context())
+	})
+}
+
 // slowOf is an engine whose calls for one name take that long.
 type slowOf struct {
 	driver.Driver

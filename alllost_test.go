@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -226,4 +227,44 @@ func TestLossWhileTheRestIsAskedFor(t *testing.T) {
 		}
 		wantFree(t, other, "a", "b", "c", "d")
 	})
+}
+
+// An engine that answers no release takes as much time for many leases as for one.
+func TestReleaseOfManyWithAnEngineThatHangs(t *testing.T) {
+	for what, c := range map[string]struct {
+		names       int
+		opts        leasehold.Options
+		close, lost bool
+		atMost      time.Duration
+	}{
+		"lost":                        {names: 200, lost: true, atMost: 500 * time.Millisecond},
+		"lost, and the Locker closed": {names: 20, lost: true, close: true, atMost: 11 * time.Second},
+		"they would be kept":          {names: 20, opts: leasehold.Options{TTL: time.Hour, Keep: time.Hour}, close: true, atMost: 11 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+				mine := newFaulty(t, memory.NewServer())
+				locks := newLocker(t, way(mine), &c.opts)
+				names := make([]string, c.names)
+				for i := range names {
+					names[i] = fmt.Sprint(i)
+				}
+				all := acquireAll(t, locks, names)
+				mine.Always(locktest.OpRenew, locktest.HangRequest)
+				mine.Always(locktest.OpRelease, locktest.HangRequest)
+				if c.close {
+					locks.Close()
+				}
+				if c.lost {
+					time.Sleep(leasehold.DefaultTTL)
+				}
+				start := time.Now()
+				err := all.Release(t.Context())
+				if err == nil || errors.Is(err, leasehold.ErrLost) != c.lost {
+					t.Errorf("Release: %v; lost: %v", err, c.lost)
+				}
+				wantDuration(t, "Release", time.Since(start), 0, c.atMost)
+			})
+		})
+	}
 }

@@ -79,3 +79,20 @@ func TestRefusalInTheProcessTellsTheTTL(t *testing.T) {
 		}
 	})
 }
+
+// So it does after an Extend to a shorter TTL whose answer was lost.
+func TestRefusalInTheProcessTellsOfAShorterExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, mine, nil)
+		lease := acquire(t, locks, "a", leasehold.TTL(time.Hour))
+		mine.Next(locktest.OpRenew, locktest.LoseReply)
+		wantErr(t, lease.Extend(t.Context(), 10*time.Second), locktest.ErrInjected)
+		_, err := locks.TryAcquire(t.Context(), "a")
+		busy, ok := errors.AsType[*leasehold.BusyError](err)
+		if want := held(t, locks); !ok || busy.Holder.TTL != want.TTL || busy.Holder.Left != want.Left {
+			t.Errorf("refused by %v, want %v", busy.Holder, want)
+		}
+		lease.Release(t.Context())
+	})
+}

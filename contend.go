@@ -94,14 +94,20 @@ func (a *acquisition) isUsable() bool {
 }
 
 // replaceLost replaces a hold that was lost before the call learned of its grant, because nothing
-// that its claim is granted later could be used. If somebody evicted it, replaceLost returns that.
+// that its claim is granted later could be used. It waits for the clean-up: the engine may still
+// have the grant, and refuse the call because of it. If somebody evicted the hold, replaceLost
+// returns that.
 func (a *acquisition) replaceLost() error {
 	h, ctx := a.hold, a.caller
 	if cause := h.lostCause(); cause == nil || errors.Is(cause, ErrEvicted) {
 		return cause
 	}
-	a.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its result is not needed: what it leaves expires
-	return a.newHold(a.locker.owners.next())
+	select {
+	case <-a.locker.calls.startCleanUp(func() { h.release(ctx, nil) }): // its result is not needed: what it leaves expires
+		return a.newHold(a.locker.owners.next())
+	case <-a.ctx.Done():
+		return a.waitState.waitError(a.name, context.Cause(a.ctx))
+	}
 }
 
 // timerDelay is how much later than its deadline the timer of a context may end it.
@@ -138,9 +144,9 @@ func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
 }
 
 // lengthen renews the grant for the whole TTL, before the caller learns of it. If the grant is
-// lost, so is the hold.
+// lost, so is the hold. AcquireAll lengthens its leases itself, once it has them all.
 func (a *acquisition) lengthen() error {
-	if a.hold.req.TTL >= a.ttl {
+	if a.together || a.hold.req.TTL >= a.ttl {
 		return nil
 	}
 	l, end := a.locker, a.locker.deadlineOf(a.sent, a.grant.TTL)

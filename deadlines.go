@@ -14,7 +14,7 @@ import (
 // by the hold's mutex.
 type deadline struct {
 	at      boottime.Instant // nobody may act on the hold after it
-	span    time.Duration    // TTL of the last grant or renewal, maybe less than requested
+	span    time.Duration    // TTL that at was counted with, maybe less than requested
 	slept   time.Duration    // how long the machine had slept when the deadline was set
 	watched boottime.Instant // when onDeadline will be called at the latest; 0: it will not
 	entry   entry            // guarded by deadlines.mu

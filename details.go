@@ -106,6 +106,14 @@ func newDescription(said, filled details.Details) (*description, error) {
 	return &description{said, filled, note}, nil
 }
 
+// withoutKind returns d without its kind.
+func (d *description) withoutKind() *description {
+	said := d.said
+	said.Kind = ""
+	plain, _ := newDescription(said, d.filled) // valid, because d is, and shorter
+	return plain
+}
+
 // same reports whether d and o have the same note. It is false if o is nil, which means unknown.
 func (d *description) same(o *description) bool {
 	return d == o || o != nil && d.note == o.note

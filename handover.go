@@ -61,9 +61,19 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 		h.keep.able = h.keep.able && a.keeps
 		h.planUse(now)
 	}
-	h.who, h.untold = a.who, !a.who.same(h.shows)
+	h.who = h.descriptionOf(a)
+	h.untold = !h.who.same(h.shows)
 	h.add(le)
 	return true
+}
+
+// descriptionOf returns the description of a lease of a, which takes the hold over. A hold that may
+// not be kept must not show that it may, because others would wait for its recall. Requires h.mu.
+func (h *hold) descriptionOf(a *acquisition) *description {
+	if !a.keeps || h.keep != nil && h.keep.able || !h.locker.features.Notes {
+		return a.who
+	}
+	return a.who.withoutKind()
 }
 
 // countHandOver counts a hand-over. The first one since the grant schedules a renewal for the

@@ -39,9 +39,10 @@ const leastBound = 100 * time.Millisecond
 // minKeep is the least of Options.Keep. Confirmations come twice in that time.
 const minKeep = 10 * time.Millisecond
 
-// keepable reports whether a lease that is acquired like this may be kept.
+// keepable reports whether a lease that is acquired like this may be kept. Of one that is resumed,
+// another process may know the owner.
 func (r *request) keepable() bool {
-	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads
+	return r.mode == driver.Exclusive && !r.noRenew && r.atLeast == 0 && r.maxHold == 0 && !r.yields && !r.leads && !r.resumes
 }
 
 // window returns how long after the engine's last confirmation a call may take the hold. At least
@@ -73,9 +74,9 @@ func (h *hold) suits(a *acquisition) bool {
 }
 
 // canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
-// that lease must not be in flight. Requires h.mu.
+// that lease must not be in flight, and the Locker must be open. Requires h.mu.
 func (h *hold) canKeep(now boottime.Instant) bool {
-	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs)
+	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs) && !h.locker.calls.isClosing()
 }
 
 // neverKeep forbids keeping the hold, because others may act on the grant, or because it is not
@@ -94,7 +95,7 @@ func (h *hold) neverKeep() {
 }
 
 // offer offers a hold that is kept, and whose last lease was le, to the first waiter or the next
-// call. If the Locker is closed, it releases the hold.
+// call. If the Locker was closed meanwhile, it releases the hold.
 func (h *hold) offer(le *Lease) error {
 	h.mu.Lock()
 	h.beginKeeping(le)

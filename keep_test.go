@@ -456,17 +456,54 @@ func TestHungReleasesDelayNoOtherName(t *testing.T) {
 	})
 }
 
-// A note that was changed does not show a lease as one that may be kept.
+// A lease that is not kept does not show that it may be, once it has a note of its own process.
 func TestChangedNoteShowsThatNothingIsKept(t *testing.T) {
+	for what, begin := range map[string]func(k *keeping) *leasehold.Lease{
+		"acquired": func(k *keeping) *leasehold.Lease { return acquire(k.t, k.locks, "a") },
+		"resumed": func(k *keeping) *leasehold.Lease {
+			lease, err := k.locks.Resume(k.t.Context(), "a", acquire(k.t, k.others, "a").Owner())
+			wantErr(k.t, err, nil)
+			return lease
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				lease := begin(k)
+				if err := lease.SetNote(t.Context(), "half"); err != nil {
+					t.Fatal(err)
+				}
+				if d := held(t, k.others).Details(); d.Kind != "" || d.Text != "half" {
+					t.Errorf("shows %+v", d)
+				}
+				k.release(lease)
+			})
+		})
+	}
+}
+
+// A lease that was handed over is not kept if the one before could not be kept. So another process
+// is refused at once, and does not wait for a recall.
+func TestHandedOverFromALeaseThatIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
-		lease := acquire(t, k.locks, "a")
-		if err := lease.SetNote(t.Context(), "half"); err != nil {
-			t.Fatal(err)
-		}
-		if d := held(t, k.others).Details(); d.Kind != "" || d.Text != "half" {
+		first := acquire(t, k.locks, "a", leasehold.MaxHold(time.Hour))
+		got := make(chan *leasehold.Lease)
+		go func() { got <- acquire(t, k.locks, "a", leasehold.Note("second")) }()
+		synctest.Wait()
+		k.release(first)
+		second := <-got
+		time.Sleep(leasehold.DefaultTTL)
+		if d := held(t, k.others).Details(); d.Kind != "" || d.Text != "second" {
 			t.Errorf("shows %+v", d)
 		}
-		k.release(lease)
+		start := time.Now()
+		_, err := k.others.TryAcquire(t.Context(), "a")
+		wantErr(t, err, leasehold.ErrBusy)
+		wantDuration(t, "refused", time.Since(start), 0, 0)
+		k.release(second)
+		if k.isHeld() {
+			t.Error("kept")
+		}
 	})
 }

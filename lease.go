@@ -19,6 +19,7 @@ type Lease struct {
 	since    boottime.Instant
 	maxHold  time.Duration // the longest hold; 0: no limit
 	atLeast  time.Duration // the shortest hold of the resource
+	longer   time.Duration // the TTL that AcquireAll requests once it has all leases; 0: le has it
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wanted   *wanted          // nil: without Yields
@@ -185,13 +186,23 @@ func (le *Lease) Release(ctx context.Context) error {
 func (le *Lease) release(ctx context.Context) error {
 	last, err := le.let(ctx)
 	if last {
-		return le.finishRelease(le.hold.release(ctx, nil))
+		return le.end(ctx, err)
 	}
 	return err
 }
 
+// end ends the hold at the engine, after let said so and returned lost.
+func (le *Lease) end(ctx context.Context, lost error) error {
+	h := le.hold
+	if lost == nil {
+		return le.finishRelease(h.release(ctx, nil))
+	}
+	h.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its answer matters to nobody
+	return lost
+}
+
 // let releases le as far as possible without an answer of the engine. If last is true, the hold
-// must be ended at the engine, and finishRelease must follow.
+// must be ended at the engine: by end, or by a release and finishRelease if the error is nil.
 func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	h := le.hold
 	h.expire() // after a pause its timer may not have run yet
@@ -221,9 +232,6 @@ func (le *Lease) let(ctx context.Context) (last bool, err error) {
 	case keeps:
 		le.traceEnd(StepReleased, nil)
 		return false, h.offer(le)
-	case err != nil && last:
-		h.locker.calls.cleanUp(func() { h.release(ctx, nil) }) // its answer matters to nobody
-		return false, err
 	case err == nil && !last:
 		next.take(h)
 		le.traceEnd(StepReleased, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -504,4 +505,60 @@ func TestResumeThatFailsForgetsTheLease(t *testing.T) {
 			t.Errorf("%v; forgotten %d times, want once", err, d.n)
 		}
 	})
+}
+
+// alarming is an engine that reports its first grant as lost before it answers, but keeps it.
+type alarming struct {
+	driver.Driver
+	once *sync.Once
+}
+
+func (d alarming) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	return alarmingClaim{c, d, req.Lost}, err
+}
+
+type alarmingClaim struct {
+	driver.Claim
+	of   alarming
+	lost func(cause error)
+}
+
+func (c alarmingClaim) Try(ctx context.Context) (driver.Grant, error) {
+	g, err := c.Claim.Try(ctx)
+	if err == nil {
+		c.of.once.Do(func() { c.lost(driver.ErrLost) })
+	}
+	return g, err
+}
+
+// A call whose grant was lost before it learned of it is not refused because of that grant, nor is
+// the next one, however long its release takes.
+func TestLostGrantRefusesNoCallOfItsProcess(t *testing.T) {
+	for what, patience := range map[string]time.Duration{"waits for its release": time.Minute, "gives up before": 100 * time.Millisecond} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine := newFaulty(t, memory.NewServer())
+				mine.Next(locktest.OpRelease, func(_ context.Context, apply func() error) error {
+					time.Sleep(200 * time.Millisecond)
+					return apply()
+				})
+				locks := newLocker(t, alarming{Driver: mine, once: new(sync.Once)}, nil)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				start := time.Now()
+				lease, err := locks.TryAcquire(ctx, "a")
+				if patience > time.Second {
+					wantErr(t, err, nil)
+					lease.Release(t.Context())
+				} else {
+					wantErr(t, err, context.DeadlineExceeded)
+					wantDuration(t, "gave up", time.Since(start), patience, patience+50*time.Millisecond)
+				}
+				lease, err = locks.TryAcquire(t.Context(), "a")
+				wantErr(t, err, nil)
+				lease.Release(t.Context())
+			})
+		})
+	}
 }

@@ -31,7 +31,8 @@ const onceSlack = 10
 // leases to processes: its [driver.Features] lack Resumes. So if the answer to the first request is
 // lost, others are refused for Options.TTL at most. They are refused for the whole time only if the
 // answer to the second request is lost and the clean-up fails as well. Either way the job may not
-// run in this period unless somebody calls again.
+// run in this period unless somebody calls again. [Locker.AcquireAll] lengthens no lease before it
+// has all of them.
 //
 // OncePer combines [AtLeast], TTL, [NoRenew] and Wait(0), and engines without AtLeast refuse it. It
 // refuses three options with [ErrInvalidOption]. AtLeast would set another length, [Shared] without

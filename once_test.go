@@ -261,3 +261,92 @@ func TestSecondCallOfAPeriod(t *testing.T) {
 		})
 	}
 }
+
+// A job that needs several names was not begun if one of them was not answered. So the name that
+// was granted before is kept for no longer than Options.TTL, even if it cannot be given back.
+func TestPeriodOfSeveralBeginsWithTheLast(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		link := newFaulty(t, server)
+		link.Next(locktest.OpTry, nil, locktest.HangRequest)
+		link.Always(locktest.OpRelease, locktest.HangRequest)
+		_, err := newLocker(t, way(link), nil).AcquireAll(t.Context(), []string{"a", "b"}, leasehold.OncePer(day))
+		if err == nil || errors.Is(err, leasehold.ErrBusy) {
+			t.Fatalf("AcquireAll: %v; want that there was no answer", err)
+		}
+		time.Sleep(leasehold.DefaultTTL)
+		other := newLocker(t, server.Connect(), nil)
+		lease, err := other.TryAcquire(t.Context(), "a", leasehold.OncePer(day))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// The second calls for several names are made at the same time, each again while its lease lasts.
+// Each lease then has its own length.
+func TestSecondCallsForSeveral(t *testing.T) {
+	for what, c := range map[string]struct {
+		next  []locktest.Fault
+		takes time.Duration
+		begun bool
+	}{
+		"slow":       {takes: 100 * time.Millisecond, begun: true},
+		"lost":       {next: []locktest.Fault{locktest.LoseRequest, nil, locktest.LoseReply}, takes: 100 * time.Millisecond, begun: true},
+		"hangs once": {next: []locktest.Fault{locktest.HangReply}, begun: true},
+		"never":      {takes: time.Minute},
+	} {
+		t.Run(what, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+				server := memory.NewServer()
+				link := newFaulty(t, server)
+				link.Next(locktest.OpRenew, c.next...)
+				link.Always(locktest.OpRenew, locktest.SlowReply(c.takes))
+				start := time.Now()
+				all, err := newLocker(t, way(link), nil).AcquireAll(t.Context(), []string{"0", "1", "2", "3", "4", "5", "6", "7", "8"},
+					leasehold.OncePer(day), leasehold.For("9", leasehold.TTL(time.Hour)))
+				if (err == nil) != c.begun {
+					t.Fatalf("%v, want leases: %v", err, c.begun)
+				}
+				if !c.begun {
+					wantErr(t, err, leasehold.ErrLost)
+					synctest.Wait()
+					wantFree(t, newLocker(t, server.Connect(), nil), "0", "5", "9")
+					return
+				}
+				if took := time.Since(start); c.takes > 0 && took > 3*c.takes {
+					t.Errorf("took %v for second calls of %v", took, c.takes)
+				}
+				for _, name := range all.Names() {
+					least, most := 20*time.Hour, day
+					if name == "9" {
+						least, most = 50*time.Minute, time.Hour
+					}
+					wantDuration(t, name+" lasts", time.Until(all.Lease(name).Deadline()), least, most)
+				}
+				all.Release(t.Context())
+			})
+		})
+	}
+}
+
+// A lease that is nested in one that is held around the call stays as long as that was.
+func TestPeriodOfSeveralLeavesAloneWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocker(t, memory.New(), nil)
+		outer := acquire(t, locks, "a", leasehold.OncePer(time.Hour))
+		time.Sleep(time.Minute)
+		ends := outer.Deadline()
+		all, err := locks.AcquireAll(outer.Context(), []string{"a", "b"}, leasehold.OncePer(day), leasehold.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if moved := outer.Deadline().Sub(ends); moved != 0 {
+			t.Errorf("the deadline of the outer lease has moved by %v", moved)
+		}
+		wantDuration(t, "the other lasts", time.Until(all.Lease("b").Deadline()), 20*time.Hour, day)
+		all.Release(t.Context())
+		outer.Release(t.Context())
+	})
+}

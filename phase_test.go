@@ -172,12 +172,13 @@ func TestNothingIsKeptWhileACallBegins(t *testing.T) {
 }
 
 // Whatever happens between a Release and its offer, nobody is left with a hold that is over or
-// recalled.
+// recalled, nor with one of a Locker that is closed.
 func TestHoldChangesBeforeItIsOffered(t *testing.T) {
 	for what, change := range map[string]func(s *stage){
 		"recalled": func(s *stage) { s.h.recall() },
 		"lost":     func(s *stage) { s.h.lose(ErrLost) },
 		"known":    func(s *stage) { s.h.neverKeep() },
+		"closed":   func(s *stage) { s.locks.queue.close() },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -89,6 +89,7 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 	}
 	// The engine may apply a shorter TTL even if its answer is lost.
 	if d := h.locker.deadlineOf(sent, ttl); d < h.deadline.at {
+		h.deadline.span = ttl
 		h.setDeadline(d, sent)
 	}
 	// Half of what is left: if this call hangs, there is time for another.

@@ -24,6 +24,7 @@ type request struct {
 	reentrant  bool
 	yields     bool
 	leads      bool             // a campaign of Lead
+	resumes    bool             // a Resume
 	keeps      bool             // the lease may be kept
 	preference *int             // nil: without Preference
 	each       []ownOptions     // the options that For gave to names

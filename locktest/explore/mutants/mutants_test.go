@@ -48,7 +48,7 @@ var packs = []pack{
 		{Name: "resumesAsGranted", Undoes: "the token of a resumed lease is not below one handed over", Rejects: "TestMemory/inherit", File: "acquire.go",
 			Old: "a.hold.grant.handOvers = resumed", New: "a.hold.grant.handOvers = resumed * uint64(1-count($))"},
 		{Name: "lostIsReleased", Undoes: "Release of a lost lease says so", Rejects: "TestMemory/three", File: "lease.go",
-			Old: "// its answer matters to nobody\n", New: "// its answer matters to nobody\n\t\tif $ {\n\t\t\treturn false, nil\n\t\t}\n"},
+			Old: "// its answer matters to nobody\n", New: "// its answer matters to nobody\n\tif $ {\n\t\treturn nil\n\t}\n"},
 		{Name: "lostKeepsTurn", Undoes: "a lost lease passes its turn on", Rejects: "TestMemory/handover", File: "hold.go",
 			Old: "passes := h.holders.hasTurn && was != handing", New: "passes := h.holders.hasTurn && was != handing && !$"},
 		{Name: "handsOverLate", Undoes: "a lease is handed over only soon after the engine confirmed it", Rejects: "TestMemory/evict", File: "handover.go",
