@@ -264,6 +264,36 @@ func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 	})
 }
 
+// A short lease is renewed beside a renewal that hangs, although its calls have less time than
+// others wait for that one.
+func TestHungRenewalLosesNoShortLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, lease := leasing(t, func(ctx context.Context, all []request) error {
+			if all[0].Name != "hung" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		renew := func(c *claim, within time.Duration) error {
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			defer stop()
+			_, err := c.Renew(ctx, c.lease.ttl)
+			return err
+		}
+		hangs, short, hung := lease("hung", time.Minute), lease("short", 500*time.Millisecond), make(chan error, 1)
+		go func() { hung <- renew(hangs, 5*time.Second) }()
+		synctest.Wait()
+		if err := renew(short, 166*time.Millisecond); err != nil {
+			t.Errorf("a short lease: %v", err)
+		}
+		if err := <-hung; err == nil {
+			t.Error("the renewal that hangs: no error")
+		}
+	})
+}
+
 // Renewals that come while a statement renews others share the next one. A lease that two of them
 // renew gets the longer TTL.
 func TestRenewalsShareAStatement(t *testing.T) {
