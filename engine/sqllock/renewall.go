@@ -157,9 +157,22 @@ type renewing struct {
 	fences map[grantee]int64 // of the leases of all calls that were renewed
 }
 
-// renewCalls renews the leases of several calls. It is made again if its connection is dead.
+// renewCalls renews the leases of several calls. It is made again if its connection is dead, but
+// only for callers that are still there: others may have renewed for less since.
 func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renewing]) error {
-	var all []request
+	attempt, answer := d.doubt.calls().Begin(ctx)
+	fences, err := d.renewLeases(attempt, together(calls))
+	if again(ctx, answer, err) {
+		fences, err = d.renewLeases(ctx, together(calls))
+	}
+	for call := range calls {
+		call.fences = fences
+	}
+	return err
+}
+
+// together returns the renewals of several calls, one for each lease.
+func together(calls iter.Seq[*renewing]) (all []request) {
 	at := make(map[grantee]int) // index in all
 	for call := range calls {
 		for _, r := range call.all {
@@ -171,19 +184,14 @@ func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renew
 			at[g], all = len(all), append(all, r)
 		}
 	}
-	attempt, answer := d.doubt.calls().Begin(ctx)
-	fences, err := d.renewLeases(attempt, all)
-	if again(ctx, answer, err) {
-		fences, err = d.renewLeases(ctx, all)
-	}
-	for call := range calls {
-		call.fences = fences
-	}
-	return err
+	return all
 }
 
 // renewLeases returns the numbers of the leases that were renewed; told splits them.
 func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)
