@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -47,33 +48,60 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
+// renewUnlocked renews the leases whose rows nobody has locked, and returns the others. Leases that
+// one statement cannot renew do not wait for it, because it may hang.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
 	var mine renewing
-	for _, r := range renewals {
-		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
-		}
-	}
-	var err error
-	if len(mine.all) > 0 {
-		if _, err = d.ready(ctx); err == nil { // a closed driver does not wait for others
-			err = d.renewals.Do(ctx, "", &mine)
-		}
-	}
+	var plain []*driver.Renewal
 	rows := make(map[string][]*driver.Renewal)
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		answer, found := mine.fences[grantee{c.req.Resource, c.req.Owner}]
-		if c.lengthens(r.TTL) && (found || err != nil) { // another call may have renewed for less
+		if !c.lengthens(r.TTL) {
+			rows[c.req.Resource] = append(rows[c.req.Resource], r)
+			continue
+		}
+		plain = append(plain, r)
+		mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
+	}
+	if len(plain) == 0 {
+		return d.renewByRow(ctx, rows)
+	}
+	var byRow sync.WaitGroup
+	if len(rows) > 0 {
+		byRow.Go(func() { locked = d.renewByRow(ctx, rows) })
+	}
+	_, err := d.ready(ctx)
+	if err == nil { // a closed driver does not wait for others
+		err = d.renewals.Do(ctx, "", &mine)
+	}
+	more := d.renewByRow(ctx, mine.answer(plain, err))
+	byRow.Wait()
+	return append(locked, more...)
+}
+
+// answer answers the renewals that are part of a statement that has ended in err. It returns by name
+// those that the statement did not find.
+func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[string][]*driver.Renewal) {
+	missed = make(map[string][]*driver.Renewal)
+	for _, r := range renewals {
+		c := r.Claim.(*claim)
+		answer, found := m.fences[grantee{c.req.Resource, c.req.Owner}]
+		if found || err != nil { // another call may have renewed for less
 			number, others := told(answer)
 			r.Answer(c.renewed(r.TTL, number, others, err))
 		} else {
-			rows[c.req.Resource] = append(rows[c.req.Resource], r)
+			missed[c.req.Resource] = append(missed[c.req.Resource], r)
 		}
 	}
+	return missed
+}
+
+// renewByRow renews leases by the records of their rows. It returns those whose rows somebody has
+// locked.
+func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
 	locked = d.takeLocked(ctx, rows)
-	d.renewRows(ctx, rows)
+	names := slices.Collect(maps.Keys(rows))
+	several.Bounded(len(names), maxRows, func(i int) { d.renewRow(ctx, names[i], rows[names[i]]) })
 	return locked
 }
 
@@ -117,11 +145,6 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 // maxRows is how many rows of a batch are renewed at once: as many as the core renews single leases
 // at once.
 const maxRows = 16
-
-func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewal) {
-	names := slices.Collect(maps.Keys(rows))
-	several.Bounded(len(names), maxRows, func(i int) { d.renewRow(ctx, names[i], rows[names[i]]) })
-}
 
 // renewRow renews the leases of one resource by one write. Separate writes would conflict.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {

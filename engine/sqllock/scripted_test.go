@@ -207,6 +207,42 @@ func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 	})
 }
 
+// Leases that one statement cannot renew are renewed while it hangs.
+func TestHungStatementHoldsUpNoLeasesByRow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := scripted(t, func(ctx context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			switch text {
+			case d.texts.renewAll:
+				<-ctx.Done()
+				return nil, ctx.Err()
+			case d.texts.save:
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			case d.texts.unlocked:
+				return [][]sqldriver.Value{{"shared"}}, nil
+			}
+			return rowOf("shared", one("me", shared, record.Holding, 1_001_000)), nil
+		})
+		start := time.Now()
+		renewals := make([]driver.Renewal, 2)
+		answered := make([]time.Duration, len(renewals))
+		for i, mode := range []driver.Mode{exclusive, shared} {
+			c := claimed(t, d, driver.Request{Resource: []string{"hung", "shared"}[i], Owner: "me", Mode: mode})
+			c.holds(7, time.Minute)
+			renewals[i] = driver.Renewal{Claim: c, TTL: time.Minute, Answered: func() { answered[i] = time.Since(start) }}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		d.RenewAll(ctx, renewals)
+		if err := renewals[0].Err; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the renewal that hangs: %v", err)
+		}
+		if err := renewals[1].Err; err != nil || answered[1] > 0 {
+			t.Errorf("the shared lease: %v, answered after %v; want at once", err, answered[1])
+		}
+	})
+}
+
 // leasing returns a scripted Driver whose leases are renewed by requests, and a function that
 // returns a claim with a lease of ttl.
 func leasing(t *testing.T, answer func(ctx context.Context, all []request) error) (d *Driver, lease func(resource string, ttl time.Duration) *claim) {
