@@ -80,13 +80,14 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 }
 
 // answer answers the renewals that are part of a statement that has ended in err. It returns by name
-// those that the statement did not find.
+// those that the statement did not find, or all if one row may be damaged.
 func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[string][]*driver.Renewal) {
+	damaged := errors.Is(err, driver.ErrCorrupt)
 	missed = make(map[string][]*driver.Renewal)
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
 		answer, found := m.fences[grantee{c.req.Resource, c.req.Owner}]
-		if found || err != nil { // another call may have renewed for less
+		if !damaged && (found || err != nil) { // another call may have renewed for less
 			number, others := told(answer)
 			r.Answer(c.renewed(r.TTL, number, others, err))
 		} else {
@@ -97,40 +98,36 @@ func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[str
 }
 
 // renewByRow renews leases by the records of their rows. It returns those whose rows somebody has
-// locked.
-func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
-	locked = d.takeLocked(ctx, rows)
+// locked, because a write would wait for them. If it cannot find out, it answers with the error.
+func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal) []*driver.Renewal {
 	names := slices.Collect(maps.Keys(rows))
-	several.Bounded(len(names), maxRows, func(i int) { d.renewRow(ctx, names[i], rows[names[i]]) })
-	return locked
-}
-
-// takeLocked removes from rows those that somebody has locked, because a write would wait for them.
-// If it cannot find out, it removes all and answers them with the error.
-func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
-	if d.texts.unlocked == "" || len(rows) == 0 {
-		return nil
-	}
-	there, err := d.lockedOf(ctx, slices.Collect(maps.Keys(rows)))
-	for name, renewals := range rows {
-		switch {
+	there, err := d.lockedOf(ctx, names)
+	damaged := errors.Is(err, driver.ErrCorrupt) && len(names) > 1 // maybe one row of many
+	locked := make([][]*driver.Renewal, len(names))
+	several.Bounded(len(names), maxRows, func(i int) {
+		switch name, renewals := names[i], rows[names[i]]; {
+		case damaged:
+			locked[i] = d.renewByRow(ctx, map[string][]*driver.Renewal{name: renewals})
 		case err != nil:
 			for _, r := range renewals {
 				r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, false, err))
 			}
-			delete(rows, name)
 		case there[name]:
-			locked = append(locked, renewals...)
-			delete(rows, name)
+			locked[i] = renewals
+		default:
+			d.renewRow(ctx, name, renewals)
 		}
-	}
-	return locked
+	})
+	return slices.Concat(locked...)
 }
 
 // lockedOf returns the names whose rows exist and are locked.
 func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
+	if d.texts.unlocked == "" || len(names) == 0 {
+		return nil, nil
+	}
 	unlocked, err := d.unlocked(ctx, names)
-	names = slices.DeleteFunc(names, func(name string) bool { return unlocked[name] })
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return unlocked[name] })
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -241,6 +242,38 @@ func TestHungStatementHoldsUpNoLeasesByRow(t *testing.T) {
 			t.Errorf("the shared lease: %v, answered after %v; want at once", err, answered[1])
 		}
 	})
+}
+
+// A damaged row ends its own lease only, though the statements about many rows fail because of it.
+func TestDamagedRowLosesNoOtherLease(t *testing.T) {
+	t.Parallel()
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text == d.texts.save {
+			return [][]sqldriver.Value{{int64(4)}}, nil
+		}
+		var names []string
+		if text == d.texts.renewAll || json.Unmarshal([]byte(args[0].Value.(string)), &names) != nil || slices.Contains(names, "damaged") {
+			return nil, stateError("XX001")
+		}
+		if text == d.texts.unlocked {
+			return [][]sqldriver.Value{{names[0]}}, nil
+		}
+		return rowOf(names[0], one("me", exclusive, record.Holding, 1_001_000)), nil
+	})
+	for _, ttl := range []time.Duration{time.Minute, time.Second} { // one statement lengthens leases; another way shortens them
+		var renewals []driver.Renewal
+		for _, name := range []string{"one", "damaged", "two"} {
+			c := claimed(t, d, driver.Request{Resource: name, Owner: "me", TTL: time.Minute})
+			c.holds(7, time.Minute)
+			renewals = append(renewals, driver.Renewal{Claim: c, TTL: ttl})
+		}
+		d.RenewAll(t.Context(), renewals)
+		for i, r := range renewals {
+			if lost := i == 1; lost != errors.Is(r.Err, driver.ErrLost) || !lost && r.Err != nil {
+				t.Errorf("renewal %d for %v: %v", i, ttl, r.Err)
+			}
+		}
+	}
 }
 
 // leasing returns a scripted Driver whose leases are renewed by requests, and a function that
