@@ -305,6 +305,37 @@ func TestSQLiteFileReplacedBeforeTheFirstCall(t *testing.T) {
 	}
 }
 
+// A program's connections are older than its Driver, and keep the former file open.
+func TestSQLiteFileReplacedBeforeTheDriver(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the system does not list the files that a process has open")
+	}
+	for name, migrates := range map[string]bool{"migrates": true, "does not migrate": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, other := lockFile(t), lockFile(t)
+			migrated(t, path)
+			migrated(t, other)
+			db := openDB(t, path)
+			mustExec(t, db, "SELECT max(version) FROM leasehold_meta")
+			if err := os.Rename(other, path); err != nil {
+				t.Fatal(err)
+			}
+			d := newSQLite(t, db, nil)
+			call := func() error { return tryErr(t, d) }
+			if migrates {
+				call = func() error { return d.Migrate(bounded(t)) }
+			}
+			for range 2 {
+				if err := call(); !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), path) {
+					t.Errorf("%v; want ErrCorrupt, and the file", err)
+				}
+			}
+		})
+	}
+}
+
 func TestSQLiteDeletedFile(t *testing.T) {
 	t.Parallel()
 	path := lockFile(t)

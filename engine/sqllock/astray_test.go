@@ -33,6 +33,7 @@ type site struct {
 
 	holds  []record.Claim // what the primary's row has
 	record string         // guarded by mu; the last that the primary's row was written with
+	renews []string       // guarded by mu; the lists of the renewals at the primary
 }
 
 func (p *site) Connect(context.Context) (sqldriver.Conn, error) {
@@ -87,6 +88,9 @@ func (l *lead) answers(ctx context.Context, text string, args []sqldriver.NamedV
 	case strings.HasPrefix(text, "WITH gone AS (DELETE"):
 		return nil, nil // there is no place
 	case strings.HasPrefix(text, "WITH r AS"): // it renews
+		l.site.mu.Lock()
+		defer l.site.mu.Unlock()
+		l.site.renews = append(l.site.renews, args[0].Value.(string))
 		return [][]sqldriver.Value{{"x", "me", int64(7)}}, nil
 	}
 	return [][]sqldriver.Value{{int64(7)}}, nil
@@ -214,6 +218,38 @@ func TestRenewalsOverDeadConnectionsAreMadeAgain(t *testing.T) {
 		defer stop()
 		if _, err := c.Renew(ctx, time.Minute); err != nil {
 			t.Errorf("Renew: %v", err)
+		}
+	})
+}
+
+// A shared renewal is repeated without the callers that have left. They may have renewed for less
+// since.
+func TestRepeatedRenewalsOmitWhoHasLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &site{slow: time.Hour}
+		d := at(t, p, dialled.Open(p), 4)
+		p.move()
+		var all sync.WaitGroup
+		defer all.Wait()
+		renew := func(resource, owner string, ttl, within time.Duration) {
+			c := claimed(t, d, driver.Request{Resource: resource, Owner: owner, TTL: time.Minute})
+			c.holds(7, time.Minute)
+			all.Go(func() {
+				ctx, stop := context.WithTimeout(t.Context(), within)
+				defer stop()
+				if _, err := c.Renew(ctx, ttl); (err == nil) != (resource == "x") {
+					t.Errorf("Renew of %q: %v", resource, err)
+				}
+			})
+			synctest.Wait()
+		}
+		renew("hung", "me", time.Minute, patience/4) // so that the others share a statement
+		renew("gone", "me", time.Hour, patience*4/5)
+		renew("x", "me", time.Minute, 5*patience)
+		all.Wait()
+		if len(p.renews) != 1 || strings.Contains(p.renews[0], "gone") || !strings.Contains(p.renews[0], `"x"`) {
+			t.Errorf("renewed %q; want x alone", p.renews)
 		}
 	})
 }

@@ -139,7 +139,15 @@ type change struct {
 // and writes. A late write changes nothing if its caller has given up and the row was written
 // since. After change returns an error, decide is not called again.
 func (d *Driver) change(ctx context.Context, name string, decide func(r *row) (write bool)) error {
-	return d.rows.Do(ctx, name, change{decide: decide})
+	return d.changeFor(ctx, name, change{decide: decide})
+}
+
+// changeFor is change for a call that may have a place.
+func (d *Driver) changeFor(ctx context.Context, name string, c change) error {
+	if d.closed.Load() { // a closed driver does not wait for others
+		return driver.ErrClosed
+	}
+	return d.rows.Do(ctx, name, c)
 }
 
 // changeAll makes changes of a row by one write. A missing row is created first and then read

@@ -320,6 +320,47 @@ func TestContextEndsInASharedWrite(t *testing.T) {
 	}
 }
 
+// A closed driver waits neither for the changes of others, nor for its turn among those who wait.
+func TestClosedDriverWaitsForNoChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeRow(t)
+		s.stuck = "read"
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var hung []tried
+		for i := range 8 {
+			hung = append(hung, s.try(t, ctx, driver.Request{Owner: fmt.Sprint(i), Queue: i > 0}))
+		}
+		try := func(c *claim) error { _, err := c.Try(t.Context()); return err }
+		calls := []func(c *claim) error{
+			try,
+			func(c *claim) error { c.req.Queue = true; return try(c) },
+			func(c *claim) error { return c.Note(t.Context(), "") },
+			func(c *claim) error { c.holds(7, time.Minute); return c.Release(t.Context(), driver.End{}) },
+		}
+		var claims []*claim
+		for range calls {
+			claims = append(claims, claimed(t, s.d, driver.Request{Resource: "x", Owner: "me", Mode: shared, TTL: time.Minute}))
+		}
+		if err := s.d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, call := range calls {
+			start := time.Now()
+			if err := call(claims[i]); !errors.Is(err, driver.ErrClosed) || time.Since(start) > 0 {
+				t.Errorf("call %d: %v after %v; want ErrClosed at once", i, err, time.Since(start))
+			}
+		}
+		stop()
+		for _, c := range hung {
+			if _, err := c.outcome(); err == nil {
+				t.Error("a Try that hangs: no error")
+			}
+		}
+	})
+}
+
 // A round that ends well without a decision on the claim is no grant.
 func TestUndecidedIsNoGrant(t *testing.T) {
 	t.Parallel()

@@ -146,6 +146,9 @@ func told(answer int64) (number int64, others bool) { return max(answer, -answer
 
 // Try implements [driver.Claim].
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+	if c.d.closed.Load() { // a closed driver does not wait for others
+		return g, driver.ErrClosed
+	}
 	defer c.tell()
 	if c.recall != nil {
 		c.d.watch.try(c.recall)
@@ -175,7 +178,7 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 // turn has not come. It returns nil if the tables must be read. The place counts only while
 // heartbeats are sent, so remembered may wait for one.
 func (c *claim) remembered(ctx context.Context) error {
-	if c.phase != queued || c.uncertain() || c.d.closed.Load() || ctx.Err() != nil || c.d.watch.remembered(c.turn) == nil {
+	if c.phase != queued || c.uncertain() || ctx.Err() != nil || c.d.watch.remembered(c.turn) == nil {
 		return nil
 	}
 	if _, err := c.d.watch.ensureAlive(ctx); err != nil {
@@ -354,7 +357,7 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 	var number, last, left int64 // left: the number of the claim's place, if the grant leaves it in the table
 	var busy *driver.Busy
 	var barred, heavy, lapses, others, room bool
-	err = c.d.rows.Do(ctx, c.req.Resource, change{waits: turn != nil, decide: func(r *row) bool {
+	err = c.d.changeFor(ctx, c.req.Resource, change{waits: turn != nil, decide: func(r *row) bool {
 		// This release must give a lease another fence, so that a late release does not end it. A place stays.
 		was := c.phase == leaving && r.Holds(c.req.Owner) && r.Release(c.req.Owner) == nil
 		a, changed := r.try(&c.req)

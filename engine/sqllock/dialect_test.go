@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
 )
 
 func TestNumberedArguments(t *testing.T) {
@@ -137,11 +139,26 @@ func TestErrorsOfServers(t *testing.T) {
 // return only the server's error.
 func TestEndOfACallIsNoTimeLimitOfTheServer(t *testing.T) {
 	t.Parallel()
-	d := scripted(t, nil)
-	ctx, end := context.WithCancel(t.Context())
-	err := d.retry(ctx, nil, func(runner) error { end(); return stateError("57014") })
-	if !errors.Is(err, context.Canceled) || !unanswered(err) {
-		t.Errorf("%v; want the error of the context", err)
+	var end func()
+	ended := func() error { end(); return stateError("57014") }
+	d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return nil, ended()
+	})
+	tx, err := d.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for name, call := range map[string]func(ctx context.Context) error{
+		"a statement": func(ctx context.Context) error { return d.retry(ctx, nil, func(runner) error { return ended() }) },
+		"CheckFence":  func(ctx context.Context) error { return d.CheckFence(ctx, tx, fence.LeaseOf("x", 7, "me")) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		end = cancel
+		if err := call(ctx); !errors.Is(err, context.Canceled) || !unanswered(err) || errors.Is(err, ErrTimeout) {
+			t.Errorf("%s: %v; want the error of the context", name, err)
+		}
 	}
 }
 

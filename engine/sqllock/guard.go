@@ -21,5 +21,5 @@ import (
 // after a failover. Roll back and discard that connection by returning
 // [database/sql/driver.ErrBadConn] from [sql.Conn.Raw]. Then begin again on another.
 func (d *Driver) CheckFence(ctx context.Context, tx *sql.Tx, lease fence.Lease) error {
-	return d.dialect.explain(d.guard.Check(ctx, tx, lease))
+	return d.explain(ctx, d.guard.Check(ctx, tx, lease))
 }

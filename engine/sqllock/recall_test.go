@@ -5,8 +5,10 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -257,6 +259,37 @@ func TestGrantRecallsTheClaimThatWaits(t *testing.T) {
 	if len(recalled) != 1 || recalled[0] != "present" {
 		t.Errorf("recalled %q", recalled)
 	}
+}
+
+// If the claim that takes over a place has a longer TTL, the place asks for that too. Otherwise the
+// waiter would count on more than a release grants it.
+func TestPlacesAskForWhatTheirClaimsDo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked []time.Duration
+		d, _ := listening(t, func(d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			switch text {
+			case d.texts.grant:
+				return nil, nil
+			case d.texts.join:
+				asked = append(asked, time.Duration(args[5].Value.(int64))*time.Microsecond)
+			}
+			all := rowOf("x", one("other", exclusive, record.Holding, 60_001_000))
+			if len(asked) > 0 {
+				all[0][13] = `[[1, "me", 0, 0, 1000000, "", 8001000]]`
+			}
+			return all, nil
+		})
+		for _, ttl := range []time.Duration{time.Second, time.Minute, time.Second} {
+			c := claimed(t, d, driver.Request{Resource: "x", Owner: "me", TTL: ttl, Queue: true})
+			if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) || c.phase != queued {
+				t.Fatalf("Try: %v, in phase %d; want a place", err, c.phase)
+			}
+		}
+		if want := []time.Duration{time.Second, time.Minute}; !slices.Equal(asked, want) {
+			t.Errorf("places were taken that ask for %v; want %v", asked, want)
+		}
+	})
 }
 
 // Claims whose leases end without another call are not kept forever.

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -47,62 +48,86 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
-// renewUnlocked renews the leases whose rows nobody has locked, and returns the others.
+// renewUnlocked renews the leases whose rows nobody has locked, and returns the others. Leases that
+// one statement cannot renew do not wait for it, because it may hang.
 func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
 	var mine renewing
-	for _, r := range renewals {
-		if c := r.Claim.(*claim); c.lengthens(r.TTL) {
-			mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
-		}
-	}
-	var err error
-	if len(mine.all) > 0 {
-		if _, err = d.ready(ctx); err == nil { // a closed driver does not wait for others
-			err = d.renewals.Do(ctx, "", &mine)
-		}
-	}
+	var plain []*driver.Renewal
 	rows := make(map[string][]*driver.Renewal)
 	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		answer, found := mine.fences[grantee{c.req.Resource, c.req.Owner}]
-		if c.lengthens(r.TTL) && (found || err != nil) { // another call may have renewed for less
+		if !c.lengthens(r.TTL) {
+			rows[c.req.Resource] = append(rows[c.req.Resource], r)
+			continue
+		}
+		plain = append(plain, r)
+		mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
+	}
+	if len(plain) == 0 {
+		return d.renewByRow(ctx, rows)
+	}
+	var byRow sync.WaitGroup
+	if len(rows) > 0 {
+		byRow.Go(func() { locked = d.renewByRow(ctx, rows) })
+	}
+	_, err := d.ready(ctx)
+	if err == nil { // a closed driver does not wait for others
+		err = d.renewals.Do(ctx, "", &mine)
+	}
+	more := d.renewByRow(ctx, mine.answer(plain, err))
+	byRow.Wait()
+	return append(locked, more...)
+}
+
+// answer answers the renewals that are part of a statement that has ended in err. It returns by name
+// those that the statement did not find, or all if one row may be damaged.
+func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[string][]*driver.Renewal) {
+	damaged := errors.Is(err, driver.ErrCorrupt)
+	missed = make(map[string][]*driver.Renewal)
+	for _, r := range renewals {
+		c := r.Claim.(*claim)
+		answer, found := m.fences[grantee{c.req.Resource, c.req.Owner}]
+		if !damaged && (found || err != nil) { // another call may have renewed for less
 			number, others := told(answer)
 			r.Answer(c.renewed(r.TTL, number, others, err))
 		} else {
-			rows[c.req.Resource] = append(rows[c.req.Resource], r)
+			missed[c.req.Resource] = append(missed[c.req.Resource], r)
 		}
 	}
-	locked = d.takeLocked(ctx, rows)
-	d.renewRows(ctx, rows)
-	return locked
+	return missed
 }
 
-// takeLocked removes from rows those that somebody has locked, because a write would wait for them.
-// If it cannot find out, it removes all and answers them with the error.
-func (d *Driver) takeLocked(ctx context.Context, rows map[string][]*driver.Renewal) (locked []*driver.Renewal) {
-	if d.texts.unlocked == "" || len(rows) == 0 {
-		return nil
-	}
-	there, err := d.lockedOf(ctx, slices.Collect(maps.Keys(rows)))
-	for name, renewals := range rows {
-		switch {
+// renewByRow renews leases by the records of their rows. It returns those whose rows somebody has
+// locked, because a write would wait for them. If it cannot find out, it answers with the error.
+func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal) []*driver.Renewal {
+	names := slices.Collect(maps.Keys(rows))
+	there, err := d.lockedOf(ctx, names)
+	damaged := errors.Is(err, driver.ErrCorrupt) && len(names) > 1 // maybe one row of many
+	locked := make([][]*driver.Renewal, len(names))
+	several.Bounded(len(names), maxRows, func(i int) {
+		switch name, renewals := names[i], rows[names[i]]; {
+		case damaged:
+			locked[i] = d.renewByRow(ctx, map[string][]*driver.Renewal{name: renewals})
 		case err != nil:
 			for _, r := range renewals {
 				r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, false, err))
 			}
-			delete(rows, name)
 		case there[name]:
-			locked = append(locked, renewals...)
-			delete(rows, name)
+			locked[i] = renewals
+		default:
+			d.renewRow(ctx, name, renewals)
 		}
-	}
-	return locked
+	})
+	return slices.Concat(locked...)
 }
 
 // lockedOf returns the names whose rows exist and are locked.
 func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool, error) {
+	if d.texts.unlocked == "" || len(names) == 0 {
+		return nil, nil
+	}
 	unlocked, err := d.unlocked(ctx, names)
-	names = slices.DeleteFunc(names, func(name string) bool { return unlocked[name] })
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return unlocked[name] })
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
@@ -117,11 +142,6 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 // maxRows is how many rows of a batch are renewed at once: as many as the core renews single leases
 // at once.
 const maxRows = 16
-
-func (d *Driver) renewRows(ctx context.Context, rows map[string][]*driver.Renewal) {
-	names := slices.Collect(maps.Keys(rows))
-	several.Bounded(len(names), maxRows, func(i int) { d.renewRow(ctx, names[i], rows[names[i]]) })
-}
 
 // renewRow renews the leases of one resource by one write. Separate writes would conflict.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {
@@ -157,9 +177,22 @@ type renewing struct {
 	fences map[grantee]int64 // of the leases of all calls that were renewed
 }
 
-// renewCalls renews the leases of several calls. It is made again if its connection is dead.
+// renewCalls renews the leases of several calls. It is made again if its connection is dead, but
+// only for callers that are still there: others may have renewed for less since.
 func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renewing]) error {
-	var all []request
+	attempt, answer := d.doubt.calls().Begin(ctx)
+	fences, err := d.renewLeases(attempt, together(calls))
+	if again(ctx, answer, err) {
+		fences, err = d.renewLeases(ctx, together(calls))
+	}
+	for call := range calls {
+		call.fences = fences
+	}
+	return err
+}
+
+// together returns the renewals of several calls, one for each lease.
+func together(calls iter.Seq[*renewing]) (all []request) {
 	at := make(map[grantee]int) // index in all
 	for call := range calls {
 		for _, r := range call.all {
@@ -171,19 +204,14 @@ func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renew
 			at[g], all = len(all), append(all, r)
 		}
 	}
-	attempt, answer := d.doubt.calls().Begin(ctx)
-	fences, err := d.renewLeases(attempt, all)
-	if again(ctx, answer, err) {
-		fences, err = d.renewLeases(ctx, all)
-	}
-	for call := range calls {
-		call.fences = fences
-	}
-	return err
+	return all
 }
 
 // renewLeases returns the numbers of the leases that were renewed; told splits them.
 func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {
 		text, renewed = cmp.Or(d.texts.asking.renewAll, text), cmp.Or(d.texts.asking.renewed, renewed)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -207,6 +208,74 @@ func TestRenewsSharedLeasesSideBySide(t *testing.T) {
 	})
 }
 
+// Leases that one statement cannot renew are renewed while it hangs.
+func TestHungStatementHoldsUpNoLeasesByRow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := scripted(t, func(ctx context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			switch text {
+			case d.texts.renewAll:
+				<-ctx.Done()
+				return nil, ctx.Err()
+			case d.texts.save:
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			case d.texts.unlocked:
+				return [][]sqldriver.Value{{"shared"}}, nil
+			}
+			return rowOf("shared", one("me", shared, record.Holding, 1_001_000)), nil
+		})
+		start := time.Now()
+		renewals := make([]driver.Renewal, 2)
+		answered := make([]time.Duration, len(renewals))
+		for i, mode := range []driver.Mode{exclusive, shared} {
+			c := claimed(t, d, driver.Request{Resource: []string{"hung", "shared"}[i], Owner: "me", Mode: mode})
+			c.holds(7, time.Minute)
+			renewals[i] = driver.Renewal{Claim: c, TTL: time.Minute, Answered: func() { answered[i] = time.Since(start) }}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		d.RenewAll(ctx, renewals)
+		if err := renewals[0].Err; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the renewal that hangs: %v", err)
+		}
+		if err := renewals[1].Err; err != nil || answered[1] > 0 {
+			t.Errorf("the shared lease: %v, answered after %v; want at once", err, answered[1])
+		}
+	})
+}
+
+// A damaged row ends its own lease only, though the statements about many rows fail because of it.
+func TestDamagedRowLosesNoOtherLease(t *testing.T) {
+	t.Parallel()
+	d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		if text == d.texts.save {
+			return [][]sqldriver.Value{{int64(4)}}, nil
+		}
+		var names []string
+		if text == d.texts.renewAll || json.Unmarshal([]byte(args[0].Value.(string)), &names) != nil || slices.Contains(names, "damaged") {
+			return nil, stateError("XX001")
+		}
+		if text == d.texts.unlocked {
+			return [][]sqldriver.Value{{names[0]}}, nil
+		}
+		return rowOf(names[0], one("me", exclusive, record.Holding, 1_001_000)), nil
+	})
+	for _, ttl := range []time.Duration{time.Minute, time.Second} { // one statement lengthens leases; another way shortens them
+		var renewals []driver.Renewal
+		for _, name := range []string{"one", "damaged", "two"} {
+			c := claimed(t, d, driver.Request{Resource: name, Owner: "me", TTL: time.Minute})
+			c.holds(7, time.Minute)
+			renewals = append(renewals, driver.Renewal{Claim: c, TTL: ttl})
+		}
+		d.RenewAll(t.Context(), renewals)
+		for i, r := range renewals {
+			if lost := i == 1; lost != errors.Is(r.Err, driver.ErrLost) || !lost && r.Err != nil {
+				t.Errorf("renewal %d for %v: %v", i, ttl, r.Err)
+			}
+		}
+	}
+}
+
 // leasing returns a scripted Driver whose leases are renewed by requests, and a function that
 // returns a claim with a lease of ttl.
 func leasing(t *testing.T, answer func(ctx context.Context, all []request) error) (d *Driver, lease func(resource string, ttl time.Duration) *claim) {
@@ -257,6 +326,36 @@ func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 		start := time.Now()
 		if err := renew(other, time.Second); !errors.Is(err, driver.ErrClosed) || time.Since(start) > 0 {
 			t.Errorf("after Close: %v after %v; want ErrClosed at once", err, time.Since(start))
+		}
+		if err := <-hung; err == nil {
+			t.Error("the renewal that hangs: no error")
+		}
+	})
+}
+
+// A short lease is renewed beside a renewal that hangs, although its calls have less time than
+// others wait for that one.
+func TestHungRenewalLosesNoShortLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, lease := leasing(t, func(ctx context.Context, all []request) error {
+			if all[0].Name != "hung" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		renew := func(c *claim, within time.Duration) error {
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			defer stop()
+			_, err := c.Renew(ctx, c.lease.ttl)
+			return err
+		}
+		hangs, short, hung := lease("hung", time.Minute), lease("short", 500*time.Millisecond), make(chan error, 1)
+		go func() { hung <- renew(hangs, 5*time.Second) }()
+		synctest.Wait()
+		if err := renew(short, 166*time.Millisecond); err != nil {
+			t.Errorf("a short lease: %v", err)
 		}
 		if err := <-hung; err == nil {
 			t.Error("the renewal that hangs: no error")

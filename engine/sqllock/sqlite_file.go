@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -30,16 +29,7 @@ func (s *sqlite) check(ctx context.Context, db *sql.DB) error {
 	case former(version, schemaVersion) != nil:
 		return former(version, schemaVersion)
 	}
-	before := s.file.Load()
-	file, err := openFile(before.path, s.named)
-	switch {
-	case err != nil:
-		return err
-	case before.info != nil && !os.SameFile(before.info, file.info):
-		return file.replaced()
-	}
-	s.file.Store(file)
-	return nil
+	return s.opened()
 }
 
 // create implements dialect.

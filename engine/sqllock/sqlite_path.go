@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -74,18 +76,33 @@ func (s *sqlite) intact() error {
 	return nil
 }
 
-// opened records the file that the connections have open. If another replaces it before the first
-// check, those connections go on with the former one.
+// opened records the file that the connections have open, unless another has replaced it since.
+// Then they go on with the former one. The caller keeps a connection open.
 func (s *sqlite) opened() error {
-	f := s.file.Load()
-	if f.info != nil {
-		return nil
+	before := s.file.Load()
+	file, err := openFile(before.path, s.named)
+	switch {
+	case err != nil:
+		return err
+	case before.info == nil && isOpen(file.info):
+		s.file.CompareAndSwap(before, file)
+	case before.info == nil || !os.SameFile(before.info, file.info):
+		return file.replaced()
 	}
-	info, err := os.Stat(f.path)
-	if err == nil {
-		s.file.CompareAndSwap(f, &sqliteFile{path: f.path, info: info})
+	return nil
+}
+
+// isOpen reports whether this process has the file open, as far as the system tells.
+func isOpen(file os.FileInfo) bool {
+	const descriptors = "/proc/self/fd/"
+	all, err := os.ReadDir(descriptors)
+	if runtime.GOOS != "linux" || err != nil {
+		return true
 	}
-	return err
+	return slices.ContainsFunc(all, func(one os.DirEntry) bool {
+		info, err := os.Stat(descriptors + one.Name()) // opens nothing; see heldDeleted
+		return err == nil && os.SameFile(info, file)
+	})
 }
 
 // isNamed reports whether the name still leads to the file.

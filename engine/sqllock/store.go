@@ -135,10 +135,8 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 			return driver.ErrClosed
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return ctx.Err()
-		case ctx.Err() != nil && errors.Is(d.dialect.explain(err), ErrTimeout): // the client had the server end the statement
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		case !d.dialect.busy(err):
-			return d.dialect.explain(err)
+			return d.explain(ctx, err)
 		case try == d.traits.attempts:
 			return fmt.Errorf("%w: %w", ErrContended, err)
 		}
@@ -146,6 +144,16 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 			return fmt.Errorf("%w while other writers had the database: %w", cause, d.dialect.explain(err))
 		}
 	}
+}
+
+// explain turns the client's error of a call into one that says what to do. If the call's time was
+// over, the client had the server end the statement, and may return only the server's error.
+func (d *Driver) explain(ctx context.Context, err error) error {
+	known := d.dialect.explain(err)
+	if ctx.Err() != nil && errors.Is(known, ErrTimeout) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return known
 }
 
 // write is retry for statements that write. Where the database has one writer at a time, the writes

@@ -83,6 +83,9 @@ func (w *watcher) arm(req *driver.Request, to *recall, began boottime.Instant) *
 	if me.woken {
 		me.wake, me.granted, me.woken = make(chan struct{}), make(chan driver.Grant, 1), false
 	}
+	if me.req.TTL < req.TTL {
+		me.isIn = false // its place asks for less, so it must be taken again
+	}
 	me.req, me.leaves = *req, false // another claim of the owner may have taken over its place
 	me.recall, me.tried, me.ended, me.asking, me.seen, me.after, me.during = to, began, began, true, began, trying, brought{}
 	if w.ctx.Err() != nil {

@@ -18,6 +18,10 @@ import (
 // a stranger: the next one begins beside it, and the store decides between them.
 const patience = 250 * time.Millisecond
 
+// callerShare limits how long a caller waits for the round before its own: this part of its time.
+// Most of it is left for the answer.
+const callerShare = 4
+
 // Rounds make the changes of many values, which have names. Values do not wait for each other.
 type Rounds[C any] struct {
 	run Run[C]
@@ -32,7 +36,8 @@ type Run[C any] func(ctx context.Context, name string, all iter.Seq[C]) error
 
 // A line is the rounds of one value.
 type line[C any] struct {
-	current *round[C] // guarded by Rounds.mu; the round under way, unless it took too long; nil: none
+	current *round[C] // guarded by Rounds.mu; the last round that has begun
+	since   time.Time // guarded by Rounds.mu; when it began
 	next    *round[C] // guarded by Rounds.mu; the round that changes may join; nil: none
 }
 
@@ -40,7 +45,8 @@ type line[C any] struct {
 type round[C any] struct {
 	changes []*change[C] // guarded by Rounds.mu until the round begins
 	waiting int          // guarded by Rounds.mu; how many callers have not left
-	late    *time.Timer  // begins the round when the one before takes too long
+	by      time.Time    // guarded by Rounds.mu; when the round begins at the latest
+	late    *time.Timer  // begins it then
 	ctx     context.Context
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the round has ended
@@ -66,7 +72,7 @@ func (r *Rounds[C]) Do(ctx context.Context, name string, c C) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	l, mine, part := r.join(name, c)
+	l, mine, part := r.join(ctx, name, c)
 	if part == nil {
 		defer r.ends(name, l, mine)
 		return r.run(ctx, name, func(yield func(C) bool) { yield(c) })
@@ -84,25 +90,37 @@ func (r *Rounds[C]) Do(ctx context.Context, name string, c C) error {
 
 // join adds c to the next round of the value. If no round is under way, the caller must make the
 // change alone and then call ends: the change is nil.
-func (r *Rounds[C]) join(name string, c C) (*line[C], *round[C], *change[C]) {
+func (r *Rounds[C]) join(ctx context.Context, name string, c C) (*line[C], *round[C], *change[C]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.lines[name]
 	if l == nil {
-		l = &line[C]{current: new(round[C])}
+		l = &line[C]{current: new(round[C]), since: time.Now()}
 		r.lines[name] = l
 		return l, l.current, nil
 	}
 	if l.next == nil {
-		next := &round[C]{done: make(chan struct{})}
+		// Counted from the round under way: callers that join and leave do not postpone the next.
+		next := &round[C]{done: make(chan struct{}), by: l.since.Add(patience)}
 		next.ctx, next.cancel = context.WithCancel(context.Background())
-		next.late = time.AfterFunc(patience, func() { r.overdue(name, l, next) })
+		next.late = time.AfterFunc(time.Until(next.by), func() { r.overdue(name, l, next) })
 		l.next = next
+	}
+	if end, bounded := ctx.Deadline(); bounded {
+		l.next.beginBy(time.Now().Add(time.Until(end) / callerShare))
 	}
 	part := &change[C]{c: c}
 	l.next.changes = append(l.next.changes, part)
 	l.next.waiting++
 	return l, l.next, part
+}
+
+// beginBy makes the round begin at t at the latest. Requires Rounds.mu.
+func (r *round[C]) beginBy(t time.Time) {
+	if t.Before(r.by) {
+		r.by = t
+		r.late.Reset(time.Until(t))
+	}
 }
 
 // leave removes a change from its round, unless the round has ended.
@@ -139,7 +157,7 @@ func (p *change[C]) leave(from *round[C]) bool {
 // begin runs the next round. Requires r.mu.
 func (r *Rounds[C]) begin(name string, l *line[C]) {
 	now := l.next
-	l.current, l.next = now, nil
+	l.current, l.since, l.next = now, time.Now(), nil
 	now.late.Stop()
 	go func() {
 		defer r.ends(name, l, now)

@@ -278,6 +278,73 @@ func TestHungRoundIsPassed(t *testing.T) {
 	})
 }
 
+// Callers with little time are served beside a round that hangs, and have most of it for that.
+func TestCallersWithLittleTimePassAHungRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, within := range []time.Duration{patience / 5, patience * 4 / 5, 2 * patience} {
+			begun := make(chan time.Time, 1)
+			hang := make(chan error)
+			r := New(func(ctx context.Context, _ string, all iter.Seq[string]) error {
+				for c := range all {
+					if c == "hangs" {
+						return <-hang
+					}
+				}
+				begun <- time.Now()
+				return nil
+			})
+			hung := make(chan error, 1)
+			go func() { hung <- r.Do(t.Context(), "x", "hangs") }()
+			synctest.Wait()
+			start := time.Now()
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			if err := r.Do(ctx, "x", "short"); err != nil {
+				t.Errorf("within %v: %v", within, err)
+			} else if waited := (<-begun).Sub(start); waited > within/2 {
+				t.Errorf("within %v: began after %v", within, waited)
+			}
+			stop()
+			hang <- nil
+			if err := <-hung; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Callers that leave do not postpone the round of those who come later.
+func TestLeavingPostponesNoRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWriter("x")
+		hung := w.do(t.Context(), "x", "a")
+		ctx, leave := context.WithCancel(t.Context())
+		gone := w.do(ctx, "x", "b")
+		time.Sleep(patience - 20*time.Millisecond)
+		leave()
+		if err := gone(); err != context.Canceled {
+			t.Errorf("left: %v", err)
+		}
+		second := w.do(t.Context(), "x", "c")
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		w.rounds(t, []string{"a"}, []string{"c"})
+		third := w.do(t.Context(), "x", "d")
+		time.Sleep(patience - 1)
+		synctest.Wait()
+		w.rounds(t, []string{"a"}, []string{"c"}) // the second has as long as the first
+		time.Sleep(1)
+		synctest.Wait()
+		w.rounds(t, []string{"a"}, []string{"c"}, []string{"d"})
+		for range 3 {
+			w.let["x"] <- nil
+		}
+		if err, err2, err3 := hung(), second(), third(); err != nil || err2 != nil || err3 != nil {
+			t.Error(err, err2, err3)
+		}
+		w.idle(t)
+	})
+}
+
 // With a context that has ended, no change is made.
 func TestEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
