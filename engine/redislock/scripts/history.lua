@@ -11,6 +11,10 @@ local EXACT = 9007199254740992
 -- all sharers are gone.
 local EXTRA, HEAVY = '\31extra', '\31heavy'
 
+-- In beats, SINCE and a channel have the negative instant since which no beat came more than PLACE
+-- after another. A place that had expired by then stays so, because its driver may not know it.
+local SINCE = '\31since'
+
 -- Whether the holder behind a channel wants to know that another waits.
 local function wants(channel) return string.sub(channel, 1, 12) == 'leasehold:r:' end
 
