@@ -44,7 +44,8 @@ type crowd struct {
 
 // A waiter is a claim that may have a place on the server. It is forgotten when an answer says that
 // it has no place. It is also forgotten when none of its attempts can arrive any more and its place
-// is gone: a beat has removed it, or it has expired because no beat reached the server.
+// is gone: a beat has removed it, or it has expired while the beats failed. The next beat does not
+// revive a place that had expired before.
 type waiter struct {
 	claim  *claim
 	tried  boottime.Instant // when its last Try began
@@ -156,7 +157,7 @@ func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
 	for owner, w := range k.waiters {
 		switch age := now.Sub(w.tried); {
 		case age > goneTTL && (w.told || len(k.waiters) > maxGone), // no attempt arrives so late
-			age > goneTTL+placeTTL && now.Sub(k.heard) > placeTTL:
+			min(age, now.Sub(k.heard)) > goneTTL+placeTTL:
 			delete(k.waiters, owner)
 		case age > placeTTL:
 			gone = append(gone, owner)

@@ -19,7 +19,7 @@ const (
 	kindWeights = 'w' // sorted set: sharers with a weight above 1, and the sum of what exceeds 1, see prelude.lua
 	kindMost    = 'o' // string: the limit that an operator has set; never expires
 	kindRest    = 'r' // string: when the lock's rest ends
-	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters
+	kindBeats   = 'b' // sorted set: drivers by when they last kept the places of their waiters, and since when, see history.lua
 
 	// Kinds of which each owner has a key of its own. They expire after 30 s, a reason not before
 	// the lease would have ended, and an owner's bar not before driver.End.Bar.

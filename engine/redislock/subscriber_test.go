@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,7 +166,7 @@ func TestGoneWaiterIsRemembered(t *testing.T) {
 	}
 	e.clock.Sleep(placeTTL + time.Second)
 	removed() // an attempt may still make another
-	e.clock.Sleep(goneTTL - placeTTL)
+	e.clock.Sleep(goneTTL)
 	if n := gone(); n != 1 {
 		t.Errorf("no beat has had it removed in time, and %d are gone", n)
 	}
@@ -201,6 +202,130 @@ func TestOutageLeavesNoCrowds(t *testing.T) {
 	e.clock.Sleep(goneTTL + placeTTL + time.Second)
 	if e.keepAll() || len(e.crowds) > 0 {
 		t.Errorf("%d of 1,000 crowds are left", len(e.crowds))
+	}
+}
+
+// An outage is what d has of one, while a waiter of another driver stays the first in a queue. The
+// server's clock is the test's, and nothing beats for d but the test.
+type outage struct {
+	clock         *servers.Clock
+	d, other      *Driver
+	holder, first driver.Claim
+}
+
+func newOutage(t *testing.T) *outage {
+	t.Helper()
+	r, clock := servers.StartRedisWithClock(t)
+	o := &outage{clock: clock, d: driverOn(t, redisAt(t, r), nil), other: driverOn(t, redisAt(t, r), nil)}
+	o.d.subscriber.clock = new(boottime.Clock)
+	o.d.subscriber.keeping = true
+	o.holder = longClaim(t, o.other, "n")
+	if _, err := o.holder.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.first = o.queue(t, o.other, "first")
+	return o
+}
+
+// queue has an owner wait.
+func (o *outage) queue(t *testing.T, d *Driver, owner string) driver.Claim {
+	t.Helper()
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: owner, TTL: time.Minute, Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.refused(t, c)
+	return c
+}
+
+func (o *outage) refused(t *testing.T, c driver.Claim) {
+	t.Helper()
+	if _, err := c.Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try: %v; want a refusal", err)
+	}
+}
+
+// lasts has the server be without beats of d for so long that its places expire. Those who ask keep
+// theirs.
+func (o *outage) lasts(t *testing.T, ask ...driver.Claim) {
+	t.Helper()
+	for at := range 3 {
+		o.clock.Set(time.Duration(at+1) * placeTTL / 2)
+		for _, c := range append(ask, o.first) {
+			o.refused(t, c)
+		}
+	}
+}
+
+// beat returns who waits after a beat of d.
+func (o *outage) beat(t *testing.T) (owners []string) {
+	t.Helper()
+	e := o.d.subscriber
+	e.keepAll()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		k := e.crowds["lock:n"]
+		answered := k != nil && !k.beating && k.heard > 0
+		e.mu.Unlock()
+		if answered {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("a beat has no answer")
+		}
+	}
+	st, err := o.other.Inspect(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range st.Waiters {
+		owners = append(owners, w.Owner.Reveal())
+	}
+	return owners
+}
+
+// The places of those who gave up in an outage are not revived by the next beat of their driver, which
+// has forgotten them. Each would be granted the lock, of which nobody hears.
+func TestPlacesOfAnOutageStayExpired(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	for i := range 20 {
+		o.queue(t, o.d, fmt.Sprint("gone ", i)).(*claim).Forget() // its release was lost
+	}
+	o.lasts(t)
+	o.d.subscriber.clock.Sleep(goneTTL + placeTTL + time.Second)
+	if o.d.subscriber.keepAll() {
+		t.Fatal("those who gave up are not forgotten")
+	}
+	o.d.subscriber.keeping = true
+	next := o.queue(t, o.d, "next")
+	if got := o.beat(t); !slices.Equal(got, []string{"first", "next"}) {
+		t.Errorf("after a beat %q wait", got)
+	}
+	for _, c := range []driver.Claim{o.first, o.holder} {
+		if err := c.Release(t.Context(), driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(placeTTL * 2 / 3); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := next.Try(t.Context()); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("who waits is not served")
+		}
+	}
+}
+
+// The first beat after a pause keeps the places of its own waiters, in order, though they have expired.
+func TestBeatAfterAPauseKeepsItsWaiters(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	o.queue(t, o.d, "second")
+	last := o.queue(t, o.other, "last")
+	o.lasts(t, last)
+	if got := o.beat(t); !slices.Equal(got, []string{"first", "second", "last"}) {
+		t.Errorf("after a beat %q wait", got)
 	}
 }
 

@@ -23,12 +23,18 @@ for i = 1, waiting do
   if not redis.call('ZSCORE', queue, ARGV[3 + i]) then table.insert(missing, i) end
 end
 if #missing < waiting then
+  if not last_beat(mine) then redis.call('ZADD', beats, string.format('%.0f', -ms), SINCE .. mine) end
+  local since = beats_since(mine)
+  for i = 1, ms - since < PLACE and waiting or 0 do -- later, their places are known to be kept
+    local place = {decode(WAITER, redis.call('HGET', details, 'w' .. ARGV[3 + i]))}
+    if place[1] and place[2] < since then begin_anew(ARGV[3 + i], place) end
+  end
   redis.call('ZADD', beats, string.format('%.0f', ms), mine)
   for _, key in ipairs({queue, details, beats}) do
     if redis.call('PTTL', key) < PLACE then redis.call('PEXPIRE', key, 2 * PLACE) end -- not each time
   end
-  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', beats, '-inf', string.format('(%.0f', ms - PLACE))) do
-    redis.call('ZREM', beats, dead)
+  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', beats, 0, string.format('(%.0f', ms - PLACE))) do
+    redis.call('ZREM', beats, dead, SINCE .. dead)
   end
 end
 for i = 4 + waiting, #ARGV do

@@ -59,9 +59,10 @@ local function show(held, past, most, lock, history, queue, details, shares, bea
     local stored = ask('the details', 'HGET', details, 'w' .. who)
     local ok, expires, mode, _, channel, began, text = decode(WAITER, stored)
     local beat = ok and tonumber(redis.pcall('ZSCORE', beats, channel)) or 0
+    local since = ok and -(tonumber(redis.pcall('ZSCORE', beats, SINCE .. channel)) or 0)
     if not ok then
       if stored then add(damaged, 'a waiter') end
-    elseif expires >= ms and expires <= ms + PLACE or beat >= ms - PLACE and beat <= ms then
+    elseif expires >= ms and expires <= ms + PLACE or beat >= ms - PLACE and beat <= ms and (expires >= since or since > ms) then
       add(waiters, who, mode, ms - began, text)
     end
   end

@@ -102,6 +102,21 @@ local function last_beat(channel)
   return beat and beat + PLACE >= ms and beat
 end
 
+-- Returns the instant of SINCE for a channel; 0: unknown. One from before the clock was set back is
+-- removed.
+local function beats_since(channel)
+  local since = -(tonumber(redis.pcall('ZSCORE', beats, SINCE .. channel)) or 0)
+  if since <= ms then return since end
+  redis.call('ZREM', beats, SINCE .. channel)
+  return 0
+end
+
+-- Lets a place live for PLACE from now on. found is what decode has returned of it.
+local function begin_anew(who, found)
+  found[2] = ms + PLACE
+  redis.call('HSET', details, 'w' .. who, cmsgpack.pack(unpack(found, 2)))
+end
+
 -- Returns the first waiter whose place has not expired, and what is stored of it. The place of me
 -- is valid, because me is asking.
 --
@@ -117,11 +132,8 @@ local function head(me)
     if place then
       if first == me then return first end
       local found = {decode(WAITER, place)}
-      if found[1] and found[2] > ms + PLACE then
-        found[2] = ms + PLACE
-        redis.call('HSET', details, 'w' .. first, cmsgpack.pack(unpack(found, 2)))
-      end
-      local beat = found[1] and last_beat(found[5])
+      if found[1] and found[2] > ms + PLACE then begin_anew(first, found) end
+      local beat = found[1] and (found[2] >= ms or found[2] >= beats_since(found[5])) and last_beat(found[5])
       if beat and beat > found[8] then -- it was kept after its last Try
         found[2], found[8], found[9] = beat + PLACE, beat, string.format('-%.0f', beat)
       end
