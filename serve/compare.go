@@ -134,7 +134,10 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 		late := time.Since(began) > askFor
 		if !gone.held || !g.heard || !strings.HasPrefix(name, g.narrow) {
 			if others++; late || others > mostAsked {
-				if s.damaged {
+				switch {
+				case s.damaged && others > mostAsked:
+					h.doubts(name, gone)
+				case s.damaged:
 					keep(gone)
 				}
 				continue
@@ -156,6 +159,22 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 				}
 			}
 			s.fences[name] = state.Fence
+		}
+	}
+}
+
+// doubts forgets what is missing of a name that was not asked about. While records cannot be read
+// it may not have ended, and keeping it could fill the memory. The history has an open gap.
+func (h *hub) doubts(name string, gone *missing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.touched[name] {
+		return
+	}
+	for _, l := range gone.all {
+		h.lose(l)
+		if one := h.places[l]; one != nil {
+			h.losePlace(l, one)
 		}
 	}
 }

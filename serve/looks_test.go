@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,15 +93,15 @@ func (d *slowList) List(ctx context.Context, prefix, after string, limit int) ([
 // damaged lists all but one name, whose record it cannot read.
 type damaged struct {
 	*memory.Driver
-	name string // "": none
+	name atomic.Value // a string; nil or "": none
 }
 
 func (d *damaged) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	states, next, err := d.Driver.List(ctx, prefix, after, limit)
 	var fine []driver.State
 	for _, state := range states {
-		if state.Resource == d.name {
-			err = fmt.Errorf("record of %q: %w", d.name, driver.ErrCorrupt)
+		if state.Resource == d.name.Load() {
+			err = fmt.Errorf("record of %q: %w", state.Resource, driver.ErrCorrupt)
 		} else {
 			fine = append(fine, state)
 		}
@@ -109,8 +110,8 @@ func (d *damaged) List(ctx context.Context, prefix, after string, limit int) ([]
 }
 
 func (d *damaged) Inspect(ctx context.Context, name string) (driver.State, error) {
-	if name == d.name {
-		return driver.State{}, fmt.Errorf("record of %q: %w", d.name, driver.ErrCorrupt)
+	if name == d.name.Load() {
+		return driver.State{}, fmt.Errorf("record of %q: %w", name, driver.ErrCorrupt)
 	}
 	return d.Driver.Inspect(ctx, name)
 }
@@ -142,7 +143,7 @@ func TestLookThatFindsDamage(t *testing.T) {
 			}
 		}
 		shows("leasehold_store_held 2")
-		d.name = "bad"
+		d.name.Store("bad")
 		other.want(200, wire.Release, `{"name":"good","owner":"b"}`)
 		for range 3 {
 			queue()
@@ -157,11 +158,39 @@ func TestLookThatFindsDamage(t *testing.T) {
 		if all := s.history(""); len(all.Gaps) != 1 || all.Gaps[0].To != "" {
 			t.Errorf("gaps %v", all.Gaps)
 		}
-		d.name = ""
+		d.name.Store("")
 		queue()
 		shows("leasehold_store_held 1")
 		if f := s.figures(); f.Partial {
 			t.Error("it is partial once the record is mended")
+		}
+	})
+}
+
+// While a record cannot be read, the leases of others that end do not pile up until it is mended.
+func TestLeasesThatEndBesideDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := &damaged{Driver: engine.Connect()}
+		d.name.Store("bad")
+		s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
+		other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+		time.Sleep(500 * time.Millisecond) // until the first look is over
+		const names = 40
+		for look := range 12 {
+			for i := range names {
+				other.want(200, wire.Acquire, `{"name":"n%d/%d","owner":"o","ttl_ms":600000}`, look, i)
+			}
+			time.Sleep(time.Second)
+			for i := range names {
+				other.want(200, wire.Release, `{"name":"n%d/%d","owner":"o"}`, look, i)
+			}
+		}
+		d.name.Store("")
+		time.Sleep(time.Second)
+		if n := len(s.history("kind=ended&since_ms=900&limit=1000").Entries); n != names {
+			t.Errorf("%d leases ended when the record was mended, want the last %d", n, names)
 		}
 	})
 }
