@@ -59,29 +59,44 @@ type seen struct {
 // than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
 	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: make(map[lease]driver.Eviction), fences: make(map[string]uint64)}
-	sees := &sight{}
-	for names, after := 0, ""; ; {
-		s.asked = time.Now()
+	type answer struct {
+		driver.State
+		asked, at time.Time
+	}
+	var answers []answer
+	last := make(map[string]int) // the last answer for a name, which may be on several pages
+	for after := ""; ; {
+		one := answer{asked: time.Now()}
 		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return seen{}, false, err
 		}
 		s.damaged = s.damaged || err != nil
-		s.at = time.Now()
-		sees.at = s.at
-		for _, state := range states {
-			s.add(state, sees)
+		one.at = time.Now()
+		for _, one.State = range states {
+			if i, again := last[one.Resource]; again {
+				answers[i] = one
+				continue
+			}
+			last[one.Resource] = len(answers)
+			answers = append(answers, one)
 		}
-		if names += len(states); names > mostFollowed {
+		if len(answers) > mostFollowed {
 			return seen{}, false, nil
 		}
 		if after = next; after == "" {
-			if all && !s.damaged {
-				s.sight = sees
-			}
-			return s, true, nil
+			break
 		}
 	}
+	sees := &sight{at: time.Now()}
+	for i := range answers {
+		s.asked, s.at = answers[i].asked, answers[i].at
+		s.add(answers[i].State, sees)
+	}
+	if s.at = sees.at; all && !s.damaged {
+		s.sight = sees
+	}
+	return s, true, nil
 }
 
 // narrows forgets leases of names that nobody listens to, because there are too many names to
@@ -197,7 +212,7 @@ func (s *seen) add(state driver.State, sees *sight) {
 			one.end = end{h.Left, s.asked, s.at}
 			one.begins(h)
 			s.held[e.lease()] = one
-			sees.holds(e.Event, h)
+			sees.holds(one, h)
 		}
 	}
 	for _, w := range state.Waiters {

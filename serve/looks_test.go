@@ -195,6 +195,44 @@ func TestLeasesThatEndBesideDamage(t *testing.T) {
 	})
 }
 
+// repeats lists each name on two pages, as an engine that cannot sort may.
+type repeats struct{ *memory.Driver }
+
+func (d repeats) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, _, err := d.Driver.List(ctx, prefix, "", limit)
+	if after == "" {
+		return states, "again", err
+	}
+	return states, "", err
+}
+
+// A name that is on several pages of the list counts once.
+func TestNamesOnSeveralPagesCountOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, repeats{memory.New()}, &serve.Options{History: eachSecond.History, MetricLimits: true})
+		s.want(200, wire.Limit, `{"name":"n","limit":5}`)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000,"details":{"host":"h"}}`)
+		s.want(409, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":600000,"queue":true}`)
+		time.Sleep(1500 * time.Millisecond)
+		metrics := string(s.get("/metrics"))
+		for _, line := range []string{
+			`leasehold_store_held 1`, `leasehold_store_waiting{reason="exclusive"} 1`,
+			`leasehold_store_used{lock="n"} 0`, `leasehold_store_limit{lock="n"} 5`,
+		} {
+			if n := strings.Count(metrics, "\n"+line+"\n"); n != 1 {
+				t.Errorf("%d lines are %s", n, line)
+			}
+		}
+		if n := strings.Count(metrics, "\nleasehold_store_limit{"); n != 1 {
+			t.Errorf("the limit is there %d times", n)
+		}
+		if f := s.figures(); f.Held != 1 || f.Waiting != 1 || f.Hosts[0].Held != 1 || *f.Series.Points[0].Held != 1 {
+			t.Errorf("%+v", f)
+		}
+	})
+}
+
 // A waiter has not left the queue if it was granted the lock between two looks, or if a look has
 // merely missed it.
 func TestWaitersThatHaveNotLeft(t *testing.T) {
