@@ -17,6 +17,12 @@ func (h *hub) tell(e told, now *holding) {
 	defer h.mu.Unlock()
 	l := e.lease()
 	was := h.known[l]
+	if now != nil && was != nil && isLater(e.Token, was.Token) { // the lease before is over, which no look has found
+		if at := time.Now(); h.evicting[l] == nil { // otherwise evicted reports it
+			h.end(l, was, seen{began: at, at: at}, now.since)
+		}
+		was = nil
+	}
 	again := now != nil && was != nil && !was.calls && was.Token == e.Token          // another instance granted it, and it is known
 	next := e.kind == wire.EventEvicted && was != nil && isLater(was.Token, e.Token) // the owner holds anew
 	if was != nil && was.term != nil && now == nil && !next {
@@ -69,7 +75,8 @@ func (h *hub) granted(one *claim, waited *int64, by string) {
 func (h *hub) renewed(one *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if was := h.known[one.event("").lease()]; was != nil {
+	e := one.event("")
+	if was := h.known[e.lease()]; was != nil && !isLater(e.Token, was.Token) { // otherwise the next look finds it
 		was.term = one.lease.term
 	}
 }

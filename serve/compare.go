@@ -285,7 +285,11 @@ func (h *hub) compare(s seen, prefix string) {
 	for _, l := range gone {
 		pace.let(&h.mu)
 		if one := h.known[l]; one != nil && !h.touched[l.name] {
-			h.end(l, one, s, next[l.name])
+			began := next[l.name]
+			if one.Mode != driver.Exclusive.String() {
+				began = time.Time{} // it may have been held beside the others
+			}
+			h.end(l, one, s, began)
 			h.lose(l)
 		}
 	}
@@ -295,7 +299,7 @@ func (h *hub) compare(s seen, prefix string) {
 		was := h.known[l]
 		switch {
 		case h.touched[l.name]:
-		case was != nil:
+		case was != nil && !isLater(one.Token, was.Token):
 			was.learns(one.end)
 			s.sight.knows(one, was.length())
 			if was.since.IsZero() {
@@ -306,9 +310,13 @@ func (h *hub) compare(s seen, prefix string) {
 				was.term, was.calls = cmp.Or(term, was.term), calls
 			}
 		default:
-			isNew := !first && strings.HasPrefix(l.name, before)
+			isNew := was != nil || !first && strings.HasPrefix(l.name, before)
 			if one.term, one.calls = h.s.claims.termOf(l, one.Token); one.calls && isNew {
 				continue // the call in progress reports it, and knows more
+			}
+			if was != nil { // the owner holds anew
+				h.end(l, was, s, one.since)
+				h.lose(l)
 			}
 			s.sight.knows(one, one.length())
 			if h.known[l] = one; isNew {
@@ -437,11 +445,11 @@ func (h *hub) because(l lease, reason string) {
 	}
 }
 
-// end reports a lease that a look has found to have ended. next is when the next holder began, or
-// zero: an exclusive lease was over by then. Requires mu.
+// end reports a lease that was found to have ended. next is when a lease began before which it was
+// over; zero: unknown. Requires mu.
 func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 	at := s.at
-	if one.Mode == driver.Exclusive.String() && next.After(one.since) && next.Before(at) {
+	if next.After(one.since) && next.Before(at) {
 		at = next
 	}
 	e := told{wire.EventEnded, one.Event, more{note: one.note, time: at, held: sinceOf(one.since, at)}}
