@@ -370,20 +370,37 @@ func TestLagOfAnEntryThatIsFoundLate(t *testing.T) {
 	})
 }
 
-// One entry of a wrong clock does not make the figures those of a time that was not read.
+// One entry of a wrong clock does not make the figures those of a time that was not read, and keeps
+// none from those of the time that was.
 func TestFiguresBeginWithWhatWasRead(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		now, p := time.Now(), &paper{}
-		for i := range 60 {
-			p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-60) * time.Minute), Kind: wire.EventGranted, Name: "n"})
-		}
-		p.entries[50].Time = now.Add(-1000 * time.Hour)
-		p.entries[40].Time = now.Add(-1000 * time.Hour) // the oldest that is read
-		b := newBubble(t, memory.New(), keptIn(p, 200))
-		time.Sleep(time.Second)
-		if f := b.figures(); f.BeginsMS < 10*60_000 || f.BeginsMS > 25*60_000 || len(f.Series.Points) > 25 {
-			t.Errorf("they begin %v ago, with %d points", wire.Duration(f.BeginsMS), len(f.Series.Points))
-		}
-	})
+	for what, c := range map[string]struct {
+		entries      int // one a minute, of which 20 are read
+		past, future []int
+		least        int64 // minutes ago
+	}{
+		"behind":               {60, []int{50, 40}, nil, 10}, // 40 is the oldest that is read
+		"ahead":                {60, nil, []int{40, 45}, 10},
+		"ahead, with all read": {15, nil, []int{0}, 14},
+		"ahead, and no other":  {2, nil, []int{0, 1}, 0},
+		"behind, then ahead":   {60, []int{41}, []int{40}, 10},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			now, p := time.Now(), &paper{}
+			for i := range c.entries {
+				p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-c.entries) * time.Minute), Kind: wire.EventGranted, Name: "n"})
+			}
+			for _, i := range c.past {
+				p.entries[i].Time = now.Add(-1000 * time.Hour)
+			}
+			for _, i := range c.future {
+				p.entries[i].Time = now.Add(1000 * time.Hour)
+			}
+			b := newBubble(t, memory.New(), keptIn(p, 200))
+			time.Sleep(time.Second)
+			if f := b.figures(); f.BeginsMS < c.least*60_000 || f.BeginsMS > 25*60_000 || len(f.Series.Points) > 25 {
+				t.Errorf("%s: they begin %v ago, with %d points", what, wire.Duration(f.BeginsMS), len(f.Series.Points))
+			}
+		})
+	}
 }
