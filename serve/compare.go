@@ -167,12 +167,7 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 			keep(gone)
 		} else {
 			found.at = time.Now()
-			found.add(state, &sight{})
-			for _, holder := range state.Holders {
-				if one := s.held[lease{name, wire.HandleOf(holder.Owner)}]; one != nil {
-					one.row = 0
-				}
-			}
+			found.add(state, nil)
 			s.fences[name] = state.Fence
 		}
 	}
@@ -197,8 +192,13 @@ func (h *hub) doubts(name string, gone *missing) {
 // validPrefix removes an incomplete character from the end of a common prefix.
 func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
-// add adds the leases and places of a resource, to the sight as well.
+// add adds the leases and places of a resource, to the sight as well. nil: the sight keeps the rows
+// that it has.
 func (s *seen) add(state driver.State, sees *sight) {
+	counts := sees != nil
+	if !counts {
+		sees = &sight{}
+	}
 	sees.limitOf(state)
 	for _, e := range state.Evicted {
 		s.ousted[lease{state.Resource, wire.HandleOf(e.Owner)}] = e
@@ -208,7 +208,12 @@ func (s *seen) add(state driver.State, sees *sight) {
 		alone = alone || h.Mode == driver.Exclusive
 		if h.Owner.Reveal() != "" { // otherwise it lingers, and its end was reported
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), row: len(sees.rows) + 1}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held)}
+			if was := s.held[e.lease()]; counts {
+				one.row = len(sees.rows) + 1
+			} else if was != nil {
+				one.row = was.row
+			}
 			one.end = end{h.Left, s.asked, s.at}
 			one.begins(h)
 			s.held[e.lease()] = one
