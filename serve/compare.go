@@ -59,29 +59,44 @@ type seen struct {
 // than the hub follows.
 func (h *hub) list(ctx context.Context, prefix string, all bool) (s seen, fit bool, err error) {
 	s = seen{began: time.Now(), held: make(map[lease]*holding), places: make(map[lease]*waitedAt), ousted: make(map[lease]driver.Eviction), fences: make(map[string]uint64)}
-	sees := &sight{}
-	for names, after := 0, ""; ; {
-		s.asked = time.Now()
+	type answer struct {
+		driver.State
+		asked, at time.Time
+	}
+	var answers []answer
+	last := make(map[string]int) // the last answer for a name, which may be on several pages
+	for after := ""; ; {
+		one := answer{asked: time.Now()}
 		states, next, err := h.s.operator.List(ctx, prefix, after, wire.MaxPage)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return seen{}, false, err
 		}
 		s.damaged = s.damaged || err != nil
-		s.at = time.Now()
-		sees.at = s.at
-		for _, state := range states {
-			s.add(state, sees)
+		one.at = time.Now()
+		for _, one.State = range states {
+			if i, again := last[one.Resource]; again {
+				answers[i] = one
+				continue
+			}
+			last[one.Resource] = len(answers)
+			answers = append(answers, one)
 		}
-		if names += len(states); names > mostFollowed {
+		if len(answers) > mostFollowed {
 			return seen{}, false, nil
 		}
 		if after = next; after == "" {
-			if all && !s.damaged {
-				s.sight = sees
-			}
-			return s, true, nil
+			break
 		}
 	}
+	sees := &sight{at: time.Now()}
+	for i := range answers {
+		s.asked, s.at = answers[i].asked, answers[i].at
+		s.add(answers[i].State, sees)
+	}
+	if s.at = sees.at; all && !s.damaged {
+		s.sight = sees
+	}
+	return s, true, nil
 }
 
 // narrows forgets leases of names that nobody listens to, because there are too many names to
@@ -134,7 +149,10 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 		late := time.Since(began) > askFor
 		if !gone.held || !g.heard || !strings.HasPrefix(name, g.narrow) {
 			if others++; late || others > mostAsked {
-				if s.damaged {
+				switch {
+				case s.damaged && others > mostAsked:
+					h.doubts(name, gone)
+				case s.damaged:
 					keep(gone)
 				}
 				continue
@@ -149,13 +167,24 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 			keep(gone)
 		} else {
 			found.at = time.Now()
-			found.add(state, &sight{})
-			for _, holder := range state.Holders {
-				if one := s.held[lease{name, wire.HandleOf(holder.Owner)}]; one != nil {
-					one.row = 0
-				}
-			}
+			found.add(state, nil)
 			s.fences[name] = state.Fence
+		}
+	}
+}
+
+// doubts forgets what is missing of a name that was not asked about. While records cannot be read
+// it may not have ended, and keeping it could fill the memory. The history has an open gap.
+func (h *hub) doubts(name string, gone *missing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.touched[name] {
+		return
+	}
+	for _, l := range gone.all {
+		h.lose(l)
+		if one := h.places[l]; one != nil {
+			h.losePlace(l, one)
 		}
 	}
 }
@@ -163,8 +192,13 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 // validPrefix removes an incomplete character from the end of a common prefix.
 func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
-// add adds the leases and places of a resource, to the sight as well.
+// add adds the leases and places of a resource, to the sight as well. nil: the sight keeps the rows
+// that it has.
 func (s *seen) add(state driver.State, sees *sight) {
+	counts := sees != nil
+	if !counts {
+		sees = &sight{}
+	}
 	sees.limitOf(state)
 	for _, e := range state.Evicted {
 		s.ousted[lease{state.Resource, wire.HandleOf(e.Owner)}] = e
@@ -174,11 +208,16 @@ func (s *seen) add(state driver.State, sees *sight) {
 		alone = alone || h.Mode == driver.Exclusive
 		if h.Owner.Reveal() != "" { // otherwise it lingers, and its end was reported
 			e := eventOf(state.Resource, h)
-			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held), row: len(sees.rows) + 1}
+			one := &holding{Event: e.Event, note: e.note, since: before(s.at, h.Held)}
+			if was := s.held[e.lease()]; counts {
+				one.row = len(sees.rows) + 1
+			} else if was != nil {
+				one.row = was.row
+			}
 			one.end = end{h.Left, s.asked, s.at}
 			one.begins(h)
 			s.held[e.lease()] = one
-			sees.holds(e.Event, h)
+			sees.holds(one, h)
 		}
 	}
 	for _, w := range state.Waiters {
@@ -251,7 +290,11 @@ func (h *hub) compare(s seen, prefix string) {
 	for _, l := range gone {
 		pace.let(&h.mu)
 		if one := h.known[l]; one != nil && !h.touched[l.name] {
-			h.end(l, one, s, next[l.name])
+			began := next[l.name]
+			if one.Mode != driver.Exclusive.String() {
+				began = time.Time{} // it may have been held beside the others
+			}
+			h.end(l, one, s, began)
 			h.lose(l)
 		}
 	}
@@ -261,7 +304,7 @@ func (h *hub) compare(s seen, prefix string) {
 		was := h.known[l]
 		switch {
 		case h.touched[l.name]:
-		case was != nil:
+		case was != nil && !isLater(one.Token, was.Token):
 			was.learns(one.end)
 			s.sight.knows(one, was.length())
 			if was.since.IsZero() {
@@ -272,9 +315,13 @@ func (h *hub) compare(s seen, prefix string) {
 				was.term, was.calls = cmp.Or(term, was.term), calls
 			}
 		default:
-			isNew := !first && strings.HasPrefix(l.name, before)
+			isNew := was != nil || !first && strings.HasPrefix(l.name, before)
 			if one.term, one.calls = h.s.claims.termOf(l, one.Token); one.calls && isNew {
 				continue // the call in progress reports it, and knows more
+			}
+			if was != nil { // the owner holds anew
+				h.end(l, was, s, one.since)
+				h.lose(l)
 			}
 			s.sight.knows(one, one.length())
 			if h.known[l] = one; isNew {
@@ -403,11 +450,11 @@ func (h *hub) because(l lease, reason string) {
 	}
 }
 
-// end reports a lease that a look has found to have ended. next is when the next holder began, or
-// zero: an exclusive lease was over by then. Requires mu.
+// end reports a lease that was found to have ended. next is when a lease began before which it was
+// over; zero: unknown. Requires mu.
 func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 	at := s.at
-	if one.Mode == driver.Exclusive.String() && next.After(one.since) && next.Before(at) {
+	if next.After(one.since) && next.Before(at) {
 		at = next
 	}
 	e := told{wire.EventEnded, one.Event, more{note: one.note, time: at, held: sinceOf(one.since, at)}}

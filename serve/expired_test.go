@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +127,70 @@ func TestLeaseAfterAnEvictedOneExpires(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lease whose owner holds anew before a look finds its end has ended all the same, whether
+// another instance grants both or this one.
+func TestLeaseWhoseOwnerHoldsAnewHasEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, other := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second) // until the first look is over
+		const acquire = `{"name":"n","owner":"a","ttl_ms":600000,"caller":"c","call":%d,"answered":%d}`
+		const release = `{"name":"n","owner":"a","caller":"c","call":%d,"answered":%d}`
+		other.want(200, wire.Acquire, acquire, 1, 0)
+		time.Sleep(6 * time.Second)
+		other.want(200, wire.Release, release, 2, 1)
+		other.want(200, wire.Acquire, acquire, 3, 2)
+		time.Sleep(6 * time.Second)
+		all := s.history("name=n")
+		if got := kinds(all); got != "granted a, ended a, granted a" {
+			t.Fatalf("told %s", got)
+		}
+		if first, end := all.Entries[2], all.Entries[1]; end.Token != first.Token || end.Held == nil || *end.Held > 6100 {
+			t.Errorf("ended: %+v", end)
+		}
+		other.want(200, wire.Release, release, 4, 3)
+		time.Sleep(6 * time.Second)
+		if all := s.history("name=n&kind=ended"); len(all.Entries) != 2 || all.Entries[0].Token == all.Entries[1].Token {
+			t.Errorf("ended: %+v", all.Entries)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, memory.New(), &serve.Options{History: serve.HistoryOptions{Sole: true}})
+		time.Sleep(500 * time.Millisecond) // until the first look is over
+		for _, ttl := range []int{1000, 600_000} {
+			s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":%d}`, ttl)
+			time.Sleep(3 * time.Second)
+		}
+		time.Sleep(6 * time.Second)
+		all := s.history("name=n")
+		if got := kinds(all); got != "granted a, expired a, granted a" {
+			t.Fatalf("told %s", got)
+		}
+		if e := all.Entries[1]; *e.Held != 1000 || e.Token != all.Entries[2].Token {
+			t.Errorf("expired: %+v", e)
+		}
+		if want := `leasehold_service_lost_total{cause="expired"} 1`; !strings.Contains(string(s.get("/metrics")), "\n"+want+"\n") {
+			t.Errorf("the metrics have no %s", want)
+		}
+	})
+}
+
+// A lease that an instance renews after its owner has got it anew elsewhere ends once.
+func TestLeaseThatIsRenewedHereAfterItWasGrantedAnewElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s := newBubble(t, engine.Connect(), &serve.Options{History: serve.HistoryOptions{Sole: true}})
+		other := newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second) // until the first look is over
+		other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":7000}`)
+		time.Sleep(8 * time.Second)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":7000}`)
+		s.want(200, wire.Renew, `{"name":"n","owner":"a","ttl_ms":7000}`)
+		time.Sleep(14 * time.Second)
+		s.wantHistory("name=n", "granted a, ended a, granted a, expired a")
+	})
 }

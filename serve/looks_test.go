@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,17 +57,19 @@ func TestFirstLookWhileACallIsInProgress(t *testing.T) {
 		engine := memory.NewServer()
 		other := newBubble(t, engine.Connect(), nil)
 		other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		other.want(200, wire.Acquire, `{"name":"l","owner":"c","ttl_ms":600000}`)
 		time.Sleep(time.Minute)
 		d := &slowList{late: late{Driver: engine.Connect(), by: 3 * time.Second}, first: time.Second}
 		d.served = func() { time.Sleep(3 * time.Second) }
 		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: 5 * time.Second}})
-		for path, body := range map[string]string{
-			wire.Renew:   `{"name":"n","owner":"a","ttl_ms":600000}`,
-			wire.Acquire: `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`,
+		for _, call := range []struct{ path, body string }{
+			{wire.Renew, `{"name":"n","owner":"a","ttl_ms":600000}`},
+			{wire.Acquire, `{"name":"l","owner":"c","ttl_ms":600000,"call":2,"caller":"c"}`}, // it finds the lease
+			{wire.Acquire, `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`},
 		} {
 			go func() {
-				if got := s.post(path, "%s", body); got != 200 {
-					t.Errorf("%s: status %d", path, got)
+				if got := s.post(call.path, "%s", call.body); got != 200 {
+					t.Errorf("%s %s: status %d", call.path, call.body, got)
 				}
 			}()
 		}
@@ -92,15 +95,15 @@ func (d *slowList) List(ctx context.Context, prefix, after string, limit int) ([
 // damaged lists all but one name, whose record it cannot read.
 type damaged struct {
 	*memory.Driver
-	name string // "": none
+	name atomic.Value // a string; nil or "": none
 }
 
 func (d *damaged) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
 	states, next, err := d.Driver.List(ctx, prefix, after, limit)
 	var fine []driver.State
 	for _, state := range states {
-		if state.Resource == d.name {
-			err = fmt.Errorf("record of %q: %w", d.name, driver.ErrCorrupt)
+		if state.Resource == d.name.Load() {
+			err = fmt.Errorf("record of %q: %w", state.Resource, driver.ErrCorrupt)
 		} else {
 			fine = append(fine, state)
 		}
@@ -109,8 +112,8 @@ func (d *damaged) List(ctx context.Context, prefix, after string, limit int) ([]
 }
 
 func (d *damaged) Inspect(ctx context.Context, name string) (driver.State, error) {
-	if name == d.name {
-		return driver.State{}, fmt.Errorf("record of %q: %w", d.name, driver.ErrCorrupt)
+	if name == d.name.Load() {
+		return driver.State{}, fmt.Errorf("record of %q: %w", name, driver.ErrCorrupt)
 	}
 	return d.Driver.Inspect(ctx, name)
 }
@@ -142,7 +145,7 @@ func TestLookThatFindsDamage(t *testing.T) {
 			}
 		}
 		shows("leasehold_store_held 2")
-		d.name = "bad"
+		d.name.Store("bad")
 		other.want(200, wire.Release, `{"name":"good","owner":"b"}`)
 		for range 3 {
 			queue()
@@ -157,11 +160,77 @@ func TestLookThatFindsDamage(t *testing.T) {
 		if all := s.history(""); len(all.Gaps) != 1 || all.Gaps[0].To != "" {
 			t.Errorf("gaps %v", all.Gaps)
 		}
-		d.name = ""
+		d.name.Store("")
 		queue()
 		shows("leasehold_store_held 1")
 		if f := s.figures(); f.Partial {
 			t.Error("it is partial once the record is mended")
+		}
+	})
+}
+
+// While a record cannot be read, the leases of others that end do not pile up until it is mended.
+func TestLeasesThatEndBesideDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := &damaged{Driver: engine.Connect()}
+		d.name.Store("bad")
+		s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
+		other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+		time.Sleep(500 * time.Millisecond) // until the first look is over
+		const names = 40
+		for look := range 12 {
+			for i := range names {
+				other.want(200, wire.Acquire, `{"name":"n%d/%d","owner":"o","ttl_ms":600000}`, look, i)
+			}
+			time.Sleep(time.Second)
+			for i := range names {
+				other.want(200, wire.Release, `{"name":"n%d/%d","owner":"o"}`, look, i)
+			}
+		}
+		d.name.Store("")
+		time.Sleep(time.Second)
+		if n := len(s.history("kind=ended&since_ms=900&limit=1000").Entries); n != names {
+			t.Errorf("%d leases ended when the record was mended, want the last %d", n, names)
+		}
+	})
+}
+
+// repeats lists each name on two pages, as an engine that cannot sort may.
+type repeats struct{ *memory.Driver }
+
+func (d repeats) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, _, err := d.Driver.List(ctx, prefix, "", limit)
+	if after == "" {
+		return states, "again", err
+	}
+	return states, "", err
+}
+
+// A name that is on several pages of the list counts once.
+func TestNamesOnSeveralPagesCountOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, repeats{memory.New()}, &serve.Options{History: eachSecond.History, MetricLimits: true})
+		s.want(200, wire.Limit, `{"name":"n","limit":5}`)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000,"details":{"host":"h"}}`)
+		s.want(409, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":600000,"queue":true}`)
+		time.Sleep(1500 * time.Millisecond)
+		metrics := string(s.get("/metrics"))
+		for _, line := range []string{
+			`leasehold_store_held 1`, `leasehold_store_waiting{reason="exclusive"} 1`,
+			`leasehold_store_used{lock="n"} 0`, `leasehold_store_limit{lock="n"} 5`,
+		} {
+			if n := strings.Count(metrics, "\n"+line+"\n"); n != 1 {
+				t.Errorf("%d lines are %s", n, line)
+			}
+		}
+		if n := strings.Count(metrics, "\nleasehold_store_limit{"); n != 1 {
+			t.Errorf("the limit is there %d times", n)
+		}
+		if f := s.figures(); f.Held != 1 || f.Waiting != 1 || f.Hosts[0].Held != 1 || *f.Series.Points[0].Held != 1 {
+			t.Errorf("%+v", f)
 		}
 	})
 }
@@ -303,20 +372,37 @@ func TestLagOfAnEntryThatIsFoundLate(t *testing.T) {
 	})
 }
 
-// One entry of a wrong clock does not make the figures those of a time that was not read.
+// One entry of a wrong clock does not make the figures those of a time that was not read, and keeps
+// none from those of the time that was.
 func TestFiguresBeginWithWhatWasRead(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		now, p := time.Now(), &paper{}
-		for i := range 60 {
-			p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-60) * time.Minute), Kind: wire.EventGranted, Name: "n"})
-		}
-		p.entries[50].Time = now.Add(-1000 * time.Hour)
-		p.entries[40].Time = now.Add(-1000 * time.Hour) // the oldest that is read
-		b := newBubble(t, memory.New(), keptIn(p, 200))
-		time.Sleep(time.Second)
-		if f := b.figures(); f.BeginsMS < 10*60_000 || f.BeginsMS > 25*60_000 || len(f.Series.Points) > 25 {
-			t.Errorf("they begin %v ago, with %d points", wire.Duration(f.BeginsMS), len(f.Series.Points))
-		}
-	})
+	for what, c := range map[string]struct {
+		entries      int // one a minute, of which 20 are read
+		past, future []int
+		least        int64 // minutes ago
+	}{
+		"behind":               {60, []int{50, 40}, nil, 10}, // 40 is the oldest that is read
+		"ahead":                {60, nil, []int{40, 45}, 10},
+		"ahead, with all read": {15, nil, []int{0}, 14},
+		"ahead, and no other":  {2, nil, []int{0, 1}, 0},
+		"behind, then ahead":   {60, []int{41}, []int{40}, 10},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			now, p := time.Now(), &paper{}
+			for i := range c.entries {
+				p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: now.Add(time.Duration(i-c.entries) * time.Minute), Kind: wire.EventGranted, Name: "n"})
+			}
+			for _, i := range c.past {
+				p.entries[i].Time = now.Add(-1000 * time.Hour)
+			}
+			for _, i := range c.future {
+				p.entries[i].Time = now.Add(1000 * time.Hour)
+			}
+			b := newBubble(t, memory.New(), keptIn(p, 200))
+			time.Sleep(time.Second)
+			if f := b.figures(); f.BeginsMS < c.least*60_000 || f.BeginsMS > 25*60_000 || len(f.Series.Points) > 25 {
+				t.Errorf("%s: they begin %v ago, with %d points", what, wire.Duration(f.BeginsMS), len(f.Series.Points))
+			}
+		})
+	}
 }

@@ -60,11 +60,11 @@ type row struct {
 }
 
 // holds adds a lease.
-func (s *sight) holds(e wire.Event, h driver.Holder) {
+func (s *sight) holds(one *holding, h driver.Holder) {
 	s.held++
 	s.rows = append(s.rows, row{
-		name: e.Name, host: eventHost(e), since: before(s.at, h.Held), left: h.Left, ttl: h.TTL,
-		renews: e.Details != nil && e.Details.Renews(),
+		name: one.Name, host: eventHost(one.Event), since: one.since, left: h.Left, ttl: h.TTL,
+		renews: one.Details != nil && one.Details.Renews(),
 	})
 }
 

@@ -344,19 +344,18 @@ func (r *recorder) load(ctx context.Context) {
 }
 
 // beginOf returns since when entries, newest first, are all that happened; more means that the file
-// has older ones. Some of the times may be of a wrong clock. Then the latest of the oldest entries
-// claims too little rather than too much.
+// has older ones. Some of the times may be of a wrong clock. Those in the future do not count. If
+// there are older entries, the latest of the oldest times claims too little rather than too much.
 func beginOf(entries []HistoryEntry, more bool) (began time.Time) {
-	oldest := len(entries) - 1
-	if more {
-		oldest = max(0, len(entries)-10)
-	}
-	for _, e := range entries[oldest:] {
-		if e.Time.After(began) {
-			began = e.Time
+	now := time.Now()
+	for _, e := range slices.Backward(entries[max(0, len(entries)-10):]) {
+		if e.Time.After(began) && !e.Time.After(now) {
+			if began = e.Time; !more {
+				break
+			}
 		}
 	}
-	return began
+	return cmp.Or(began, now)
 }
 
 // take returns up to most entries for the file, in order. They count as written from now on.

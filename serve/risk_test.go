@@ -91,6 +91,25 @@ func TestRiskWhereTheStoreDoesNotSayLengths(t *testing.T) {
 	}
 }
 
+// A holder stays at risk when another one of its name has ended, which makes the look ask again.
+func TestRiskBesideALeaseThatHasEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, other := newBubble(t, lengthless{engine.Connect()}, nil), newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second) // until the first look is over
+		const acquire = `{"name":"n","owner":%q,"mode":"shared","ttl_ms":30000,"details":{"host":"h","kind":"keeps"}}`
+		s.want(200, wire.Acquire, acquire, "a")
+		other.want(200, wire.Acquire, acquire, "b")
+		time.Sleep(18 * time.Second)
+		other.want(200, wire.Release, `{"name":"n","owner":"b"}`)
+		time.Sleep(2 * time.Second) // with a look, which finds b gone
+		if n := s.figures().AtRisk; n == nil || *n != 1 {
+			t.Errorf("at risk: %v", n)
+		}
+	})
+}
+
 // A lease that a look finds old may have any length, so the answer says for how long no renewal was
 // seen. A lease whose holder was killed after its grant is at risk.
 func TestALeaseThatNobodyRenewedWhereTheStoreDoesNotSayLengths(t *testing.T) {

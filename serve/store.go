@@ -28,6 +28,8 @@ var (
 		{wire.Refused, []error{driver.ErrUnsupported, driver.ErrInvalidName, driver.ErrCorrupt, driver.ErrDenied, driver.ErrTooHeavy}},
 		{wire.Unknown, nil},
 	}
+	// unasked are errors that drivers may return without asking the store.
+	unasked = []error{driver.ErrBusy, driver.ErrNotYet, driver.ErrLost, driver.ErrBarred, driver.ErrUnsupported, driver.ErrInvalidName, driver.ErrTooHeavy}
 )
 
 type storeOutcome struct {
@@ -38,11 +40,16 @@ type storeOutcome struct {
 // outcomeOf returns the outcome of a call to the store that returned err.
 func outcomeOf(err error) string {
 	for _, o := range storeOutcomes {
-		if slices.ContainsFunc(o.errors, func(target error) bool { return errors.Is(err, target) }) {
+		if isAny(err, o.errors) {
 			return o.outcome
 		}
 	}
 	return wire.Unknown
+}
+
+// isAny reports whether err matches one of targets.
+func isAny(err error, targets []error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // A watched counts an engine's calls, and knows whether the engine answers.
@@ -71,7 +78,7 @@ func (w *watched) begin(ctx context.Context, call string) (end func(err *error))
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch {
-		case outcome == wire.Busy, outcome == wire.Lost: // the driver may know so without asking the store
+		case isAny(*err, unasked): // neither an answer nor silence
 		case outcome != wire.Unknown:
 			w.answered = now
 		case call != "list" || ctx.Err() == nil: // a list that ran out of time may just be long

@@ -8,10 +8,37 @@ import (
 	gotoken "go/token"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
+
+// What drivers may know by themselves says nothing about the store.
+func TestErrorsWithoutTheStoreAreNoAnswers(t *testing.T) {
+	t.Parallel()
+	for err, answers := range map[error]bool{
+		driver.ErrBusy: false, driver.ErrNotYet: false, driver.ErrLost: false, driver.ErrBarred: false, driver.ErrUnsupported: false,
+		driver.ErrInvalidName: false, driver.ErrTooHeavy: false,
+		driver.ErrCorrupt: true, driver.ErrDenied: true, driver.ErrReadOnly: true, driver.ErrFull: true,
+	} {
+		for _, wasUp := range []bool{false, true} {
+			var m metrics
+			m.init()
+			w := &watched{calls: &m.storeCalls, seconds: &m.storeSeconds}
+			if before := time.Now().Add(-time.Second); wasUp {
+				w.answered = before
+			} else {
+				w.silent = before
+			}
+			err := fmt.Errorf("test: %w", err)
+			w.begin(t.Context(), "try")(&err)
+			if up, _ := w.up(time.Now()); up != (wasUp || answers) {
+				t.Errorf("after %v, the store is up: %t; it was: %t", err, up, wasUp)
+			}
+		}
+	}
+}
 
 // Each error of the contract with drivers is an answer of the store, unless it says that there is
 // none.

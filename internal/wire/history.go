@@ -84,9 +84,9 @@ type Figures struct {
 	Ends        []Entry     `json:"ends"`
 	Series      Series      `json:"series"`
 	BeginsMS    int64       `json:"begins_ms"`
-	Partial     bool        `json:"partial"`
-	Age         *int64      `json:"age_ms,omitempty"`   // absent: the store was not looked at yet
-	Pause       *int64      `json:"pause_ms,omitempty"` // until the next look; absent as above
+	Partial     bool        `json:"partial"`            // there is no look at the whole store
+	Age         *int64      `json:"age_ms,omitempty"`   // of the look; absent if Partial
+	Pause       *int64      `json:"pause_ms,omitempty"` // until the next look; absent if Partial
 	Store       string      `json:"store"`
 }
 

@@ -40,12 +40,11 @@ const (
 	// pruneEvery is the interval of looking for old entries. pruned is how many are deleted at
 	// once.
 	pruneEvery, pruned = time.Minute, 2000
-	// ahead is how far in the future, and after the last sign of life of an earlier instance, the
-	// time of an entry may be. Beyond that the clock was wrong, and the entry is deleted like an old
-	// one.
+	// ahead is how far in the future the time of an entry may be. Beyond that the clock was wrong,
+	// and the entry is deleted like an old one. A clock also agrees with an earlier one within it.
 	ahead = time.Hour
-	// settled is how long a File is open before it trusts a clock that is far after the last sign of
-	// life. A clock may start ahead, until the network sets it.
+	// settled is how long a clock must disagree with what earlier ones showed until it is trusted. It
+	// may start wrong, until the network sets it.
 	settled = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
@@ -57,21 +56,25 @@ type File struct {
 	db    *sql.DB
 	opts  Options
 	owner string // a random text for this opening of the file
-	began time.Time
 
-	mu     sync.Mutex
-	state  serve.HistoryState // guarded by mu
-	pruned time.Time          // last time of pruning; used by Append alone
+	mu    sync.Mutex
+	state serve.HistoryState // guarded by mu
+
+	// Append alone uses these.
+	pruned time.Time // last time of pruning
+	clock  time.Time // the latest that a trusted clock has shown, without a monotonic reading; zero: there was none
+	agreed time.Time // when this clock last agreed with it; at first, when the file was opened
 }
 
 const tables = `
 CREATE TABLE IF NOT EXISTS history (id TEXT NOT NULL, store TEXT NOT NULL, owner TEXT NOT NULL, alive INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS clock (one INTEGER PRIMARY KEY, shown INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS entries_by_name ON entries (name, seq);`
 
 // Open opens the file at path, or creates it. The caller must close it.
 func Open(ctx context.Context, path string, opts Options) (*File, error) {
-	f := &File{path: path, opts: opts, owner: rand.Text(), began: time.Now()}
+	f := &File{path: path, opts: opts, owner: rand.Text(), agreed: time.Now()}
 	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -152,6 +155,11 @@ func (f *File) claim(ctx context.Context) error {
 		if _, err := tx.ExecContext(ctx, "UPDATE history SET owner = ?, store = ?", f.owner, f.opts.Store); err != nil {
 			return err
 		}
+		shown := alive // by a version before
+		if err := tx.QueryRowContext(ctx, "SELECT shown FROM clock").Scan(&shown); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		f.clock = time.UnixMilli(shown)
 	}
 	var last, began sql.NullInt64
 	if err := tx.QueryRowContext(ctx, "SELECT max(seq) FROM entries").Scan(&last); err != nil {
@@ -204,6 +212,13 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 	if n, err := done.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(err, errTaken)
 	}
+	now := time.Now()
+	trusted := f.trustsClock()
+	if trusted {
+		if _, err := tx.ExecContext(ctx, "REPLACE INTO clock VALUES (1, ?)", now.UnixMilli()); err != nil {
+			return err
+		}
+	}
 	// An earlier attempt may have written the entries.
 	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)")
 	if err != nil {
@@ -220,8 +235,17 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 			return err
 		}
 	}
-	if err := tx.Commit(); err != nil || len(entries) == 0 {
+	if err := tx.Commit(); err != nil {
 		return err
+	}
+	if trusted && !now.Before(f.clock) {
+		f.clock = now.Round(0)
+	}
+	if f.agrees() {
+		f.agreed = now
+	}
+	if len(entries) == 0 {
+		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -237,7 +261,7 @@ func (f *File) prune(ctx context.Context) error {
 	defer f.begins(ctx)
 	for f.opts.Keep > 0 && f.trustsClock() {
 		now := time.Now()
-		latest := max(now.UnixMilli(), f.State().Alive.UnixMilli()) // this clock may be behind
+		latest := max(now.UnixMilli(), f.clock.UnixMilli()) // this clock may be behind
 		gone, err := f.delete(ctx, "(at < ? OR at > ?)", now.Add(-f.opts.Keep).UnixMilli(), latest+ahead.Milliseconds())
 		if err != nil {
 			return err
@@ -258,12 +282,14 @@ func (f *File) prune(ctx context.Context) error {
 	return nil
 }
 
-// trustsClock reports whether the clock agrees with the last sign of life of the instance before, or
-// this one has run for so long that the clock was set by now.
+// trustsClock reports whether the clock agrees with what a trusted one has shown, or has disagreed
+// for so long that it was set by now.
 func (f *File) trustsClock() bool {
-	alive := f.State().Alive
-	return alive.IsZero() || time.Since(alive) < ahead || time.Since(f.began) > settled
+	return f.clock.IsZero() || f.agrees() || time.Since(f.agreed) > settled
 }
+
+// agrees reports whether the clock is near what a trusted one has shown last.
+func (f *File) agrees() bool { return time.Since(f.clock).Abs() < ahead }
 
 // delete deletes the entries for which where is true, among the oldest.
 func (f *File) delete(ctx context.Context, where string, args ...any) (gone int64, err error) {

@@ -302,41 +302,65 @@ func TestPrunesWhatAWrongClockLeft(t *testing.T) {
 // An instance that starts with its clock behind keeps what was written before: a machine without a
 // battery gets the time from its network later.
 func TestClockThatIsBehindDeletesNothing(t *testing.T) {
-	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
-	f := open(t, path, opts)
-	fill(t, f, 1, 11)
-	f.Close()
-	synctest.Test(t, func(t *testing.T) { // its clock is years behind
+	for _, unseen := range []time.Duration{0, 3 * ahead} { // for how long the store was down at the end
+		path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
 		f := open(t, path, opts)
-		for range 2 {
-			if err := f.Append(t.Context(), time.Now(), nil); err != nil {
-				t.Fatal(err)
+		if err := f.Append(t.Context(), time.Now().Add(-unseen), entries(1, 11, 11)); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		synctest.Test(t, func(t *testing.T) { // its clock is years behind
+			f := open(t, path, opts)
+			for range 2 {
+				if err := f.Append(t.Context(), time.Now(), nil); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * pruneEvery)
 			}
-			time.Sleep(2 * pruneEvery)
+			if n := count(t, f); n != 10 {
+				t.Errorf("%d entries of 10 are left, unseen for %v", n, unseen)
+			}
+		})
+		f = open(t, path, opts)
+		if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
+			t.Errorf("%d entries of 10 are left with the right clock, unseen for %v, %v", count(t, f), unseen, err)
 		}
-		if n := count(t, f); n != 10 {
-			t.Errorf("%d entries of 10 are left", n)
-		}
-	})
-	f = open(t, path, opts)
-	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
-		t.Errorf("%d entries of 10 are left with the right clock, %v", count(t, f), err)
+		f.Close()
 	}
 }
 
-// An instance that starts with its clock ahead keeps what was written before. A clock that stays so
-// is right after all.
+// An instance whose clock is set back keeps what it has written before.
+func TestClockThatIsSetBackDeletesNothing(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
+	fill(t, f, 1, 11)
+	synctest.Test(t, func(t *testing.T) { // its clock is years behind
+		f.pruned, f.agreed = time.Time{}, time.Now() // the monotonic clock is another one here
+		for range 2 {
+			if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
+				t.Errorf("%d entries of 10 are left, %v", count(t, f), err)
+			}
+			time.Sleep(2 * settled) // then the clock is trusted
+		}
+	})
+}
+
+// An instance that starts with its clock ahead keeps what was written before, and so does the next
+// one. A clock that stays so is right after all.
 func TestClockThatStartsAheadDeletesNothing(t *testing.T) {
 	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
 	synctest.Test(t, func(t *testing.T) { // its clock is years behind the test's
 		f := open(t, path, opts)
 		fill(t, f, 1, 11)
 	})
-	f := open(t, path, opts)
-	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
-		t.Errorf("%d entries of 10 are left at the start, %v", count(t, f), err)
+	for _, instance := range []string{"first", "next"} {
+		f := open(t, path, opts)
+		if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
+			t.Errorf("the %s one leaves %d entries of 10 at the start, %v", instance, count(t, f), err)
+		}
+		f.Close()
 	}
-	f.pruned, f.began = time.Time{}, time.Now().Add(-2*settled)
+	f := open(t, path, opts)
+	f.agreed = time.Now().Add(-2 * settled)
 	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 0 {
 		t.Errorf("%d entries are left of what is years old, %v", count(t, f), err)
 	}
