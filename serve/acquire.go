@@ -146,13 +146,13 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
 	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
-		err := a.resume()
-		if errors.Is(err, driver.ErrLost) && removed != nil {
-			return removed // its attempts without an answer have got nothing
-		}
-		if !errors.Is(err, driver.ErrLost) {
+		found, err := a.resume()
+		if found || !errors.Is(err, driver.ErrLost) {
 			a.one.acquires = err == nil
 			return err
+		}
+		if removed != nil {
+			return removed // its attempts without an answer have got nothing
 		}
 	}
 	a.one.acquires = true
@@ -168,7 +168,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		if err = a.try(); err == nil {
 			return nil
 		}
-		if a.call.Wait == 0 || err == errOther || !a.pace.GoesOn(err) || a.pace.Rest(patient, nil, err) != nil {
+		if a.call.Wait == 0 || err == errOther || errors.Is(err, driver.ErrEvicted) || !a.pace.GoesOn(err) || a.pace.Rest(patient, nil, err) != nil {
 			return a.whyEnded(patient, err)
 		}
 	}
@@ -226,15 +226,16 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 
 // resume looks for a lease that the owner got by a call to another instance, or by another driver's
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
-func (a *attempt) resume() (err error) {
+// found means that there was one, which may have ended since.
+func (a *attempt) resume() (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	a.sent = time.Now()
 	a.one.recall.begin()
-	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err == nil {
-		err = a.granted(ctx)
+	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err != nil {
+		return false, err
 	}
-	return err
+	return true, a.granted(ctx)
 }
 
 // try makes one Try. If the connection ends, the Try goes on, because its outcome would be unknown
@@ -248,7 +249,7 @@ func (a *attempt) try() (err error) {
 	a.answered = time.Now()
 	if err == nil {
 		before := a.one.lease
-		if err = a.granted(ctx); a.one.lease.since != before.since {
+		if err = a.granted(ctx); err == nil && a.one.lease.since != before.since {
 			a.s.metrics.grants.count(label("mode", a.one.req.Mode.String()))
 		}
 	} else if busy, refused := errors.AsType[*driver.Busy](err); refused && a.one.req.Queue {
@@ -280,7 +281,10 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		a.s.claims.begins(one, a.grant.Fence)
+		if err := a.s.claims.begins(one, a.grant.Fence); err != nil {
+			a.s.ended(one, err)
+			return err
+		}
 		one.lease = lastGrant{a.sent, !a.elsewhere, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
 		a.s.hub.granted(one, a.waited(), a.by)

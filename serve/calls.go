@@ -111,7 +111,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 		}
 		one.recall.granted(g.Fence)
 		if one.lease.since.IsZero() || one.lease.fence != g.Fence { // another instance has granted it
-			s.claims.begins(one, g.Fence)
+			if err := s.claims.begins(one, g.Fence); err != nil {
+				s.ended(one, err)
+				return err
+			}
 			one.acquires = false // it may be in another mode
 			one.lease = lastGrant{since: sent, fence: g.Fence, term: &term{}}
 			one.lease.term.lasts(sent, g.TTL)
