@@ -27,6 +27,7 @@ type attempt struct {
 	// elsewhere: another instance, or another driver's claim, may have served an earlier call of the
 	// owner.
 	elsewhere bool
+	checked   uint64    // the fence of the lease whose mode was checked last; 0: unknown, or none
 	sent      time.Time // when the last Try was sent
 	answered  time.Time // when it was answered
 	grant     driver.Grant
@@ -227,9 +228,15 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 // resume looks for a lease that the owner got by a call to another instance, or by another driver's
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
 // found means that there was one, which may have ended since.
+//
+// A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before, if
+// the engine tells it.
 func (a *attempt) resume() (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
+	if a.checkMode(ctx) == errOther {
+		return false, errOther
+	}
 	a.sent = time.Now()
 	a.one.recall.begin()
 	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err != nil {
@@ -274,8 +281,9 @@ func isNo(err error) bool {
 func (a *attempt) granted(ctx context.Context) error {
 	one := a.one
 	one.recall.granted(a.grant.Fence)
-	if another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence; a.elsewhere || another {
-		if err := a.s.checkMode(ctx, one); err != nil {
+	another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence
+	if isChecked := a.checked > 0 && a.checked == a.grant.Fence; (a.elsewhere || another) && !isChecked {
+		if err := a.checkMode(ctx); err != nil {
 			one.acquires = false // its mode is not the lease's
 			return err
 		}
@@ -315,9 +323,9 @@ func alike(req driver.Request, mode driver.Mode, limit, weight int) bool {
 
 // checkMode asks the engine whether the claim's lease has the requested mode. A caller that
 // believes it holds exclusively, while it shares, would not expect other holders.
-func (s *Server) checkMode(ctx context.Context, one *claim) error {
-	h, err := s.heldBy(ctx, one)
-	if one.isOf(h) && !alike(one.req, h.Mode, h.Limit, h.Weight) {
+func (a *attempt) checkMode(ctx context.Context) error {
+	h, err := a.s.heldBy(ctx, a.one)
+	if a.checked = h.Fence; a.one.isOf(h) && !alike(a.one.req, h.Mode, h.Limit, h.Weight) {
 		return errOther
 	}
 	return err // no holder: the lease has ended, and its deadline covers that
