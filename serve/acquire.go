@@ -132,8 +132,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	mayBeEnded := a.call.Call == 0 || a.one.sure < a.call.Call // by a release that is late
 	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
-	if removed != nil && (isEnded || !s.features.Resumes) {
-		return removed
+	if removed.why != nil && (removed.refused || isEnded || !s.features.Resumes) {
+		return removed.why
 	}
 	if isEnded && mayBeEnded {
 		return errUsed
@@ -145,15 +145,16 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		return err
 	}
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
-	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
+	a.elsewhere = removed.why != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
 		found, err := a.resume()
 		if found || !errors.Is(err, driver.ErrLost) {
 			a.one.acquires = err == nil
 			return err
 		}
-		if removed != nil {
-			return removed // its attempts without an answer have got nothing
+		if removed.why != nil {
+			s.claims.refuses(a.one) // its attempts without an answer have got nothing
+			return removed.why
 		}
 	}
 	a.one.acquires = true
@@ -334,6 +335,9 @@ func (a *attempt) checkMode(ctx context.Context) error {
 // whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
 // what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
+	if errors.Is(err, driver.ErrBusy) {
+		a.s.claims.refuses(a.one)
+	}
 	cause := context.Cause(patient)
 	switch {
 	case !isNo(err), a.call.Wait == 0, cause == nil, cause == errWaited:

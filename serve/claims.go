@@ -98,8 +98,8 @@ type claims struct {
 	ends recent[order] // guarded by mu
 	// evicted are the leases of owners that this instance has evicted recently, without the owner.
 	evicted recent[driver.Eviction] // guarded by mu
-	// removed are waiters that this instance has removed recently, and why.
-	removed recent[error] // guarded by mu
+	// removed are waiters that this instance has removed recently.
+	removed recent[removal] // guarded by mu
 }
 
 const (
