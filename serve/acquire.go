@@ -241,7 +241,7 @@ func (a *attempt) resume() (found bool, err error) {
 	a.sent = time.Now()
 	a.one.recall.begin()
 	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err != nil {
-		return false, err
+		return false, noRefusal(err)
 	}
 	return true, a.granted(ctx)
 }
@@ -277,6 +277,15 @@ func isNo(err error) bool {
 	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrTooHeavy)
 }
 
+// noRefusal returns the error of a call for an owner that may hold a lease. ErrNotYet is a refusal
+// only from Try.
+func noRefusal(err error) error {
+	if errors.Is(err, driver.ErrNotYet) {
+		return fmt.Errorf("the owner may hold a lease: %v", err)
+	}
+	return err
+}
+
 // granted records a grant. If the lease may be from a call to another instance, granted checks that
 // the lease has the requested mode.
 func (a *attempt) granted(ctx context.Context) error {
@@ -286,7 +295,7 @@ func (a *attempt) granted(ctx context.Context) error {
 	if isChecked := a.checked > 0 && a.checked == a.grant.Fence; (a.elsewhere || another) && !isChecked {
 		if err := a.checkMode(ctx); err != nil {
 			one.acquires = false // its mode is not the lease's
-			return err
+			return noRefusal(err)
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
