@@ -27,6 +27,7 @@ type attempt struct {
 	// elsewhere: another instance, or another driver's claim, may have served an earlier call of the
 	// owner.
 	elsewhere bool
+	checked   uint64    // the fence of the lease whose mode was checked last; 0: unknown, or none
 	sent      time.Time // when the last Try was sent
 	answered  time.Time // when it was answered
 	grant     driver.Grant
@@ -131,8 +132,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	mayBeEnded := a.call.Call == 0 || a.one.sure < a.call.Call // by a release that is late
 	removed := s.claims.removedHere(a.one)
 	s.claims.mu.Unlock()
-	if removed != nil && (isEnded || !s.features.Resumes) {
-		return removed
+	if removed.why != nil && (removed.refused || isEnded || !s.features.Resumes) {
+		return removed.why
 	}
 	if isEnded && mayBeEnded {
 		return errUsed
@@ -144,15 +145,16 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		return err
 	}
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
-	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
+	a.elsewhere = removed.why != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
-		err := a.resume()
-		if errors.Is(err, driver.ErrLost) && removed != nil {
-			return removed // its attempts without an answer have got nothing
-		}
-		if !errors.Is(err, driver.ErrLost) {
+		found, err := a.resume()
+		if found || !errors.Is(err, driver.ErrLost) {
 			a.one.acquires = err == nil
 			return err
+		}
+		if removed.why != nil {
+			s.claims.refuses(a.one) // its attempts without an answer have got nothing
+			return removed.why
 		}
 	}
 	a.one.acquires = true
@@ -168,7 +170,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		if err = a.try(); err == nil {
 			return nil
 		}
-		if a.call.Wait == 0 || err == errOther || !a.pace.GoesOn(err) || a.pace.Rest(patient, nil, err) != nil {
+		if a.call.Wait == 0 || err == errOther || errors.Is(err, driver.ErrEvicted) || !a.pace.GoesOn(err) || a.pace.Rest(patient, nil, err) != nil {
 			return a.whyEnded(patient, err)
 		}
 	}
@@ -226,15 +228,22 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 
 // resume looks for a lease that the owner got by a call to another instance, or by another driver's
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
-func (a *attempt) resume() (err error) {
+// found means that there was one, which may have ended since.
+//
+// A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before, if
+// the engine tells it.
+func (a *attempt) resume() (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
+	if a.checkMode(ctx) == errOther {
+		return false, errOther
+	}
 	a.sent = time.Now()
 	a.one.recall.begin()
-	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err == nil {
-		err = a.granted(ctx)
+	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err != nil {
+		return false, noRefusal(err)
 	}
-	return err
+	return true, a.granted(ctx)
 }
 
 // try makes one Try. If the connection ends, the Try goes on, because its outcome would be unknown
@@ -248,7 +257,7 @@ func (a *attempt) try() (err error) {
 	a.answered = time.Now()
 	if err == nil {
 		before := a.one.lease
-		if err = a.granted(ctx); a.one.lease.since != before.since {
+		if err = a.granted(ctx); err == nil && a.one.lease.since != before.since {
 			a.s.metrics.grants.count(label("mode", a.one.req.Mode.String()))
 		}
 	} else if busy, refused := errors.AsType[*driver.Busy](err); refused && a.one.req.Queue {
@@ -268,19 +277,32 @@ func isNo(err error) bool {
 	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrTooHeavy)
 }
 
+// noRefusal returns the error of a call for an owner that may hold a lease. ErrNotYet is a refusal
+// only from Try.
+func noRefusal(err error) error {
+	if errors.Is(err, driver.ErrNotYet) {
+		return fmt.Errorf("the owner may hold a lease: %v", err)
+	}
+	return err
+}
+
 // granted records a grant. If the lease may be from a call to another instance, granted checks that
 // the lease has the requested mode.
 func (a *attempt) granted(ctx context.Context) error {
 	one := a.one
 	one.recall.granted(a.grant.Fence)
-	if another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence; a.elsewhere || another {
-		if err := a.s.checkMode(ctx, one); err != nil {
+	another := !one.lease.since.IsZero() && one.lease.fence != a.grant.Fence
+	if isChecked := a.checked > 0 && a.checked == a.grant.Fence; (a.elsewhere || another) && !isChecked {
+		if err := a.checkMode(ctx); err != nil {
 			one.acquires = false // its mode is not the lease's
-			return err
+			return noRefusal(err)
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		a.s.claims.begins(one, a.grant.Fence)
+		if err := a.s.claims.begins(one, a.grant.Fence); err != nil {
+			a.s.ended(one, err)
+			return err
+		}
 		one.lease = lastGrant{a.sent, !a.elsewhere, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
 		a.s.hub.granted(one, a.waited(), a.by)
@@ -311,9 +333,9 @@ func alike(req driver.Request, mode driver.Mode, limit, weight int) bool {
 
 // checkMode asks the engine whether the claim's lease has the requested mode. A caller that
 // believes it holds exclusively, while it shares, would not expect other holders.
-func (s *Server) checkMode(ctx context.Context, one *claim) error {
-	h, err := s.heldBy(ctx, one)
-	if one.isOf(h) && !alike(one.req, h.Mode, h.Limit, h.Weight) {
+func (a *attempt) checkMode(ctx context.Context) error {
+	h, err := a.s.heldBy(ctx, a.one)
+	if a.checked = h.Fence; a.one.isOf(h) && !alike(a.one.req, h.Mode, h.Limit, h.Weight) {
 		return errOther
 	}
 	return err // no holder: the lease has ended, and its deadline covers that
@@ -322,6 +344,9 @@ func (s *Server) checkMode(ctx context.Context, one *claim) error {
 // whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
 // what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
+	if errors.Is(err, driver.ErrBusy) {
+		a.s.claims.refuses(a.one)
+	}
 	cause := context.Cause(patient)
 	switch {
 	case !isNo(err), a.call.Wait == 0, cause == nil, cause == errWaited:

@@ -111,7 +111,10 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 		}
 		one.recall.granted(g.Fence)
 		if one.lease.since.IsZero() || one.lease.fence != g.Fence { // another instance has granted it
-			s.claims.begins(one, g.Fence)
+			if err := s.claims.begins(one, g.Fence); err != nil {
+				s.ended(one, err)
+				return err
+			}
 			one.acquires = false // it may be in another mode
 			one.lease = lastGrant{since: sent, fence: g.Fence, term: &term{}}
 			one.lease.term.lasts(sent, g.TTL)
@@ -203,7 +206,7 @@ func (one *claim) mayBeReleased(err error) {
 
 // lingering returns how much longer nobody else may be granted the lock. If this instance may not
 // have granted the lease, it asks the engine when the lease began, and whether it is the known one.
-// If the engine does not tell, at_least_ms counts from now.
+// at_least_ms counts from now if neither the engine nor this instance knows.
 func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall) (time.Duration, error) {
 	if c.Unused {
 		return 0, nil
@@ -214,6 +217,9 @@ func (s *Server) lingering(ctx context.Context, one *claim, c *wire.ReleaseCall)
 		return max(linger, max(known.atLeast, wire.Duration(c.AtLeast))-time.Since(known.since)), nil
 	}
 	h, err := s.heldBy(ctx, one)
+	if one.isOf(h) && h.Fence > 0 && h.Fence == known.fence {
+		h.Held = max(h.Held, time.Since(known.since))
+	}
 	if known.atLeast > 0 && (!one.isOf(h) || h.Fence == known.fence) {
 		linger = max(linger, known.atLeast-time.Since(known.since))
 	}

@@ -53,19 +53,24 @@ func (s *Server) findCause(one *claim) {
 	}
 }
 
-// begins discards earlier reports when a new lease begins, with that fence. Requires the turn.
-func (c *claims) begins(one *claim, fence uint64) {
+// begins discards earlier reports when a new lease begins, with that fence. If this instance has
+// evicted that very lease meanwhile, begins returns why instead. Requires the turn.
+func (c *claims) begins(one *claim, fence uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.evicted.get(one.key); ok && fence > 0 && e.Fence == fence {
+		return driver.Evicted(e.Reason)
+	}
 	one.evicted = nil
 	select {
 	case <-one.cause:
 	default:
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	one.begun = fence
 	c.evicted.delete(one.key)
 	c.removed.delete(one.key) // the grant came first
 	one.away = sentAway{}
+	return nil
 }
 
 // why adds the reason to an error that says only that the lease is over. Requires the turn.
@@ -84,13 +89,15 @@ func (c *claims) evicts(l lease, fence uint64, reason string) {
 	if one := c.all[l]; one != nil && fence > 0 && one.begun > fence {
 		return
 	}
-	c.evicted.put(l, driver.Evicted(reason))
+	c.evicted.put(l, driver.Eviction{Fence: fence, Reason: reason})
 }
 
 // evictedHere returns why this instance has evicted the lease; nil: it has not.
 func (c *claims) evictedHere(l lease) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	why, _ := c.evicted.get(l)
-	return why
+	if e, ok := c.evicted.get(l); ok {
+		return driver.Evicted(e.Reason)
+	}
+	return nil
 }

@@ -96,10 +96,10 @@ type claims struct {
 	all map[lease]*claim // guarded by mu
 	// ends are owners that were used up recently, with the orders of their last calls.
 	ends recent[order] // guarded by mu
-	// evicted are leases that this instance has evicted recently, and why.
-	evicted recent[error] // guarded by mu
-	// removed are waiters that this instance has removed recently, and why.
-	removed recent[error] // guarded by mu
+	// evicted are the leases of owners that this instance has evicted recently, without the owner.
+	evicted recent[driver.Eviction] // guarded by mu
+	// removed are waiters that this instance has removed recently.
+	removed recent[removal] // guarded by mu
 }
 
 const (

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/serve"
 )
@@ -193,4 +195,55 @@ func TestLeaseThatIsRenewedHereAfterItWasGrantedAnewElsewhere(t *testing.T) {
 		time.Sleep(14 * time.Second)
 		s.wantHistory("name=n", "granted a, ended a, granted a, expired a")
 	})
+}
+
+// If an eviction hits a lease while a call here waits for the store's answer about it, that call
+// reports the eviction. It is recorded once.
+func TestEvictionBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	const lease = `{"name":"n","owner":"o","ttl_ms":60000}`
+	elsewhere := func(_, there bubble) { there.want(200, wire.Acquire, lease) }
+	for what, c := range map[string]struct {
+		granted func(here, there bubble)
+		op      locktest.Op // answered late
+		path    string
+	}{
+		"to a repeated acquire": {elsewhere, locktest.OpRenew, wire.Acquire},
+		"to a renewal":          {elsewhere, locktest.OpRenew, wire.Renew},
+		"about the mode": {func(here, there bubble) {
+			here.want(200, wire.Acquire, lease)
+			there.want(200, wire.Evict, `{"name":"n","owner":"o"}`)
+			there.want(200, wire.Acquire, lease)
+		}, locktest.OpInspect, wire.Acquire},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := locktest.NewFaulty(engine.Connect())
+				here := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: time.Hour}})
+				there := newBubble(t, engine.Connect(), nil)
+				time.Sleep(time.Second) // until the first look is over
+				c.granted(here, there)
+				goes, answered := make(chan struct{}), make(chan struct{})
+				d.Next(c.op, func(_ context.Context, apply func() error) error {
+					err := apply()
+					<-goes
+					return err
+				})
+				go func() {
+					defer close(answered)
+					here.wantCode(wire.CodeEvicted, c.path, lease)
+				}()
+				synctest.Wait()
+				here.want(200, wire.Evict, `{"name":"n","owner":"o","reason":"r"}`)
+				close(goes)
+				<-answered
+				here.wantCode(wire.CodeEvicted, wire.Renew, lease)
+				if got := kinds(here.history("name=n&kind=evicted,ended,expired")); got != "evicted" {
+					t.Errorf("told %s", got)
+				}
+			})
+		})
+	}
 }

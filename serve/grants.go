@@ -21,11 +21,13 @@ type grants struct {
 	mu      sync.Mutex
 	asked   time.Time // guarded by mu
 	err     error     // guarded by mu; matches driver.ErrReadOnly or driver.ErrFull
+	refused time.Time // guarded by mu; when the store last answered a rehearsal with err
 }
 
 // storeGrants rehearses a lock, unless that was done recently. Its error matches driver.ErrReadOnly
-// or driver.ErrFull. A rehearsal with another error tells nothing, so the last result stands: the
-// right to the names of rehearsals may be missing, and an Inspect has found the rest.
+// or driver.ErrFull. A rehearsal with another error tells nothing: an Inspect has found the rest. The
+// last result then stands until the store grants a lock. It does not stand if rehearsals are denied,
+// because a balancer sends nothing that could be granted to an instance that is not ready.
 func (s *Server) storeGrants(ctx context.Context) error {
 	if s.checker == nil {
 		return nil
@@ -33,6 +35,9 @@ func (s *Server) storeGrants(ctx context.Context) error {
 	g := &s.grants
 	g.mu.Lock() // one rehearsal at a time
 	defer g.mu.Unlock()
+	if g.err != nil && s.watched.disproves(g.err, g.refused) {
+		s.grantsAre(nil)
+	}
 	every := rehearseEvery
 	if g.err != nil {
 		every = refusedEvery
@@ -42,9 +47,18 @@ func (s *Server) storeGrants(ctx context.Context) error {
 	}
 	err := s.checker.Rehearse(ctx)
 	g.asked = time.Now()
-	if err != nil && !errors.Is(err, driver.ErrReadOnly) && !errors.Is(err, driver.ErrFull) {
-		return g.err
+	switch {
+	case err == nil, errors.Is(err, driver.ErrReadOnly), errors.Is(err, driver.ErrFull):
+		s.grantsAre(err)
+	case errors.Is(err, driver.ErrDenied):
+		g.err = nil
 	}
+	return g.err
+}
+
+// grantsAre records whether the store grants locks. Requires mu of grants.
+func (s *Server) grantsAre(err error) {
+	g := &s.grants
 	if said, says := textOf(g.err), textOf(err); said != says {
 		if err == nil {
 			s.opts.Log.Info("the store grants again")
@@ -52,6 +66,5 @@ func (s *Server) storeGrants(ctx context.Context) error {
 			s.opts.Log.Warn("the store answers, and grants nothing", "error", says)
 		}
 	}
-	g.err = err
-	return err
+	g.err, g.refused = err, time.Now()
 }

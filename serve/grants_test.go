@@ -1,10 +1,12 @@
 package serve_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -169,4 +171,68 @@ func TestUnansweredRehearsalTellsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A misrehearsing engine ends rehearsals with an error of their own. nil: they end as grants do.
+type misrehearsing struct {
+	*refusing
+	err error
+}
+
+func (d *misrehearsing) Rehearse(ctx context.Context) error {
+	return cmp.Or(d.err, d.refusing.Rehearse(ctx))
+}
+
+// If rehearsals tell nothing any more, the last refusal stands until the engine grants a lock. If
+// they are denied, it does not stand: an instance that is not ready may get no calls.
+func TestGrantEndsTheRefusalOfARehearsal(t *testing.T) {
+	t.Parallel()
+	const claim = `{"name":"n","owner":"o","ttl_ms":600000}`
+	none := func(bubble) {}
+	grant := func(s bubble) { s.want(200, wire.Acquire, `{"name":"m","owner":"o","ttl_ms":60000}`) }
+	renewal := func(s bubble) { s.want(200, wire.Renew, claim) }
+	for what, c := range map[string]struct {
+		why, rehearsal error
+		calls          func(s bubble)
+		stands         bool
+	}{
+		"read-only, and no call": {driver.ErrReadOnly, context.DeadlineExceeded, none, true},
+		"read-only, and a grant": {driver.ErrReadOnly, context.DeadlineExceeded, grant, false},
+		"read-only, and renewed": {driver.ErrReadOnly, context.DeadlineExceeded, renewal, false},
+		"read-only, and denied":  {driver.ErrReadOnly, driver.ErrDenied, none, false},
+		"full, and no call":      {driver.ErrFull, context.DeadlineExceeded, none, true},
+		"full, and a grant":      {driver.ErrFull, context.DeadlineExceeded, grant, false},
+		"full, and renewed":      {driver.ErrFull, context.DeadlineExceeded, renewal, true}, // which needs no space
+		"full, and denied":       {driver.ErrFull, driver.ErrDenied, none, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &misrehearsing{refusing: &refusing{Driver: memory.New()}}
+				s := newBubble(t, d, nil)
+				refused := func() bool {
+					w := httptest.NewRecorder()
+					s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+					return strings.Contains(w.Body.String(), c.why.Error())
+				}
+				s.want(200, wire.Acquire, claim)
+				d.refuses(c.why)
+				if !refused() {
+					t.Error("ready")
+				}
+				d.refuses(nil)
+				d.err = c.rehearsal
+				for range 3 { // rehearsals between the refusal and the call
+					time.Sleep(time.Minute)
+					refused()
+				}
+				time.Sleep(time.Second)
+				c.calls(s)
+				time.Sleep(time.Minute)
+				if got := refused(); got != c.stands {
+					t.Errorf("refused: %t, want %t", got, c.stands)
+				}
+			})
+		})
+	}
 }

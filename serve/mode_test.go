@@ -2,6 +2,8 @@ package serve_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
@@ -78,4 +80,17 @@ func TestModeOfAnotherCaller(t *testing.T) {
 	s.post(wire.Acquire, claim, "p", "d", "shared").want(t, 200, "")
 	s.post(wire.Acquire, claim, "o", "e", "exclusive").want(t, 400, "invalid")
 	s.post(wire.Acquire, claim, "o", "f", "shared").want(t, 200, "")
+}
+
+// A refusal because of the mode does not shorten the lease that the owner has.
+func TestRefusalOfAnotherModeKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		here, there := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		here.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		there.want(400, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":1000,"mode":"shared"}`)
+		time.Sleep(2 * time.Second)
+		here.want(409, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`)
+	})
 }

@@ -30,7 +30,7 @@ func TestRemovalsAndEvictionsAreKeptBesideManyEnds(t *testing.T) {
 	c.mu.Lock()
 	removed := c.removedHere(waiter)
 	c.mu.Unlock()
-	if evicted := c.evictedHere(lease{"n", "evicted"}); removed == nil || evicted == nil {
-		t.Errorf("removed: %v, evicted: %v", removed, evicted)
+	if evicted := c.evictedHere(lease{"n", "evicted"}); removed.why == nil || evicted == nil {
+		t.Errorf("removed: %v, evicted: %v", removed.why, evicted)
 	}
 }

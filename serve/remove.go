@@ -116,7 +116,7 @@ func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued
 		return nil, one != nil && one.isQueued()
 	}
 	why := driver.Evicted("removed from the queue: " + away.reason)
-	c.removed.put(one.key, why)
+	c.removed.put(one.key, removal{why: why})
 	one.away = away
 	one.users++
 	one.waiting(why)
@@ -136,14 +136,29 @@ func (c *claims) marks(shown *wire.State) {
 // isQueued reports whether the claim is known to have a place in the queue. Requires claims.mu.
 func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Before(one.until) }
 
-// removedHere returns why this instance has removed the claim's owner from the queue; nil: it has
-// not. Requires mu.
-func (c *claims) removedHere(one *claim) error {
+// A removal is why this instance has removed a waiter from the queue. refused means that the waiter
+// had no lease after that: it does not get what its place gets later.
+type removal struct {
+	why     error // nil: it was not removed
+	refused bool
+}
+
+// removedHere returns the removal of the claim's owner. Requires mu.
+func (c *claims) removedHere(one *claim) removal {
 	if one.phase == held {
-		return nil
+		return removal{}
 	}
-	why, _ := c.removed.get(one.key)
-	return why
+	gone, _ := c.removed.get(one.key)
+	return gone
+}
+
+// refuses records that a claim has no lease. If it was removed from the queue, it gets none.
+func (c *claims) refuses(one *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if gone, ok := c.removed.get(one.key); ok {
+		c.removed.put(one.key, removal{gone.why, true})
+	}
 }
 
 // wasSentAway returns who has removed the claim from the queue.

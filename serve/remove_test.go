@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/httplock"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktest"
@@ -202,5 +204,36 @@ func TestRemovedWaiterFindsTheLeaseOfAnUnansweredAttempt(t *testing.T) {
 		s.wantCode(wire.CodeUnknown, wire.Acquire, waits) // no answer yet
 		s.want(200, wire.Acquire, waits)
 		s.want(200, wire.Release, `{"name":"n","owner":"o"}`)
+	})
+}
+
+// A waiter that was refused until its removal is not granted the lease later, even if the engine
+// gives the lease to its place, which no other Try keeps.
+func TestRemovedWaiterIsNotGrantedWhatItsPlaceGets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, other := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`
+		other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			s.wantCode(wire.CodeEvicted, wire.Acquire, waits)
+		}()
+		synctest.Wait()
+		s.want(200, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
+		<-waited
+		other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+		c, err := engine.Connect().Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Try(t.Context()); err != nil { // the memory engine grants to nobody by itself
+			t.Fatal(err)
+		}
+		s.wantCode(wire.CodeEvicted, wire.Acquire, waits)
+		time.Sleep(20 * time.Second) // by then the instance has forgotten the claim
+		s.wantCode(wire.CodeEvicted, wire.Acquire, waits)
 	})
 }

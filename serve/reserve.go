@@ -85,7 +85,7 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request, c *wire.ResetCall
 // endKept ends all holds of a name that have no owner. The engine itself checks again that they
 // have none. If somebody holds the name, the error is a *driver.Busy. If there is a hold with a
 // greater token than token, unless that is 0, the error is driver.ErrLost. A hold that begins
-// between the look and the eviction is ended too, so a slow look ends nothing.
+// between the look and the eviction is ended too, so both together take stall at most.
 func (s *Server) endKept(ctx context.Context, name string, token uint64, by string) error {
 	if s.operator == nil {
 		return fmt.Errorf("%w: resets", driver.ErrUnsupported)
@@ -109,18 +109,21 @@ func (s *Server) endKept(ctx context.Context, name string, token uint64, by stri
 			}
 		}
 		if !kept {
-			if ended {
-				s.hub.reset(name, by)
-			}
 			return nil
 		}
-		if s.pulse.clock.Now().Sub(asked) > stall { // another run may have finished meanwhile
+		left := stall - s.pulse.clock.Now().Sub(asked)
+		if left < 0 { // another run may have finished meanwhile
 			return errOutdated
 		}
-		err = s.operator.Evict(ctx, name, "", "reset")
+		bounded, cancel := context.WithTimeout(ctx, left)
+		err = s.operator.Evict(bounded, name, "", "reset")
+		cancel()
 		if err != nil && !errors.Is(err, driver.ErrLost) {
 			return err
 		}
-		ended = ended || err == nil
+		if err == nil && !ended {
+			ended = true
+			s.hub.reset(name, by)
+		}
 	}
 }

@@ -217,3 +217,43 @@ func TestResetEndsNothingAfterAStandstill(t *testing.T) {
 		s.want(200, wire.Reset, `{"name":"n","token":"9223372036854775807"}`)
 	})
 }
+
+// A reset whose eviction takes too long ends nothing, because another run may have finished since.
+func TestResetIsNotServedLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := locktest.NewFaulty(memory.New())
+		s := newBubble(t, d, nil)
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		s.want(200, wire.Release, `{"name":"n","owner":"a","linger_ms":60000}`)
+		d.Next(locktest.OpEvict, func(ctx context.Context, apply func() error) error {
+			select {
+			case <-time.After(4 * time.Second):
+				return apply()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		s.wantCode(wire.CodeUnknown, wire.Reset, `{"name":"n"}`)
+		s.want(409, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`)
+		s.want(200, wire.Reset, `{"name":"n"}`)
+	})
+}
+
+// A reset is in the history even if the instance could not look at the name again.
+func TestResetWithoutASecondLookIsInTheHistory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := locktest.NewFaulty(memory.New())
+		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: time.Hour}})
+		time.Sleep(time.Second) // until the first look is over
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		s.want(200, wire.Release, `{"name":"n","owner":"a","linger_ms":60000}`)
+		d.Next(locktest.OpInspect, nil, locktest.LoseRequest)
+		s.wantCode(wire.CodeUnknown, wire.Reset, `{"name":"n"}`)
+		s.want(200, wire.Reset, `{"name":"n"}`)
+		if got := kinds(s.history("kind=reset")); got != "reset" {
+			t.Errorf("told %s", got)
+		}
+	})
+}

@@ -60,6 +60,8 @@ type watched struct {
 	mu       sync.Mutex
 	answered time.Time // guarded by mu; when a call last ended with an answer of the store
 	silent   time.Time // guarded by mu; when a call last ended without one
+	granted  time.Time // guarded by mu; when the last attempt that was granted began
+	renewed  time.Time // guarded by mu; when the last renewal that was granted began
 
 	asking chan struct{} // full while /metrics asks the store
 }
@@ -78,6 +80,12 @@ func (w *watched) begin(ctx context.Context, call string) (end func(err *error))
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch {
+		case *err == nil && call == "try":
+			w.granted = later(w.granted, began)
+		case *err == nil && call == "renew":
+			w.renewed = later(w.renewed, began)
+		}
+		switch {
 		case isAny(*err, unasked): // neither an answer nor silence
 		case outcome != wire.Unknown:
 			w.answered = now
@@ -85,6 +93,22 @@ func (w *watched) begin(ctx context.Context, call string) (end func(err *error))
 			w.silent = now
 		}
 	}
+}
+
+// later returns the later of two instants.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// disproves reports whether the store has granted a call that began after at, when it had refused a
+// write with err. err matches driver.ErrReadOnly or driver.ErrFull. A full store may renew leases.
+func (w *watched) disproves(err error, at time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.granted.After(at) || errors.Is(err, driver.ErrReadOnly) && w.renewed.After(at)
 }
 
 // answers records an answer that begin does not take for one.

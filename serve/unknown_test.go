@@ -2,12 +2,14 @@ package serve_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"testing"
 	"testing/synctest"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
@@ -81,6 +83,28 @@ func TestEndOfAWaitDoesNotHideAnUnknownAttempt(t *testing.T) {
 				synctest.Wait() // it rests after the attempt that was applied
 				end(s)
 				<-waits
+			})
+		})
+	}
+}
+
+// If the store cannot say yet whether an owner has a lease, the owner gets no refusal, because it may
+// hold by an earlier call.
+func TestLookForALeaseThatCannotBeAnsweredYet(t *testing.T) {
+	t.Parallel()
+	for what, op := range map[string]locktest.Op{"the renewal": locktest.OpRenew, "the look at the mode": locktest.OpInspect} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := locktest.NewFaulty(engine.Connect())
+				s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+				const acquire = `{"name":"n","owner":"o","ttl_ms":60000}`
+				other.want(200, wire.Acquire, acquire)
+				d.Always(op, func(context.Context, func() error) error { return driver.ErrNotYet })
+				s.wantCode(wire.CodeUnknown, wire.Acquire, acquire)
+				d.Always(op, nil)
+				s.want(200, wire.Acquire, acquire)
 			})
 		})
 	}

@@ -122,14 +122,25 @@ func TestAtLeastOfALeaseThatAnotherInstanceGranted(t *testing.T) {
 			there.want(200, wire.Renew, acquire, call(2))
 			here.want(200, wire.Release, release, call(3))
 		}, 409},
+		"it is the known one, held for longer": {func(here, there bubble) {
+			here.want(200, wire.Acquire, acquire, least+call(1))
+			time.Sleep(2 * time.Minute)
+			there.want(200, wire.Renew, acquire, call(2))
+			here.want(200, wire.Release, release, least+call(3))
+		}, 200},
 	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				engine := memory.NewServer()
-				c.then(newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil))
-				newBubble(t, engine.Connect(), nil).want(c.status, wire.Acquire, other)
+		for about, connect := range map[string]func(*memory.Server) driver.Driver{
+			"the engine tells since when it is held": func(e *memory.Server) driver.Driver { return e.Connect() },
+			"it does not":                            func(e *memory.Server) driver.Driver { return saysHeld{e.Connect(), 0} },
+		} {
+			t.Run(what+", "+about, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					engine := memory.NewServer()
+					c.then(newBubble(t, connect(engine), nil), newBubble(t, connect(engine), nil))
+					newBubble(t, engine.Connect(), nil).want(c.status, wire.Acquire, other)
+				})
 			})
-		})
+		}
 	}
 }

@@ -2,6 +2,7 @@ package served
 
 import (
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -90,5 +91,40 @@ func TestRemovedFromTheQueue(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Error("who was not removed is not granted the lock")
 		}
+	})
+}
+
+// TestRemovedPlaceIsGranted: Redis grants to the first place in the queue by itself, also to the place of a waiter that has
+// just been removed. The waiter does not get that lease.
+func TestRemovedPlaceIsGranted(t *testing.T) {
+	t.Parallel()
+	onStores(t, []string{"redis"}, func(t *testing.T, s *service) {
+		url := "http://" + s.instances[0].addr()
+		const waits = `{"name":"job","owner":"waiter","ttl_ms":600000,"wait_ms":30000}`
+		call := func(want int, path, body string) {
+			t.Helper()
+			if status, a := post(t, url+path, body); status != want {
+				t.Errorf("%s %s: %d %+v, want %d", path, body, status, a, want)
+			}
+		}
+		call(200, wire.Acquire, `{"name":"job","owner":"holder","ttl_ms":600000}`)
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			resp, err := http.Post(url+wire.Acquire, "application/json", strings.NewReader(waits))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 410 {
+				t.Errorf("the waiter: %s", resp.Status)
+			}
+		}()
+		claimtest.Eventually(t, "somebody waits", func() bool { return len(shown(t, url, "job").Waiters) == 1 })
+		call(200, wire.Remove, `{"name":"job","owner":"waiter","reason":"wrong branch"}`)
+		<-waited
+		call(200, wire.Release, `{"name":"job","owner":"holder"}`)
+		call(410, wire.Acquire, waits)
 	})
 }
