@@ -55,3 +55,24 @@ func TestLeftAsAnotherUser(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, j.errors())
 	}
 }
+
+// A command that has become another user goes on after its lease is lost. The run says that another
+// process may hold the name beside it.
+func TestRunsOnAsAnotherUser(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.asNobody("run", "--grace", "500ms", "x", "--", "./become", "--reuid", "0", "sh", "-c", "trap '' TERM; echo > ready; while ! [ -e go ]; do sleep 0.1; done")
+	c.read("ready")
+	c.evict("x")
+	j.says("The lease is over, and another process may hold x")
+	contains(t, j.errors(), "cannot be ended: sh[")
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.code(); code != 75 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	if n := strings.Count(j.errors(), "cannot be ended"); n > 2 {
+		t.Errorf("said %d times: %s", n, j.errors())
+	}
+}
