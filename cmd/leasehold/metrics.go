@@ -132,7 +132,9 @@ func (m *runMetrics) replace(s *runState) error {
 		defer folder.Close()
 		_ = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX) // some file systems lock no folders
 	}
-	if last := m.lastSuccess(); last.After(s.success) {
+	// A success in the future was stamped by a clock that was ahead. An alert on its age would be
+	// silent for as long as the clock was ahead.
+	if last := m.lastSuccess(); last.After(s.success) && !last.After(time.Now()) {
 		s.success = last
 	}
 	return replaceFile(m.path, s.text(m.name))

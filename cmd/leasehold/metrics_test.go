@@ -137,6 +137,20 @@ func TestMetricsOfRunsThatOverlap(t *testing.T) {
 	}
 }
 
+// A success that was stamped while the clock was ahead is forgotten once the clock is set right, or
+// no alert on its age would fire for as long as the clock was ahead.
+func TestMetricsForgetASuccessInTheFuture(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.wantRun(0, "--metrics-file", "job.prom", "job", "--", "true")
+	text := regexp.MustCompile(`(_success_timestamp_seconds\{.*\}) .*`).ReplaceAllString(c.file("job.prom"), fmt.Sprint("$1 ", time.Now().AddDate(1, 0, 0).Unix()))
+	if err := os.WriteFile(filepath.Join(c.dir, "job.prom"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.wantRun(5, "--metrics-file", "job.prom", "job", "--", "sh", "-c", "exit 5")
+	c.wantMetrics("job.prom", "exit_code 5", "success_timestamp_seconds 0")
+}
+
 // What is written is what the collector reads, whatever the name.
 func TestMetricsAreOnesOfPrometheus(t *testing.T) {
 	t.Parallel()
