@@ -188,8 +188,8 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 		return slices.ContainsFunc(held, func(owner string) bool { return wire.Names(owner, h.Owner) })
 	})
 	switch {
-	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, compare with the innermost run only
-		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
+	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, names decide
+		nested = slices.Contains(strings.Split(os.Getenv("LEASEHOLD_NAMES"), "\n"), a.heldName(name))
 	case err != nil:
 		return err
 	}
@@ -198,6 +198,9 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	}
 	return usageErrorf("%s is held by the leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
+
+// heldName returns the line of LEASEHOLD_NAMES for name in the present store.
+func (a *app) heldName(name string) string { return stores.WithoutPassword(a.storeURL) + "\t" + name }
 
 // freshen renews leases that may be too short to start a command under. A lease that was granted by
 // another's release is short at first, and its next renewal is not due for a while.
@@ -294,11 +297,13 @@ func (c *child) tellSilent(pid int, silent bool) {
 // environ returns this process's environment plus the variables about the leases, without the
 // store's password.
 func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
-	var tokens, owners strings.Builder
+	var tokens, owners, names strings.Builder
 	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
+	names.WriteString(os.Getenv("LEASEHOLD_NAMES"))
 	for _, l := range leases {
 		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
 		fmt.Fprintf(&owners, " %s", l.Owner())
+		fmt.Fprintf(&names, "\n%s", c.app.heldName(l.Name()))
 	}
 	env := secret.Environ()
 	for _, v := range [][2]string{
@@ -309,6 +314,7 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 		{"LEASEHOLD_DEADLINE", deadline.Format("2006-01-02T15:04:05.000Z07:00")},
 		{"LEASEHOLD_STORE", stores.WithoutPassword(c.app.storeURL)},
 		{"LEASEHOLD_HELD", strings.TrimSpace(owners.String())},
+		{"LEASEHOLD_NAMES", strings.TrimPrefix(names.String(), "\n")},
 	} {
 		env = setenv(env, v[0], v[1])
 	}
