@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -149,6 +150,26 @@ func TestMetricsForgetASuccessInTheFuture(t *testing.T) {
 	}
 	c.wantRun(5, "--metrics-file", "job.prom", "job", "--", "sh", "-c", "exit 5")
 	c.wantMetrics("job.prom", "exit_code 5", "success_timestamp_seconds 0")
+}
+
+// A folder that another process locks delays nothing for long: the metrics are written all the
+// same.
+func TestMetricsInALockedFolder(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	folder, err := os.Open(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX); err != nil {
+		t.Skipf("the file system locks no folders: %v", err)
+	}
+	o := c.wantRun(0, "--metrics-file", "job.prom", "job", "--", "true")
+	c.wantMetrics("job.prom", "exit_code 0")
+	if n := strings.Count(o.stderr, "warning: the metrics"); n != 1 {
+		t.Errorf("warned %d times: %s", n, o.stderr)
+	}
 }
 
 // What is written is what the collector reads, whatever the name.
