@@ -28,15 +28,21 @@ func (c *cli) asNobody(args ...string) *job {
 	return c.startProgram("setpriv", append([]string{"--reuid", nobody, "--clear-groups", public}, args...)...)
 }
 
-// A hook that cannot be killed does not keep the run from ending.
+// A hook that cannot be killed does not keep the run from ending. The same holds if only what it
+// has started cannot be killed.
 func TestHookThatCannotBeKilled(t *testing.T) {
 	t.Parallel()
-	c := newCLI(t)
-	j := c.asNobody("run", "--on-acquire", "exec ./become --reuid 0 sleep 60", "x", "--", "true")
-	if code := j.code(); code != 0 {
-		t.Errorf("exit code %d: %s", code, j.errors())
+	for name, hook := range map[string]string{"itself": "exec ./become --reuid 0 sleep 60", "child": "./become --reuid 0 sleep 60; true"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			j := c.asNobody("run", "--on-acquire", hook, "x", "--", "true")
+			if code := j.code(); code != 0 {
+				t.Errorf("exit code %d: %s", code, j.errors())
+			}
+			contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
+		})
 	}
-	contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
 }
 
 // A process that the command leaves running as another user cannot be killed. The run reports it and
