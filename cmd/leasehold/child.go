@@ -217,12 +217,15 @@ func (c *child) freshen(leases []*leasehold.Lease) {
 	}
 }
 
+// A tenure is a lease, or several, under which a command runs.
+type tenure interface {
+	Context() context.Context // ends when a lease is lost
+	Deadline() time.Time
+}
+
 // run runs the command under held until none of its processes is left. held consists of leases,
 // NAME's first. The caller must release the leases and then call leave; see [guardian.Run].
-func (c *child) run(held interface {
-	Context() context.Context
-	Deadline() time.Time
-}, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
+func (c *child) run(held tenure, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
 	c.freshen(leases)
 	c.app.flush(flushBound) // before the command writes its own
 	env := c.environ(held.Deadline(), leases)
@@ -241,7 +244,7 @@ func (c *child) run(held interface {
 		Reports: guardian.Reports{
 			Told:    c.tellYield,
 			Ending:  func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
-			Refused: func(left string) { c.tellRefused(held.Context(), left) },
+			Refused: func(left string) { c.tellRefused(held, left) },
 			Silent:  c.tellSilent,
 		},
 		Will: guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
@@ -276,10 +279,13 @@ func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 }
 
 // tellRefused reports processes that the guardian may not end.
-func (c *child) tellRefused(lease context.Context, left string) {
+func (c *child) tellRefused(held tenure, left string) {
 	fate := shown(c.name) + " is held until they end, as long as the lease can be renewed"
-	if lease.Err() != nil {
+	switch {
+	case held.Context().Err() != nil:
 		fate = "The lease is over, and another process may hold " + shown(c.name)
+	case c.fixed:
+		fate = fmt.Sprintf("%s is held until %s at most: the lease is not renewed", shown(c.name), localTime(held.Deadline().Format(time.RFC3339), time.Now()))
 	}
 	c.app.announce(onWarning, c.name, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
 }

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // asNobody starts a run as a user without rights, who can become root by "./become" and then cannot
@@ -81,4 +84,24 @@ func TestRunsOnAsAnotherUser(t *testing.T) {
 	if n := strings.Count(j.errors(), "cannot be ended"); n > 2 {
 		t.Errorf("said %d times: %s", n, j.errors())
 	}
+}
+
+// heldUntil is a tenure that ends at a time.
+type heldUntil struct {
+	ctx   context.Context
+	until time.Time
+}
+
+func (h heldUntil) Context() context.Context { return h.ctx }
+func (h heldUntil) Deadline() time.Time      { return h.until }
+
+// A lease that is not renewed ends at its time, even if processes that cannot be ended are left.
+func TestLeftAsAnotherUserUnderAFixedLease(t *testing.T) {
+	t.Parallel()
+	var says bytes.Buffer
+	c := newChild(&app{stderr: &says})
+	c.name, c.fixed = "x", true
+	until := time.Now().AddDate(0, 0, 1)
+	c.tellRefused(heldUntil{t.Context(), until}, "sh[7]")
+	contains(t, says.String(), "cannot be ended: sh[7]", "x is held until "+until.Format(time.DateTime)+" at most")
 }
