@@ -188,8 +188,8 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 		return slices.ContainsFunc(held, func(owner string) bool { return wire.Names(owner, h.Owner) })
 	})
 	switch {
-	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, compare with the innermost run only
-		nested = os.Getenv("LEASEHOLD_NAME") == name && os.Getenv("LEASEHOLD_STORE") == stores.WithoutPassword(a.storeURL)
+	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, names decide
+		nested = slices.Contains(strings.Split(os.Getenv("LEASEHOLD_NAMES"), "\n"), a.heldName(name))
 	case err != nil:
 		return err
 	}
@@ -198,6 +198,9 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	}
 	return usageErrorf("%s is held by the leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
+
+// heldName returns the line of LEASEHOLD_NAMES for name in the present store.
+func (a *app) heldName(name string) string { return stores.WithoutPassword(a.storeURL) + "\t" + name }
 
 // freshen renews leases that may be too short to start a command under. A lease that was granted by
 // another's release is short at first, and its next renewal is not due for a while.
@@ -214,12 +217,15 @@ func (c *child) freshen(leases []*leasehold.Lease) {
 	}
 }
 
+// A tenure is a lease, or several, under which a command runs.
+type tenure interface {
+	Context() context.Context // ends when a lease is lost
+	Deadline() time.Time
+}
+
 // run runs the command under held until none of its processes is left. held consists of leases,
 // NAME's first. The caller must release the leases and then call leave; see [guardian.Run].
-func (c *child) run(held interface {
-	Context() context.Context
-	Deadline() time.Time
-}, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
+func (c *child) run(held tenure, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
 	c.freshen(leases)
 	c.app.flush(flushBound) // before the command writes its own
 	env := c.environ(held.Deadline(), leases)
@@ -238,7 +244,7 @@ func (c *child) run(held interface {
 		Reports: guardian.Reports{
 			Told:    c.tellYield,
 			Ending:  func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
-			Refused: func(left string) { c.tellRefused(held.Context(), left) },
+			Refused: func(left string) { c.tellRefused(held, left) },
 			Silent:  c.tellSilent,
 		},
 		Will: guardian.Will{Legacy: c.legacy(leases), Keep: time.Now().Add(c.keep)},
@@ -273,10 +279,13 @@ func (c *child) tellEnding(lease context.Context, cut bool, left string) {
 }
 
 // tellRefused reports processes that the guardian may not end.
-func (c *child) tellRefused(lease context.Context, left string) {
+func (c *child) tellRefused(held tenure, left string) {
 	fate := shown(c.name) + " is held until they end, as long as the lease can be renewed"
-	if lease.Err() != nil {
+	switch {
+	case held.Context().Err() != nil:
 		fate = "The lease is over, and another process may hold " + shown(c.name)
+	case c.fixed:
+		fate = fmt.Sprintf("%s is held until %s at most: the lease is not renewed", shown(c.name), localTime(held.Deadline().Format(time.RFC3339), time.Now()))
 	}
 	c.app.announce(onWarning, c.name, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
 }
@@ -294,11 +303,13 @@ func (c *child) tellSilent(pid int, silent bool) {
 // environ returns this process's environment plus the variables about the leases, without the
 // store's password.
 func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
-	var tokens, owners strings.Builder
+	var tokens, owners, names strings.Builder
 	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
+	names.WriteString(os.Getenv("LEASEHOLD_NAMES"))
 	for _, l := range leases {
 		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
 		fmt.Fprintf(&owners, " %s", l.Owner())
+		fmt.Fprintf(&names, "\n%s", c.app.heldName(l.Name()))
 	}
 	env := secret.Environ()
 	for _, v := range [][2]string{
@@ -309,6 +320,7 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 		{"LEASEHOLD_DEADLINE", deadline.Format("2006-01-02T15:04:05.000Z07:00")},
 		{"LEASEHOLD_STORE", stores.WithoutPassword(c.app.storeURL)},
 		{"LEASEHOLD_HELD", strings.TrimSpace(owners.String())},
+		{"LEASEHOLD_NAMES", strings.TrimPrefix(names.String(), "\n")},
 	} {
 		env = setenv(env, v[0], v[1])
 	}

@@ -222,3 +222,24 @@ func TestFollowedHistoryIsInNoOrderOfTime(t *testing.T) {
 		}
 	})
 }
+
+// An instance may have the name of an earlier one and lower numbers, as in a new container whose
+// clock is behind. All that happens in it is printed.
+func TestFollowedHistoryOfANewInstanceOfTheSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &instances{answers: "host[1]", entries: map[string][]happened{}}
+		s.happens("host[1]", 9)
+		printed := followed(t, s, false)
+		printed()
+		s.mu.Lock()
+		s.entries["host[1]"] = nil
+		s.mu.Unlock()
+		for range 3 {
+			s.happens("host[1]", 2)
+			printed()
+		}
+		if out, _ := printed(); strings.Count(out, "granted") != 9+6 {
+			t.Errorf("printed:\n%s", out)
+		}
+	})
+}

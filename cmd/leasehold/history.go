@@ -145,7 +145,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 	look := func() error {
 		since, limit, has := seen.answered, followMost, seen.has
 		if since.IsZero() { // the first look
-			limit, has = h.limit, func(wire.Entries, wire.Entry) bool { return false }
+			limit, has = h.limit, func(newEntries, wire.Entry) bool { return false }
 		}
 		page, err := h.page(ctx, store, limit, has)
 		if err != nil {
@@ -183,8 +183,10 @@ func (h *history) tell(seen *seenHistory, page newEntries) error {
 // followMost is the most events that one look of --follow asks for.
 const followMost = 20 * wire.MaxPage
 
-// A seenHistory records what is printed. Within an instance it compares the numbers of entries.
-// Between instances it compares ages, because their clocks differ.
+// A seenHistory records what is printed. Within an instance it compares the numbers of entries,
+// which rise. Between instances it compares ages, because their clocks differ. An instance whose
+// newest number has fallen is another one of the same name, such as the first process of a new
+// container.
 type seenHistory struct {
 	instance string
 	last     int64             // number of the newest entry of instance
@@ -193,18 +195,19 @@ type seenHistory struct {
 	told     map[string]string // by instance that was named, its last warning
 }
 
-func (s *seenHistory) has(page wire.Entries, e wire.Entry) bool {
-	if page.Instance == s.instance {
+// has reports whether e, which page contains, is printed.
+func (s *seenHistory) has(page newEntries, e wire.Entry) bool {
+	if page.Instance == s.instance && page.last >= s.last {
 		return numberOf(e) <= s.last
 	}
 	return !happenedAt(e).After(s.newest)
 }
 
 func (s *seenHistory) take(page newEntries) {
-	if page.Instance != s.instance {
-		s.last = 0
+	if page.Instance != s.instance || page.last > 0 { // a page may be empty
+		s.last = page.last
 	}
-	s.answered, s.instance, s.last = time.Now(), page.Instance, max(s.last, page.last) // a page may be empty
+	s.answered, s.instance = time.Now(), page.Instance
 	if s.newest.IsZero() {
 		s.newest = s.answered
 	}
@@ -226,13 +229,13 @@ func happenedAt(e wire.Entry) time.Time { return time.Now().Add(-wire.Duration(e
 // newEntries holds the entries that are not printed yet, oldest first.
 type newEntries struct {
 	wire.Entries
-	last int64 // number of the instance's newest entry
+	last int64 // number of the instance's newest entry; 0: it has none
 	all  bool  // the store had no more of them
 }
 
 // page asks for the newest entries for which has returns false, at most limit. Behind a page with
 // one for which it returns true there are none.
-func (h *history) page(ctx context.Context, store historian, limit int, has func(wire.Entries, wire.Entry) bool) (found newEntries, err error) {
+func (h *history) page(ctx context.Context, store historian, limit int, has func(newEntries, wire.Entry) bool) (found newEntries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	var entries []wire.Entry
@@ -250,7 +253,7 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 		if same {
 			found.all, found.Warning = page.Next == "", cmp.Or(found.Warning, page.Warning)
 			for _, e := range page.Entries { // sorted by number, not always by age
-				if has(page, e) {
+				if has(found, e) {
 					found.all = true
 				} else {
 					entries = append(entries, e)

@@ -216,21 +216,23 @@ func TestHistoryIsInOrder(t *testing.T) {
 	}
 }
 
-// What is printed stays so after a page without entries. Numbers of another instance start anew.
+// What is printed stays so after a page without entries. Numbers of another instance start anew,
+// even if it has the same name.
 func TestFollowedHistoryAfterAnEmptyPage(t *testing.T) {
 	t.Parallel()
 	page := func(instance string, last int64) newEntries {
 		return newEntries{Entries: wire.Entries{Instance: instance}, last: last}
 	}
-	var seen seenHistory
-	old := wire.Entry{Seq: "5", Ago: 1000}
-	seen.take(page("a", 5))
-	seen.take(page("a", 0))
-	if !seen.has(wire.Entries{Instance: "a"}, old) {
-		t.Error("it is printed again after an empty page")
-	}
-	seen.take(page("b", 3))
-	if seen.has(wire.Entries{Instance: "b"}, wire.Entry{Seq: "4"}) {
-		t.Error("an entry of another instance counts as printed")
+	for _, next := range []string{"a", "b"} {
+		var seen seenHistory
+		seen.take(page("a", 5))
+		seen.take(page("a", 0))
+		if !seen.has(page("a", 5), wire.Entry{Seq: "5", Ago: 1000}) {
+			t.Error("it is printed again after an empty page")
+		}
+		seen.take(page(next, 3))
+		if seen.has(page(next, 4), wire.Entry{Seq: "4"}) {
+			t.Errorf("an entry of another instance, %s, counts as printed", next)
+		}
 	}
 }

@@ -48,6 +48,20 @@ func (h *hooks) start(a *app, flag, text string, env []string, more ...string) {
 // become another user cannot be killed.
 const dyingHook = 5 * time.Second
 
+// dyingPoll is the pause between two looks at a hook that was killed.
+const dyingPoll = 20 * time.Millisecond
+
+// groupRuns reports whether a process of a killed hook still runs, besides the one that Run has
+// waited for. Orphans become children of this process, so it reaps those of the group.
+func groupRuns(group int) bool {
+	for {
+		pid, err := syscall.Wait4(-group, nil, syscall.WNOHANG, nil)
+		if pid <= 0 && err != syscall.EINTR {
+			return syscall.Kill(-group, 0) != syscall.ESRCH
+		}
+	}
+}
+
 // runHook runs text within hookBound. Its output goes to standard error, and its standard input is
 // empty.
 func runHook(a *app, text string, env []string) error {
@@ -61,7 +75,16 @@ func runHook(a *app, text string, env []string) error {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	dying, over := context.WithTimeout(context.Background(), hookBound+dyingHook)
 	defer over()
-	_, err := abandon.Call(dying, func() (struct{}, error) { return struct{}{}, cmd.Run() })
+	_, err := abandon.Call(dying, func() (struct{}, error) {
+		err := cmd.Run()
+		for ctx.Err() != nil && cmd.Process != nil && groupRuns(cmd.Process.Pid) {
+			if dying.Err() != nil {
+				return struct{}{}, dying.Err()
+			}
+			time.Sleep(dyingPoll)
+		}
+		return struct{}{}, err
+	})
 	switch {
 	case err == context.DeadlineExceeded && dying.Err() != nil:
 		return fmt.Errorf("it cannot be killed, and still runs after %v", hookBound+dyingHook)

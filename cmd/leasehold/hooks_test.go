@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -74,6 +75,27 @@ func TestHookThatHangs(t *testing.T) {
 	}
 	contains(t, j.errors(), "warning: --on-acquire has failed: killed after 10s")
 	eventually(t, "end of what the hook has started", func() bool { return zombie(c.readInt("sleeper")) })
+}
+
+// A signal that has ended the run, such as one during its release, also bounds the wait for its
+// hooks.
+func TestSignalThatEndedTheRunEndsTheWaitForHooks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want time.Duration
+	}{{nil, hookBound}, {&exitError{code: 3}, hookBound}, {bySignal(syscall.SIGTERM, nil), lastWord}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &run{child: newChild(&app{})}
+			r.hooks.running.Go(func() { time.Sleep(hookBound) })
+			began := time.Now()
+			r.awaitHooks(c.err)
+			if took := time.Since(began); took != c.want {
+				t.Errorf("%v: waited for %v, want %v", c.err, took, c.want)
+			}
+			r.hooks.running.Wait()
+		})
+	}
 }
 
 // With a hook that hangs, the command is dead before the next holder is let in, although nothing

@@ -54,7 +54,8 @@ without an end was cut off.
 With --watch, "leasehold ls" looks every second until a signal ends it, at 50,000 names
 at most. It prints a line with the time for each name whose holders or waiters have
 changed, or with --json an object. Changes that are undone within the second are not
-seen. If the store does not answer or is damaged, standard error says so once.`,
+seen. If the store does not answer or is damaged, or more names become free than it can
+be asked about, standard error says so once.`,
 		Example: "  leasehold ls\n  leasehold ls --limit 50 orders/\n  leasehold ls --sort held --held-longer-than 1h --label team=payments\n  leasehold ls --json | jq -r '.[].name'\n  leasehold ls --watch --json | jq -c '[.lock.name, .lock.holders != []]'",
 		Args:    argNames("[PREFIX]"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -119,23 +119,49 @@ func (m *runMetrics) write(changed <-chan struct{}) {
 		m.mu.Unlock()
 		err := m.replace(&s)
 		if err != nil && !failed {
-			m.app.tell(onWarning, m.name, 0, "warning: the metrics cannot be written: %v", err)
+			m.app.tell(onWarning, m.name, 0, "warning: the metrics %v", err)
 			failed = true
 		}
 	}
 }
 
+// errFolderLocked is returned by replace when it has written a file without the lock on its folder.
+var errFolderLocked = errors.New("are written without a lock, because another process locks their folder:" +
+	" they may lack the success of a run that overlaps")
+
 // replace writes s, with the last success of any run. Other runs may do the same meanwhile, so a lock
 // on the folder covers the file from its reading to its replacement.
 func (m *runMetrics) replace(s *runState) error {
+	var locked error
 	if folder, err := os.Open(filepath.Dir(m.path)); err == nil { // it may be one that can only be written
 		defer folder.Close()
-		_ = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX) // some file systems lock no folders
+		locked = lockFolder(folder)
 	}
-	if last := m.lastSuccess(); last.After(s.success) {
+	// A success in the future was stamped by a clock that was ahead. An alert on its age would be
+	// silent for as long as the clock was ahead.
+	if last := m.lastSuccess(); last.After(s.success) && !last.After(time.Now()) {
 		s.success = last
 	}
-	return replaceFile(m.path, s.text(m.name))
+	if err := replaceFile(m.path, s.text(m.name)); err != nil {
+		return fmt.Errorf("cannot be written: %w", err)
+	}
+	return locked
+}
+
+// A run holds the lock on the folder for a few milliseconds. Any user who can read the folder can
+// hold it for longer, so nobody waits for that.
+const lockTries, lockPause = 20, 10 * time.Millisecond
+
+// lockFolder locks folder until it is closed. Some file systems lock no folders.
+func lockFolder(folder *os.File) error {
+	for range lockTries {
+		err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
+			return nil
+		}
+		time.Sleep(lockPause)
+	}
+	return errFolderLocked
 }
 
 // replaceFile replaces the content of path by text, atomically for readers.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -134,6 +135,40 @@ func TestMetricsOfRunsThatOverlap(t *testing.T) {
 	c.wantMetrics("job.prom", "exit_code 3")
 	if success, _ := c.metric("job.prom", "success_timestamp_seconds"); success < float64(ended.Unix()) {
 		t.Errorf("the first run succeeded after %v, the last success is at %v", ended.Unix(), success)
+	}
+}
+
+// A success that was stamped while the clock was ahead is forgotten once the clock is set right, or
+// no alert on its age would fire for as long as the clock was ahead.
+func TestMetricsForgetASuccessInTheFuture(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.wantRun(0, "--metrics-file", "job.prom", "job", "--", "true")
+	text := regexp.MustCompile(`(_success_timestamp_seconds\{.*\}) .*`).ReplaceAllString(c.file("job.prom"), fmt.Sprint("$1 ", time.Now().AddDate(1, 0, 0).Unix()))
+	if err := os.WriteFile(filepath.Join(c.dir, "job.prom"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.wantRun(5, "--metrics-file", "job.prom", "job", "--", "sh", "-c", "exit 5")
+	c.wantMetrics("job.prom", "exit_code 5", "success_timestamp_seconds 0")
+}
+
+// A folder that another process locks delays nothing for long: the metrics are written all the
+// same.
+func TestMetricsInALockedFolder(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	folder, err := os.Open(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX); err != nil {
+		t.Skipf("the file system locks no folders: %v", err)
+	}
+	o := c.wantRun(0, "--metrics-file", "job.prom", "job", "--", "true")
+	c.wantMetrics("job.prom", "exit_code 0")
+	if n := strings.Count(o.stderr, "warning: the metrics"); n != 1 {
+		t.Errorf("warned %d times: %s", n, o.stderr)
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,13 +37,10 @@ func TestNestedRunGivesUpASilentStore(t *testing.T) {
 	})
 }
 
-// A run inside another one may lock names that it may not look at. Only the name of the innermost
-// run is then known to be held.
+// A run inside others may lock names that it may not look at, unless one of them holds it in the
+// same store.
 func TestNestedRunMayLockWhatItMayNotView(t *testing.T) {
 	a := &app{storeURL: "memory:"}
-	t.Setenv("LEASEHOLD_HELD", "another")
-	t.Setenv("LEASEHOLD_NAME", "outer")
-	t.Setenv("LEASEHOLD_STORE", a.storeURL)
 	store := locktest.NewFaulty(memory.New())
 	store.Always(locktest.OpInspect, func(context.Context, func() error) error { return driver.ErrDenied })
 	locks, err := leasehold.New(store, nil)
@@ -50,9 +48,31 @@ func TestNestedRunMayLockWhatItMayNotView(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	for name, code := range map[string]int{"job": 0, "outer": exitUsage} {
+	for _, names := range [][]string{{"outer", "also"}, {"inner"}} { // a run in another
+		leases, err := locks.AcquireAll(t.Context(), names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leases.Release(context.Background())
+		c := newChild(a)
+		c.name = names[0]
+		each := []*leasehold.Lease{}
+		for _, name := range names {
+			each = append(each, leases.Lease(name))
+		}
+		for _, v := range c.environ(time.Now(), each) {
+			if key, value, _ := strings.Cut(v, "="); strings.HasPrefix(key, "LEASEHOLD_") {
+				t.Setenv(key, value)
+			}
+		}
+	}
+	for name, code := range map[string]int{"job": 0, "outer": exitUsage, "also": exitUsage, "inner": exitUsage} {
 		if err := a.refuseNested(t.Context(), locks, name); exitCode(err) != code {
 			t.Errorf("%s: %v, want exit code %d", name, err, code)
 		}
+	}
+	other := &app{storeURL: "sqlite:/other"}
+	if err := other.refuseNested(t.Context(), locks, "outer"); err != nil {
+		t.Errorf("in another store: %v", err)
 	}
 }

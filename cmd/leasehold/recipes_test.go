@@ -61,7 +61,7 @@ func TestRecipes(t *testing.T) {
 	checks := map[string]func(t *testing.T, text string){
 		"crontab":                       c.checkCrontab,
 		"unit leasehold-report.service": func(t *testing.T, text string) { c.checkUnits(t, blocks) },
-		"unit leasehold-report.timer":   func(t *testing.T, text string) {}, // with the service
+		"unit leasehold-report.timer":   checkTimer, // and with the service
 		"cronjob":                       c.checkCronJob,
 		"dockerfile":                    checkDockerfile,
 		"github":                        c.checkGitHub,
@@ -106,6 +106,17 @@ func (c *cli) checkCrontab(t *testing.T, text string) {
 			checkPeriod(t, line)
 		}
 		c.runRecipe(m[1])
+	}
+}
+
+// checkTimer checks that no machine makes up for a night that it has missed. It could do so at any
+// time until the next night, and its run would keep the name for nine tenths of a period from then.
+func checkTimer(t *testing.T, text string) {
+	if !strings.Contains(text, "\nOnCalendar=*-*-* 03:00:00\n") {
+		t.Errorf("the report is not written at three:\n%s", text)
+	}
+	if m := regexp.MustCompile(`(?mi)^Persistent=(1|yes|y|true|t|on)$`).FindString(text); m != "" {
+		t.Errorf("%s: a machine that boots at 02:59 writes the report then, and nobody does at three", m)
 	}
 }
 

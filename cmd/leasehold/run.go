@@ -47,7 +47,7 @@ func newRunCommand(a *app) *cobra.Command {
 			r.metrics = newRunMetrics(a, r.metricsFile, r.name)
 			err := r.run(context.WithoutCancel(cmd.Context()))
 			r.metrics.ended(exitCode(err))
-			r.awaitHooks()
+			r.awaitHooks(err)
 			return err
 		},
 	}
@@ -67,9 +67,15 @@ func newRunCommand(a *app) *cobra.Command {
 }
 
 // awaitHooks waits for the hooks, but not longer than lastWord after a signal that ends a program.
-func (r *run) awaitHooks() {
+// The signal may have come before, and be the error that the run ends with.
+func (r *run) awaitHooks(err error) {
 	ctx, _, stop := r.untilSignal(context.Background())
 	defer stop()
+	if errors.As(err, new(*signalError)) {
+		var over context.CancelFunc
+		ctx, over = context.WithTimeout(ctx, lastWord)
+		defer over()
+	}
 	_, _ = abandon.Call(ctx, func() (struct{}, error) { r.hooks.running.Wait(); return struct{}{}, nil })
 }
 

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // asNobody starts a run as a user without rights, who can become root by "./become" and then cannot
@@ -28,15 +31,21 @@ func (c *cli) asNobody(args ...string) *job {
 	return c.startProgram("setpriv", append([]string{"--reuid", nobody, "--clear-groups", public}, args...)...)
 }
 
-// A hook that cannot be killed does not keep the run from ending.
+// A hook that cannot be killed does not keep the run from ending. The same holds if only what it
+// has started cannot be killed.
 func TestHookThatCannotBeKilled(t *testing.T) {
 	t.Parallel()
-	c := newCLI(t)
-	j := c.asNobody("run", "--on-acquire", "exec ./become --reuid 0 sleep 60", "x", "--", "true")
-	if code := j.code(); code != 0 {
-		t.Errorf("exit code %d: %s", code, j.errors())
+	for name, hook := range map[string]string{"itself": "exec ./become --reuid 0 sleep 60", "child": "./become --reuid 0 sleep 60; true"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			j := c.asNobody("run", "--on-acquire", hook, "x", "--", "true")
+			if code := j.code(); code != 0 {
+				t.Errorf("exit code %d: %s", code, j.errors())
+			}
+			contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
+		})
 	}
-	contains(t, j.errors(), "warning: --on-acquire has failed: it cannot be killed, and still runs after 15s")
 }
 
 // A process that the command leaves running as another user cannot be killed. The run reports it and
@@ -54,4 +63,45 @@ func TestLeftAsAnotherUser(t *testing.T) {
 	if code := j.code(); code != 0 {
 		t.Errorf("exit code %d: %s", code, j.errors())
 	}
+}
+
+// A command that has become another user goes on after its lease is lost. The run says that another
+// process may hold the name beside it.
+func TestRunsOnAsAnotherUser(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.asNobody("run", "--grace", "500ms", "x", "--", "./become", "--reuid", "0", "sh", "-c", "trap '' TERM; echo > ready; while ! [ -e go ]; do sleep 0.1; done")
+	c.read("ready")
+	c.evict("x")
+	j.says("The lease is over, and another process may hold x")
+	contains(t, j.errors(), "cannot be ended: sh[")
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.code(); code != 75 {
+		t.Errorf("exit code %d: %s", code, j.errors())
+	}
+	if n := strings.Count(j.errors(), "cannot be ended"); n > 2 {
+		t.Errorf("said %d times: %s", n, j.errors())
+	}
+}
+
+// heldUntil is a tenure that ends at a time.
+type heldUntil struct {
+	ctx   context.Context
+	until time.Time
+}
+
+func (h heldUntil) Context() context.Context { return h.ctx }
+func (h heldUntil) Deadline() time.Time      { return h.until }
+
+// A lease that is not renewed ends at its time, even if processes that cannot be ended are left.
+func TestLeftAsAnotherUserUnderAFixedLease(t *testing.T) {
+	t.Parallel()
+	var says bytes.Buffer
+	c := newChild(&app{stderr: &says})
+	c.name, c.fixed = "x", true
+	until := time.Now().AddDate(0, 0, 1)
+	c.tellRefused(heldUntil{t.Context(), until}, "sh[7]")
+	contains(t, says.String(), "cannot be ended: sh[7]", "x is held until "+until.Format(time.DateTime)+" at most")
 }

@@ -10,10 +10,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/several"
 )
 
 // A changeView is one line of "leasehold ls --watch --json".
@@ -26,34 +28,132 @@ type changeView struct {
 // answer, or has damaged locks, it reports that once and continues, so that the user sees when the
 // store is back.
 func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix string) error {
-	seen, damaged := map[string]stateView{}, false
+	l := watchedList{app: a, locks: locks, seen: map[string]stateView{}}
 	return a.every(ctx, func() error {
 		views, err := lookAll(ctx, locks, prefix)
 		if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 			return err
 		}
-		if err != nil && !damaged {
+		if err != nil && !l.damaged {
 			a.report(err)
 		}
-		damaged = err != nil
-		var away error // nothing else is asked in this look
-		asking := time.Now()
-		err = a.printChanges(seen, views, func(name string) (gone, free bool) {
-			if away != nil || time.Since(asking) > topEvery { // the next look asks
-				return false, false
-			}
-			state, err := inspectOnce(ctx, locks, name)
-			switch {
-			case errors.Is(err, driver.ErrDenied): // nothing is known of it any more
-				return true, false
-			case err != nil && !errors.Is(err, driver.ErrCorrupt):
-				away = err
-			}
-			free = err == nil && len(state.Holders)+len(state.Waiters) == 0
-			return free, free
-		})
-		return cmp.Or(err, away)
+		l.damaged = err != nil
+		if err := l.take(views); err != nil {
+			return err
+		}
+		return l.ask(ctx)
 	})
+}
+
+// A watchedList is what ls --watch knows of the locks.
+type watchedList struct {
+	app     *app
+	locks   *leasehold.Locker
+	seen    map[string]stateView // what was printed last of each name that is not known to be free
+	missing []string             // names of seen that the last list left out, in the order in which they are asked about
+	damaged bool                 // the last list was
+	behind  bool                 // the last look has forgotten names
+}
+
+// missingMost is the most names that wait to be asked about. Beyond that, names come and go faster
+// than the store answers.
+const missingMost = 10_000
+
+// take prints views that differ from what was seen. A name that is missing in views may be held all
+// the same, because the list may leave it out.
+func (l *watchedList) take(views []stateView) error {
+	var changed []stateView
+	known := make(map[string]bool, len(views))
+	for _, v := range views {
+		known[v.Name] = true
+		if was, ok := l.seen[v.Name]; !ok || !sameHolds(was, v) {
+			changed = append(changed, v)
+		}
+		l.seen[v.Name] = v
+	}
+	l.missing = slices.DeleteFunc(l.missing, func(name string) bool { return known[name] })
+	for _, name := range l.missing {
+		known[name] = true
+	}
+	var more []string
+	for name := range l.seen {
+		if !known[name] {
+			more = append(more, name)
+		}
+	}
+	slices.Sort(more)
+	l.missing = append(l.missing, more...)
+	l.forget()
+	return l.print(changed)
+}
+
+// forget drops the names that are missing for longest if there are too many, and reports that once.
+func (l *watchedList) forget() {
+	rest := max(len(l.missing)-missingMost, 0)
+	for _, name := range l.missing[:rest] {
+		delete(l.seen, name)
+	}
+	l.missing = slices.Delete(l.missing, 0, rest)
+	if rest > 0 && !l.behind {
+		l.app.announce(onWarning, "", "warning: names come and go faster than the store answers: not all that become free are printed")
+	}
+	l.behind = rest > 0
+}
+
+// askedAtOnce is how many names ls --watch asks about at once.
+const askedAtOnce = 16
+
+// What the store has answered about a missing name.
+const (
+	notAsked = iota // the next look asks
+	notGone         // it may be as it was
+	notShown        // nothing is known of it any more
+	foundFree
+)
+
+// ask asks the store about missing names for as long as a look may take, and prints which are free.
+// Those that stay missing are asked about again after all others.
+func (l *watchedList) ask(ctx context.Context) error {
+	found := make([]int, len(l.missing))
+	var away atomic.Pointer[error] // nothing else is asked in this look
+	asking := time.Now()
+	several.Bounded(len(l.missing), askedAtOnce, func(i int) {
+		if away.Load() != nil || time.Since(asking) > topEvery {
+			return
+		}
+		state, err := inspectOnce(ctx, l.locks, l.missing[i])
+		switch {
+		case errors.Is(err, driver.ErrDenied):
+			found[i] = notShown
+		case err == nil && len(state.Holders)+len(state.Waiters) == 0:
+			found[i] = foundFree
+		case err == nil || errors.Is(err, driver.ErrCorrupt):
+			found[i] = notGone
+		default:
+			away.CompareAndSwap(nil, &err)
+		}
+	})
+	var changed []stateView
+	var next, again []string
+	for i, name := range l.missing {
+		switch found[i] {
+		case notAsked:
+			next = append(next, name)
+		case notGone:
+			again = append(again, name)
+		case foundFree:
+			changed = append(changed, stateView{Name: name, State: "free", Token: l.seen[name].Token, Holders: []holderView{}, Waiters: []waiterView{}})
+			delete(l.seen, name)
+		case notShown:
+			delete(l.seen, name)
+		}
+	}
+	l.missing = append(next, again...)
+	err := l.print(changed)
+	if silent := away.Load(); err == nil && silent != nil {
+		err = *silent
+	}
+	return err
 }
 
 // every calls look every second until ctx ends. If the store does not answer the first time, or
@@ -103,36 +203,13 @@ func lookAll(ctx context.Context, locks *leasehold.Locker, prefix string) (views
 	return views, damaged
 }
 
-// printChanges prints views that differ from seen, and updates seen. The list may have left out a
-// name that is missing in views. missing reports whether it is gone, and whether it is known to be
-// free; otherwise it may be as it was.
-func (a *app) printChanges(seen map[string]stateView, views []stateView, missing func(name string) (gone, free bool)) error {
-	var changed []stateView
-	here := make(map[string]bool, len(views))
-	for _, v := range views {
-		here[v.Name] = true
-		if was, ok := seen[v.Name]; !ok || !sameHolds(was, v) {
-			changed = append(changed, v)
-		}
-		seen[v.Name] = v
-	}
-	for name, was := range seen {
-		if here[name] {
-			continue
-		}
-		gone, free := missing(name)
-		if gone {
-			delete(seen, name)
-		}
-		if free {
-			changed = append(changed, stateView{Name: name, State: "free", Token: was.Token, Holders: []holderView{}, Waiters: []waiterView{}})
-		}
-	}
+// print prints changes, sorted by name.
+func (l *watchedList) print(changed []stateView) error {
 	slices.SortStableFunc(changed, func(a, b stateView) int { return strings.Compare(a.Name, b.Name) })
 	var b bytes.Buffer
 	now := stamp()
 	for _, v := range changed {
-		if a.json {
+		if l.app.json {
 			if err := writeJSON(&b, changeView{now, v}, ""); err != nil {
 				return err
 			}
@@ -143,7 +220,7 @@ func (a *app) printChanges(seen map[string]stateView, views []stateView, missing
 	if b.Len() == 0 {
 		return nil
 	}
-	return a.output(b.Bytes())
+	return l.app.output(b.Bytes())
 }
 
 // sameHolds reports whether both views have the same holders and waiters. Times make no difference.

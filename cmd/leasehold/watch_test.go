@@ -22,9 +22,10 @@ import (
 type blurred struct {
 	*memory.Driver
 	damaged atomic.Bool
-	omits   atomic.Bool // List, "job" without an error
-	denies  atomic.Bool // Inspect
-	hangs   atomic.Bool // Inspect, until its context ends
+	omits   atomic.Bool   // List, "job" without an error
+	denies  atomic.Bool   // Inspect
+	hangs   atomic.Bool   // Inspect, until its context ends
+	delay   time.Duration // of Inspect
 }
 
 var errBlurred = fmt.Errorf("record of \"job\": %w", driver.ErrCorrupt)
@@ -34,6 +35,7 @@ func (d *blurred) Inspect(ctx context.Context, name string) (driver.State, error
 		<-ctx.Done()
 		return driver.State{}, ctx.Err()
 	}
+	time.Sleep(d.delay)
 	if d.denies.Load() {
 		return driver.State{Resource: name}, driver.ErrDenied
 	}
@@ -166,6 +168,62 @@ func TestWatchedListAsksAStoreThatHangsOnce(t *testing.T) {
 		}
 		if strings.Contains(out.String(), "is free") {
 			t.Errorf("nothing is known to be free:\n%s", &out)
+		}
+	})
+}
+
+// watchedChurn watches a store for a while in which each second perSecond names are locked, for 1.5
+// s each. It returns the output at that moment.
+func watchedChurn(t *testing.T, d *blurred, perSecond int, lasts time.Duration) (out, says string) {
+	locks, err := leasehold.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { watchList(ctx, &app{stdout: &stdout, stderr: &stderr}, locks, "") })
+	defer func() { cancel(); watching.Wait(); locks.Close() }()
+	const pause, held = 100 * time.Millisecond, 15 // pauses
+	var batches [][]driver.Claim
+	for n := 0; time.Duration(n)*pause < lasts; n++ {
+		batches = append(batches, nil)
+		for i := range perSecond / int(time.Second/pause) {
+			c := claimtest.New(t, d, driver.Request{Resource: fmt.Sprintf("job-%d-%d", n, i), Owner: "o", TTL: time.Hour})
+			claimtest.Granted(t, c)
+			batches[n] = append(batches[n], c)
+		}
+		if n >= held {
+			for _, c := range batches[n-held] {
+				claimtest.Released(t, c)
+			}
+			batches[n-held] = nil
+		}
+		time.Sleep(pause)
+	}
+	synctest.Wait()
+	return stdout.String(), stderr.String()
+}
+
+// Names that come and go are reported free within seconds, even if the store needs a while for each
+// answer.
+func TestWatchedListKeepsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond, seconds = 200, 60
+		out, says := watchedChurn(t, &blurred{Driver: memory.New(), delay: 20 * time.Millisecond}, perSecond, seconds*time.Second)
+		if held, free := strings.Count(out, "is held"), strings.Count(out, "is free"); held < (seconds-2)*perSecond || free < held-5*perSecond || says != "" {
+			t.Errorf("%d were held and %d of them free: %s", held, free, says)
+		}
+	})
+}
+
+// If names come and go faster than the store answers, the list says so once, and reports those that
+// it can ask about.
+func TestWatchedListFallsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, says := watchedChurn(t, &blurred{Driver: memory.New(), delay: time.Second / 2}, missingMost/10, 20*time.Second)
+		if free := strings.Count(out, "is free"); free == 0 || strings.Count(says, "faster than the store answers") != 1 {
+			t.Errorf("%d free: %s", free, says)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func TestReleaseThatFails(t *testing.T) {
 	t.Run("the version cannot be set", func(t *testing.T) {
 		t.Parallel()
 		dir := releasable(t, ":")
-		dir.put("scripts/set-version", "#!/bin/sh\necho changed >>CHANGELOG.md; exit 1\n")
+		dir.put("scripts/set-version", "#!/bin/sh\necho changed >>CHANGELOG.md; echo >scripts/go.mod.new; exit 1\n")
 		dir.git("commit", "-q", "-a", "-m", "second")
 		if out, err := dir.call("scripts/release", "v0.1.0"); err == nil || dir.git("status", "--porcelain") != "" {
 			t.Errorf("%v: the tree is not as it was: %s", err, out)

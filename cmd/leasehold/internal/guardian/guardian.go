@@ -272,7 +272,7 @@ func (g *guardian) enforce() time.Duration {
 	}
 	g.signalTree(syscall.SIGKILL)
 	if g.retry == retryMost && !g.refused { // what the kernel can end at once is gone
-		if left := refusing(); left != "" {
+		if left := refusing(descendants(os.Getpid(), 0)); left != "" {
 			g.refused = true
 			g.conn.send(message{Verb: gotRefused, Text: left})
 		}

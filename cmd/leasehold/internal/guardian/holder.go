@@ -82,7 +82,8 @@ type Reports struct {
 	Ending func(cut bool, left string)
 
 	// Refused is called when processes of the command cannot be ended, because they have become
-	// another user. left names some of them. Run returns only when they are gone.
+	// another user, and again if the lease ends before they do. left names some of them. Run
+	// returns only when they are gone.
 	Refused func(left string)
 
 	// Silent is called when the guardian does not answer, and again when it does.
@@ -135,6 +136,7 @@ type holder struct {
 	deadline deadline
 	child    command
 	watchdog
+	refusal
 
 	interrupted bool // for the Result
 }
@@ -147,6 +149,12 @@ type command struct {
 	cut      bool               // the guardian ends it, or has ended it
 	known    bool               // status is set
 	status   syscall.WaitStatus // its wait status
+}
+
+// A refusal is what was reported of processes that cannot be ended.
+type refusal struct {
+	told bool // Refused was called
+	lost bool // the lease had ended by then
 }
 
 // start starts the guardian, which waits for the command.
@@ -312,9 +320,7 @@ func (h *holder) wait() (Result, error) {
 					h.plan.Ending(m.Cut, m.Text)
 				}
 			case gotRefused:
-				if h.plan.Refused != nil {
-					h.plan.Refused(m.Text)
-				}
+				h.tellRefused(m.Text)
 			default:
 				return h.ended(m)
 			}
@@ -429,9 +435,23 @@ func (h *holder) kill() {
 		for _, pid := range pids {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
+		if pause == retryMost { // what the kernel can end at once is gone
+			h.tellRefused(refusing(pids))
+		}
 		time.Sleep(pause)
 		pause = min(2*pause, retryMost)
 	}
+}
+
+// tellRefused reports that the processes left cannot be ended, if there are any. Once the lease has
+// ended another process may hold it beside them, so it reports them again.
+func (h *holder) tellRefused(left string) {
+	lost := h.plan.Lease.Context().Err() != nil
+	if left == "" || h.plan.Refused == nil || h.refusal.told && h.refusal.lost == lost {
+		return
+	}
+	h.refusal = refusal{told: true, lost: lost}
+	h.plan.Refused(left)
 }
 
 // reapAny reaps dead children and reports whether there are others. The child is among them if its

@@ -130,10 +130,10 @@ const leftMost = 10
 // leftRunning names the processes below this one, without zombies.
 func leftRunning() string { return named(descendants(os.Getpid(), 0)) }
 
-// refusing names the processes below this one that it may not end, because they have become another
+// refusing names those of pids that this process may not end, because they have become another
 // user.
-func refusing() string {
-	return named(slices.DeleteFunc(descendants(os.Getpid(), 0), func(pid int) bool { return syscall.Kill(pid, 0) != syscall.EPERM }))
+func refusing(pids []int) string {
+	return named(slices.DeleteFunc(pids, func(pid int) bool { return syscall.Kill(pid, 0) != syscall.EPERM }))
 }
 
 // named names processes, without zombies.

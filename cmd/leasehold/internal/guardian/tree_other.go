@@ -39,7 +39,7 @@ func descendants(root int, since uint64) []int { return nil }
 func leftRunning() string { return "its process group" }
 
 // refusing returns nothing, because this system cannot list the processes that are left.
-func refusing() string { return "" }
+func refusing(pids []int) string { return "" }
 
 func startTime(pid int) uint64 { return 0 }
 
