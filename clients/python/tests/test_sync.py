@@ -8,6 +8,7 @@ import json
 import multiprocessing.pool
 import operator
 import os
+import queue
 import signal
 import socket
 import sys
@@ -199,6 +200,35 @@ class TestClient(Served, unittest.TestCase):
                 lease.extend()
             self.assertTrue(lease.lost.is_set())
             self.assertEqual(pool.apply(sum, ([1, 2],)), 3)
+
+    def lose(self, lease):
+        """Has it lost, as a renewal finds."""
+        self.client.evict(lease.name, self.client.show(lease.name)["holders"][0]["handle"], "maintenance")
+        with contextlib.suppress(Lost):
+            lease.extend()
+        self.assertTrue(lease.lost.is_set())
+
+    def test_the_end_of_a_section_takes_back_no_loss_of_another(self):
+        stack, entered, go = contextlib.ExitStack(), [], queue.SimpleQueue()
+
+        def work():
+            with self.client.lock(self.name + "/other", ttl=10 * LONG) as lease:
+                entered.append(lease)
+                go.get()  # a call in C: nothing is raised before it ends
+                until(lambda: False)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            try:
+                self.lose(pool.submit(stack.enter_context, self.client.lock(self.name, ttl=10 * LONG)).result())
+                job = pool.submit(work)
+                until(lambda: entered)
+                self.lose(entered[0])
+                with self.assertRaises(Lost):
+                    stack.close()
+            finally:
+                go.put(None)
+            with self.assertRaises(Lost):
+                job.result()
 
     def test_a_loss_ends_a_section_that_a_helper_entered(self):
         @contextlib.contextmanager

@@ -290,7 +290,7 @@ class Lease:
         if os.getpid() != self._process:
             return
         with self._mutex:  # from here on nothing is raised in this thread
-            if self._section is not None and self.cause is not None:
+            if self._section is not None and self.cause is not None and _runs(self._section, self._job):
                 _raise_in(self._section, None)  # it may not have come yet, and must not come later
             self._section = self._job = None
         for inner in _unended(value):
