@@ -230,6 +230,31 @@ class TestClient(Served, unittest.TestCase):
             with self.assertRaises(Lost):
                 job.result()
 
+    def test_a_loss_is_raised_once_its_section_runs_again(self):
+        # At the first look, the thread runs something else, as with greenlets.
+        looks, runs = [], _sync._runs
+
+        def look(*args):
+            looks.append(args)
+            return len(looks) > 1 and runs(*args)
+
+        with unittest.mock.patch.object(_sync, "_runs", look):
+            with self.assertRaises(Lost) as lost:
+                with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                    threading.Thread(target=self.lose, args=(lease,)).start()
+                    until(lambda: False)
+        self.assertIn("maintenance", str(lost.exception))
+
+    def test_a_loss_comes_up_once(self):
+        with self.assertRaises(KeyError):
+            with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                threading.Thread(target=self.lose, args=(lease,)).start()
+                try:
+                    until(lambda: False)
+                except Lost as e:
+                    until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
+                    raise KeyError from e
+
     def test_a_loss_ends_a_section_that_a_helper_entered(self):
         @contextlib.contextmanager
         def wrapped():
@@ -714,7 +739,7 @@ class TestClient(Served, unittest.TestCase):
                         return answers(request)
                     with outer._mutex:
                         outer._lose(Lost("of the outer one"))
-                    raise Lost  # as it comes up while the call waits for its answer
+                    raise _sync._loss_of(outer)  # as it comes up while the call waits for its answer
 
                 client._ask = ask
                 with self.assertRaises(Lost) as lost:
@@ -746,7 +771,7 @@ class TestClient(Served, unittest.TestCase):
                             with self.client.acquire(self.name + error.__name__, ttl=LONG) as inner:
                                 with outer._mutex:
                                     outer._lose(Lost("of the outer one"))
-                                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
+                                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(outer)))
                         except Lost:
                             if error is ZeroDivisionError:
                                 1 / 0
@@ -758,7 +783,9 @@ class TestClient(Served, unittest.TestCase):
     def test_an_interrupted_release_goes_on_behind(self):
         client = Client(self.server.url)
         answers = client._ask
-        for error in (KeyboardInterrupt, SystemExit, Lost):  # Lost: of an outer section
+        outer = client.acquire(self.name + "/outer", interrupt=False)
+        self.lose(outer)
+        for error in (KeyboardInterrupt, SystemExit, _sync._loss_of(outer)):
             with self.subTest(error):
                 lease, errors = client.acquire(self.name, ttl=10 * LONG), [error]
 
@@ -775,9 +802,9 @@ class TestClient(Served, unittest.TestCase):
     def test_the_loss_of_an_outer_section_leaves_no_lease_that_is_about_to_be_entered(self):
         # Between the call that has the loss come and the first line of __enter__, no line of Python runs.
         call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
-        come = functools.partial(call, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
         with self.assertRaises(Lost) as lost:
             with self.client.acquire(self.name, ttl=10 * LONG) as outer:
+                come = functools.partial(call, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(outer)))
                 inner = self.client.acquire(self.name + "/inner", ttl=10 * LONG)
                 with outer._mutex:
                     outer._lose(Lost("of the outer one"))

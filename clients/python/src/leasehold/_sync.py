@@ -28,6 +28,9 @@ T = TypeVar("T")
 # Packages whose threads run one job after another.
 POOLS = ("anyio", "concurrent", "multiprocessing", "threading")
 
+# The pause until a loss that has not come up in the thread of its section is raised there again, in seconds.
+RAISE_EVERY = 0.1
+
 
 class Client:
     """A client of the server at url. Threads may share it. It keeps no connection open.
@@ -203,6 +206,7 @@ class Lease:
         self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
         self._job: Optional[FrameType] = None  # what that thread ran when it entered the section
+        self._loss: Optional[Type[Lost]] = None  # what has yet to come up there
         self._stream: Optional[socket.socket] = None  # of events
         if grant.wanted:
             self._want()
@@ -291,7 +295,8 @@ class Lease:
             return
         with self._mutex:  # from here on nothing is raised in this thread
             if self._section is not None and self.cause is not None and _runs(self._section, self._job):
-                _raise_in(self._section, None)  # it may not have come yet, and must not come later
+                # It may not have come yet, and must not come later. If it was another lease's, that one raises it again.
+                _raise_in(self._section, None)
             self._section = self._job = None
         for inner in _unended(value):
             inner._abandon()
@@ -328,19 +333,23 @@ class Lease:
         self._changed.notify_all()
         self._hush()
         if self._section != threading.get_ident():  # else the caller raises it
+            self._loss = _loss_of(self)
             self._end_section()
 
     def _end_section(self) -> None:
-        """Raise Lost in the thread of the section, unless it runs another job by now. The mutex is held."""
-        if self._section is not None and _runs(self._section, self._job):
-            _raise_in(self._section, Lost)
+        """Raise Lost in the thread of the section, unless it runs another job now. The mutex is held."""
+        if self._section is not None and self._loss is not None and _runs(self._section, self._job):
+            _raise_in(self._section, self._loss)
 
     def _watch(self) -> None:
-        """End the lease at its deadline, whatever hangs."""
+        """End the lease at its deadline, whatever hangs, and its section with it."""
         with self._changed:
             while not self._term.over():
                 self._changed.wait(min(self._term.left(), LOOK_EVERY))
                 self._expire()
+            while self._section is not None and self._loss is not None:
+                self._changed.wait(RAISE_EVERY)
+                self._end_section()
 
     def _renew(self) -> None:
         """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
@@ -540,9 +549,27 @@ def _dial(host: str, port: int, until: float) -> socket.socket:
                 cast(socket.socket, key.fileobj).close()
 
 
+class _Raised(Lost):
+    """A loss that was raised in the thread of a section. Its class, which no one else's is, tells whose and why."""
+
+    lease: Lease
+
+    def __init__(self) -> None:
+        cause = cast(Lost, self.lease.cause)
+        super().__init__(str(cause), cause.code)
+        self.lease._loss = None
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return Lost, (str(self), self.code)
+
+
+def _loss_of(lease: Lease) -> Type[Lost]:
+    return cast(Type[Lost], type("Lost", (_Raised,), {"__module__": Lost.__module__, "lease": lease}))
+
+
 def _interrupts(error: Optional[BaseException]) -> bool:
     """Whether it is a loss that was raised in a thread: of this section, or of an outer one."""
-    return isinstance(error, Lost) and error.__cause__ is None and not error.args
+    return isinstance(error, _Raised)
 
 
 def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
