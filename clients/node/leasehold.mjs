@@ -106,7 +106,8 @@ export class Client {
     if (parsed.username || parsed.password) throw new TypeError('the url must not contain a password: pass token')
     if (!(timeout > 0 && timeout < Infinity)) throw new TypeError('timeout must be above 0 seconds')
     this.#base = parsed.href.replace(/\/$/, '')
-    this.#token = token
+    this.#token = `${token ?? ''}`.trim() // a file ends with a newline
+    if (/[^ -~]/.test(this.#token)) throw new TypeError('the token must be printable ASCII') // else an error of fetch would show it
     this.#timeout = milliseconds(timeout)
   }
 

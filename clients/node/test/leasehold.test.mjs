@@ -682,6 +682,22 @@ test('a wrong token is unauthorized', async () => {
   })
 })
 
+test('a token of a file has a line end, and shows in no error', async () => {
+  const heads = []
+  const stands = createServer((request, response) => {
+    heads.push(request.headers.authorization)
+    response.end('{}')
+  })
+  await new Promise((resolve) => stands.listen(0, '127.0.0.1', resolve))
+  started.push({ kill: () => { stands.closeAllConnections(); stands.close() } })
+  const url = `http://127.0.0.1:${stands.address().port}`
+  for (const token of [' secret\r\n', 'secret\n']) await new Client(url, { token }).features()
+  assert.deepEqual(heads, ['Bearer secret', 'Bearer secret'])
+  for (const token of ['secret\r\nX: y', 'secret\0', 'secret\u20ac', 's\u00e9cret']) {
+    assert.throws(() => new Client(url, { token }), (err) => err instanceof TypeError && !/s.cret/.test(inspect(err)))
+  }
+})
+
 test('a wanted holder that is killed', async () => {
   const url = await telling()
   const client = new Client(url)

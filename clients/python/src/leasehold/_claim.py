@@ -96,8 +96,8 @@ class Server(NamedTuple):
         if not 0 < timeout < math.inf:
             raise ValueError("timeout must be above 0 seconds")
         token = (token or "").strip()  # a file ends with a newline
-        if any(c < " " or c == "\x7f" for c in token):
-            raise ValueError("the token must not contain control characters")  # and no error shows it
+        if any(not " " <= c <= "~" for c in token):
+            raise ValueError("the token must be printable ASCII")  # else an error of the call would show it
         tls = parts.scheme == "https"
         return cls(parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls, token, timeout)
 
