@@ -338,7 +338,7 @@ class Claim {
     const end = now() + wait
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
     let silent // since when no instance has said yes or no
-    let placed = false
+    let placed = false // whether there may be a place in the queue
     for (;;) {
       const sent = now()
       const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
@@ -353,12 +353,14 @@ class Claim {
           placed = true
           if (now() >= end) throw err
           if (['not_yet', 'draining'].includes(err.code) || left === 0) await sleep(PAUSE, signal)
+        } else if (placed && err.status === 429 && now() < end) {
+          silent = undefined
+          await sleep(Math.min(LIMITED, end - now()), signal)
         } else if (err instanceof Unknown || maybeApplied(err)) {
+          placed = true
           silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err
           await sleep(PAUSE, signal)
-        } else if (placed && err.status === 429 && now() < end) {
-          await sleep(LIMITED, signal)
         } else throw err
       }
     }

@@ -583,6 +583,34 @@ test('a waiter that calls too often keeps its place', async () => {
   await (await waits).release()
 })
 
+test('a waiter whose first call had no answer keeps its place though it calls too often', async () => {
+  const { says, dropped, calls, url } = await front(server.url)
+  says['/v1/acquire'] = DROP
+  const waits = new Client(url).acquire(name, { ttl: 10 * LONG, wait: LONG })
+  await Promise.race([waits, until(() => dropped.length > 0)])
+  says['/v1/acquire'] = TOO_MANY
+  await Promise.race([waits, until(() => calls.length > 2)])
+  delete says['/v1/acquire']
+  await (await waits).release()
+})
+
+test('a pause after too many calls ends with the wait', async (t) => {
+  const pauses = []
+  const { setTimeout } = globalThis
+  t.mock.method(globalThis, 'setTimeout', (work, ms, ...args) => {
+    if (/leasehold\.mjs/.test(new Error().stack)) pauses.push(ms)
+    return setTimeout(work, ms, ...args)
+  })
+  const { says, calls, url } = await front(server.url)
+  says['/v1/acquire'] = STOPPING
+  const waits = assert.rejects(new Client(url).acquire(name, { wait: 0.9 }))
+  await until(() => calls.length > 0)
+  says['/v1/acquire'] = TOO_MANY
+  await waits
+  assert.ok(pauses.length > 0)
+  assert.deepEqual(pauses.filter((ms) => ms > 900 && ms < 4000), []) // what is longer is the timeout of a call
+})
+
 test('a grant without an answer is given back', async () => {
   const { says, url } = await front(server.url)
   says['/v1/acquire'] = DROP
