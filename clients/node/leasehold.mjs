@@ -339,9 +339,11 @@ class Claim {
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
     let silent // since when no instance has said yes or no
     let placed = false // whether there may be a place in the queue
+    let limited = false // whether too many calls wait: one that does not keeps the place
     for (;;) {
       const sent = now()
-      const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
+      const left = limited ? 0 : Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
+      limited = false
       try {
         return this.#granted(sent, ttl, await this.#call('acquire',
           { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast, details: this.#details, wanted: this.yields },
@@ -355,6 +357,7 @@ class Claim {
           if (['not_yet', 'draining'].includes(err.code) || left === 0) await sleep(PAUSE, signal)
         } else if (placed && err.status === 429 && now() < end) {
           silent = undefined
+          limited = true
           await sleep(Math.min(LIMITED, end - now()), signal)
         } else if (err instanceof Unknown || maybeApplied(err)) {
           placed = true

@@ -594,6 +594,23 @@ test('a waiter whose first call had no answer keeps its place though it calls to
   await (await waits).release()
 })
 
+test('a waiter that may not wait keeps its place by a call that does not', async () => {
+  const { says, calls, url } = await front(server.url)
+  const lease = await client.acquire(name, { ttl: 10 * LONG })
+  says['/v1/acquire'] = STOPPING
+  const waits = new Client(url).acquire(name, { wait: LONG })
+  await until(() => calls.length > 0)
+  says['/v1/acquire'] = TOO_MANY
+  const before = calls.length
+  await Promise.race([waits, until(() => calls.length > before)])
+  delete says['/v1/acquire']
+  await until(async () => (await client.show(name)).waiters.length > 0)
+  await until(() => calls.length > before + 1 && calls.at(-1).wait_ms)
+  assert.deepEqual(calls.slice(before, before + 2).map((call) => [call.wait_ms > 0, call.queue]), [[true, true], [false, true]])
+  await lease.release()
+  await (await waits).release()
+})
+
 test('a pause after too many calls ends with the wait', async (t) => {
   const pauses = []
   const { setTimeout } = globalThis

@@ -624,6 +624,44 @@ class TestClient(Served, unittest.TestCase):
         with self.assertRaises(Refused):
             client.acquire(self.name, wait=LONG)
 
+    def test_a_waiter_keeps_its_place_while_no_more_calls_may_wait(self):
+        server = Instance(self, options=["--max-waiting", "1"])
+        client, calls, refused, got = Client(server.url), [], [], []
+        answers, other = client._ask, self.name + "/other"
+
+        def fill():
+            body = {"name": other, "owner": self.name, "ttl_ms": 1000, "wait_ms": 30000}
+            answers(_claim.Request("POST", "/v1/acquire", json.dumps(body).encode(), 2 * LONG))
+
+        def ask(request):
+            if request.path == "/v1/acquire":
+                calls.append(request)
+                if len(calls) == 2:  # the first has waited
+                    filler.start()
+                    until(lambda: self.client.show(other)["waiters"])
+            try:
+                return answers(request)
+            except Refused as e:
+                refused.append(e.status)
+                raise
+
+        def wait():
+            with client.acquire(self.name, ttl=10 * LONG, wait=10 * LONG) as lease:
+                got.append(lease.token)
+
+        client._ask = ask
+        filler, waiter = threading.Thread(target=fill), threading.Thread(target=wait)
+        with self.client.acquire(other, ttl=10 * LONG), self.client.acquire(self.name, ttl=10 * LONG):
+            with unittest.mock.patch.object(_claim, "LONGEST_WAIT", 0.5):
+                waiter.start()
+                until(lambda: len(calls) > 1)
+            until(lambda: len(refused) > 3)  # in 3 s, and a place is kept for 2
+            self.assertEqual(refused, [429] * len(refused))
+            self.assertEqual(len(self.client.show(self.name)["waiters"]), 1)
+        waiter.join()
+        filler.join()
+        self.assertTrue(got)
+
     def test_a_release_is_repeated_until_the_store_is_writable(self):
         client = Client(self.server.url)
         lease, refusals = client.acquire(self.name, ttl=10 * LONG), ["read_only", "full"]

@@ -266,9 +266,11 @@ class Claim:
         silent: Optional[float] = None  # since when no instance has answered
         patience = ttl if wait is None else min(ttl, max(wait, self.server.timeout))
         placed = False  # whether there may be a place in the queue
+        limited = False  # whether too many calls wait: one that does not keeps the place
         while True:
             sent = now()
-            left = min(max(end - sent, 0.0), LONGEST_WAIT)
+            left = 0.0 if limited else min(max(end - sent, 0.0), LONGEST_WAIT)
+            limited = False
             try:
                 answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl),
                                                wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least),
@@ -282,7 +284,7 @@ class Claim:
                     yield PAUSE
             except (Unknown, Refused) as e:
                 if isinstance(e, Refused) and e.status == 429 and placed and now() < end:
-                    silent = None
+                    silent, limited = None, True
                     yield min(LIMITED, end - now())
                     continue
                 if not unsettled(e):
