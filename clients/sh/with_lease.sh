@@ -71,6 +71,8 @@ with_lease() (
 		fi
 		if [ "$(now)" -ge "$end" ]; then
 			end KILL
+			wait "$command" || : # so that the next holder is alone
+			[ "$status" = 410 ] || call release 1
 			exit 76
 		fi
 	done

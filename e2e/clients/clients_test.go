@@ -431,6 +431,34 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	}
 }
 
+// A lease that a shell's section has lost may live on at the service, which has applied the renewals that it did not answer.
+// It is released, unless the service has reported its end.
+func TestCopyGivesBackWhatItLost(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		shell, lost := []string{"dash", "bash"}[i/2], i%2 == 1
+		t.Run(fmt.Sprint(shell, ", ", lost), func(t *testing.T) {
+			t.Parallel()
+			f := &fake{ttl: 5 * time.Second}
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if lost && r.URL.Path == "/v1/renew" {
+					w.WriteHeader(http.StatusGone)
+					fmt.Fprint(w, `{"outcome":"lost"}`)
+					return
+				}
+				f.ServeHTTP(w, r)
+			}))
+			t.Cleanup(web.Close)
+			if code, _ := copied(t, shell, web.URL, "", "while :; do sleep 0.05; done"); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if got := f.released.Load(); got == lost {
+				t.Errorf("released: %t", got)
+			}
+		})
+	}
+}
+
 const phpWorks = `
 require getenv('FILE');
 $lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 6);
