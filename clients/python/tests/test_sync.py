@@ -529,6 +529,30 @@ class TestClient(Served, unittest.TestCase):
                 thread.join()
             lease.check()  # a call that was overtaken would have lost it
 
+    def test_no_renewal_follows_the_release(self):
+        front, errors, checked = Front(self, self.server.url), [], threading.Event()
+        lease = Client(front.url).acquire(self.name, ttl=10 * LONG)
+        check = lease.check
+
+        def checks():
+            check()
+            checked.set()
+
+        def extend():
+            try:
+                lease.extend()
+            except Released as e:
+                errors.append(e)
+
+        thread = threading.Thread(target=extend)
+        with lease._calling, unittest.mock.patch.object(lease, "check", checks):
+            thread.start()
+            self.assertTrue(checked.wait(LONG))
+            lease.release()
+        thread.join()
+        self.assertEqual([type(e) for e in errors], [Released])
+        self.assertEqual([call.get("ttl_ms", 0) for call in front.calls], [10000 * LONG, 0])
+
     def test_owner_releases_from_elsewhere(self):
         lease = self.client.acquire(self.name, ttl=LONG, interrupt=False)
         body = json.dumps({"name": self.name, "owner": lease.owner}).encode()

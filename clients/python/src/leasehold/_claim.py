@@ -215,11 +215,15 @@ class Claim:
                                         "weight": weight if weight > 1 else 0}
         self._mutex = threading.Lock()  # guards what follows
         self._count = 0
+        self._released = False  # whether a release has been sent: it must not be overtaken
         self._silent = 0  # the first acquire without an answer: it may be served late
         self._shortest = math.inf  # the shortest TTL of a call without an answer
 
     def _call(self, what: str, timeout: float, **fields: object) -> Steps[Answer]:
         with self._mutex:
+            if what == "renew" and self._released:
+                raise released()
+            self._released = self._released or what == "release"
             self._count += 1
             number = self._count
             # Up to this number, no acquire is without an answer.
@@ -334,6 +338,10 @@ def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
     return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused)) and not maybe_applied(error)
 
 
+def released() -> Released:
+    return Released("the lease was released")
+
+
 def maybe_applied(error: BaseException) -> bool:
     """Whether a call, or an earlier attempt of it, may have been applied although it was refused."""
     return isinstance(error, Refused) and error.code in ("read_only", "full")
@@ -417,7 +425,7 @@ class Term:
     def error(self) -> Optional[Error]:
         """Why it is over."""
         if self.released:
-            return Released("the lease was released")
+            return released()
         if self.cause is not None:
             return Lost(str(self.cause), self.cause.code)
         return None
