@@ -4,10 +4,12 @@ import concurrent.futures
 import contextlib
 import ctypes
 import functools
+import itertools
 import json
 import multiprocessing.pool
 import operator
 import os
+import pickle
 import queue
 import signal
 import socket
@@ -448,6 +450,9 @@ class TestClient(Served, unittest.TestCase):
         work()
         work()
         self.assertLess(int(calls[0]), int(calls[1]))
+        with self.assertRaises(RuntimeError):
+            with lock:
+                pass
 
     def test_the_lease_counts_from_before_the_call(self):
         front = Front(self, self.server.url)
@@ -826,12 +831,13 @@ class TestClient(Served, unittest.TestCase):
         # A call in C in which the loss comes, and that ends by raising: no line of Python runs until the inner section's end.
         call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
         call.errcheck = len
-        for error in (TypeError, ZeroDivisionError):
-            with self.subTest(error):
-                with self.assertRaises(Lost if error is TypeError else error):
+        for error, take in itertools.product((Lost, ZeroDivisionError), (self.client.acquire, self.client.lock)):
+            with self.subTest(error, take=take):
+                ended = None
+                try:
                     with self.client.acquire(self.name, ttl=LONG) as outer:
                         try:
-                            with self.client.acquire(self.name + error.__name__, ttl=LONG) as inner:
+                            with take(self.name + error.__name__, ttl=10 * LONG) as inner:
                                 with outer._mutex:
                                     outer._lose(Lost("of the outer one"))
                                 call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(outer)))
@@ -839,9 +845,24 @@ class TestClient(Served, unittest.TestCase):
                             if error is ZeroDivisionError:
                                 1 / 0
                             raise
+                except error as e:
+                    ended = e  # with all that it refers to
+                self.assertIsInstance(ended, error)
                 until(lambda: self.client.show(inner.name)["holders"] == [])
                 with self.assertRaises(Released):
                     inner.check()
+
+    def test_a_loss_at_the_end_of_its_section_tells_why(self):
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        call.errcheck = len
+        with self.assertRaises(Lost) as lost:
+            with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+                with lease._mutex:
+                    lease._lose(Lost("maintenance", "evicted"))
+                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(lease)))
+        self.assertEqual((lost.exception.code, str(lost.exception)), ("evicted", "maintenance"))
+        again = pickle.loads(pickle.dumps(lost.exception))
+        self.assertEqual((type(again), again.code, str(again)), (Lost, "evicted", "maintenance"))
 
     def test_an_interrupted_release_goes_on_behind(self):
         client = Client(self.server.url)

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
+from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, Union, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
                      Steps, Term, judge, listens_again, nothing_left, now, read_page)
@@ -86,15 +86,15 @@ class Client:
                 self._leave(claim)
             raise
 
-    @contextlib.contextmanager
     def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
              limit: int = 0, weight: int = 1, note: str = "", details: Optional[Details] = None,
              at_least: float = 0.0, interrupt: bool = True, yields: bool = False,
-             on_wanted: Optional[Callable[[Lease], object]] = None) -> Iterator[Lease]:
+             on_wanted: Optional[Callable[[Lease], object]] = None) -> _Section:
         """The lock for a with statement, or as a decorator: taken as by acquire, and released at the end."""
-        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, weight=weight, note=note, details=details,
-                          at_least=at_least, interrupt=interrupt, yields=yields, on_wanted=on_wanted) as lease:
-            yield lease
+        def acquire() -> Lease:
+            return self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, weight=weight, note=note, details=details,
+                                at_least=at_least, interrupt=interrupt, yields=yields, on_wanted=on_wanted)
+        return _Section(acquire)
 
     def show(self, name: str) -> Lock:
         """What is known of the lock: token, holders and waiters."""
@@ -457,6 +457,37 @@ class Lease:
                 return None
 
 
+class _Section(contextlib.ContextDecorator):
+    """What lock returns: a with statement, or one for each call of a function.
+
+    Were it contextlib's, the loss of an outer section could leave its lease to the garbage collector: see _unended.
+    """
+
+    _lease: Optional[Lease] = None
+    _entered = False
+
+    def __init__(self, acquire: Callable[[], Lease]) -> None:
+        self._acquire = acquire
+
+    def _recreate_cm(self) -> _Section:
+        return _Section(self._acquire)
+
+    def __enter__(self) -> Lease:
+        if self._entered:
+            raise RuntimeError("each with statement needs a lock() of its own")
+        self._entered = True
+        self._lease = self._acquire()
+        return self._lease.__enter__()
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        cast(Lease, self._lease).__exit__(kind, value, trace)
+
+    def _abandon(self) -> None:
+        if self._lease is not None:
+            self._lease._abandon()
+
+
 class _Connection(http.client.HTTPConnection):
     """A connection that gives up at a time, by now(), whatever each byte takes."""
 
@@ -572,11 +603,12 @@ def _interrupts(error: Optional[BaseException]) -> bool:
     return isinstance(error, _Raised)
 
 
-def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
-    """The leases whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
+def _unended(error: Optional[BaseException]) -> Iterator[Union[Lease, _Section]]:
+    """Those whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
-            if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__):
+            if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__,
+                                _Section.__enter__.__code__, _Section.__exit__.__code__):
                 yield frame.f_locals["self"]
         error = error.__context__
 
