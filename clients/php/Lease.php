@@ -63,11 +63,13 @@ final class Lease
     {
         if (self::now() >= $this->renewAt) {
             $sent = self::now();
-            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)] + $this->yields(), max(0.01, min($this->ttl / 6, $this->deadline - $sent)));
+            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)] + $this->yields(), max(0.01, min(5, $this->ttl / 6, $this->deadline - $sent)));
             if ($status === 410) {
                 $this->deadline = 0;
             } elseif ($status === 200 && self::now() < $this->deadline) {
                 $this->granted($sent, $answer);
+            } else {
+                $this->renewAt = $sent + ($this->deadline - $sent) / 4; // so that steps go on meanwhile
             }
         }
         if (self::now() >= $this->deadline) {

@@ -421,11 +421,11 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	for _, shell := range []string{"php", "dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			web := httptest.NewServer(&fake{ttl: 5 * time.Second})
 			t.Cleanup(web.Close)
 			code, took := copied(t, shell, web.URL, phpUse, "while :; do sleep 0.05; done")
 			if code != 76 || took > 12*time.Second {
-				t.Errorf("a section of 3 of 20 s ended with code %d after %v", code, took)
+				t.Errorf("a section of 5 of 20 s ended with code %d after %v", code, took)
 			}
 		})
 	}
@@ -454,6 +454,44 @@ func TestCopyGivesBackWhatItLost(t *testing.T) {
 			}
 			if got := f.released.Load(); got == lost {
 				t.Errorf("released: %t", got)
+			}
+		})
+	}
+}
+
+const phpHangs = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 120);
+(new ReflectionProperty($lease, 'renewAt'))->setValue($lease, 0.0);
+for ($i = 0; $i < 3; $i++) {
+    $lease->check();
+}
+`
+
+// A renewal that hangs holds a long section up for 5 s, once.
+func TestCopiesBoundARenewal(t *testing.T) {
+	t.Parallel()
+	t.Run("php", func(t *testing.T) {
+		t.Parallel()
+		web := httptest.NewServer(&fake{ttl: 2 * time.Minute})
+		t.Cleanup(web.Close)
+		if code, took := copied(t, "php", web.URL, phpHangs, ""); code != 0 || took > 12*time.Second {
+			t.Errorf("exit code %d after %v", code, took)
+		}
+	})
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: time.Hour, proxy: "upstream timed out"})
+			t.Cleanup(web.Close)
+			looks := `. "$FILE"
+				curl() { command curl "$@"; case $* in *renew*) echo "$most" >>most ;; esac; }
+				sleep() { command sleep "$@"; renew=0; }
+				with_lease x 3600 sh -c 'until [ -s most ]; do sleep 0.05; done'
+				sort -u most`
+			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+			if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "5\n" {
+				t.Errorf("exit code %d, seconds of a renewal: %s", code, out)
 			}
 		})
 	}
@@ -489,12 +527,14 @@ func TestCopyRenewsAfterARenewalThatHangs(t *testing.T) {
 func TestCopyEndsEarlyForDrift(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"dash", "bash"} {
-		web := httptest.NewServer(&fake{ttl: time.Hour})
-		t.Cleanup(web.Close)
-		looks := `. "$FILE"; kill() { echo $((end - sent)); return 1; }; with_lease drift 3600 true`
-		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
-		if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "3563\n" {
-			t.Errorf("%s: exit code %d, it counts on %s of 3600 s", shell, code, out)
+		for ttl, want := range map[int]string{3600: "3563\n", 60: "58\n"} {
+			web := httptest.NewServer(&fake{ttl: time.Hour})
+			t.Cleanup(web.Close)
+			looks := fmt.Sprintf(`. "$FILE"; kill() { echo $((end - sent)); return 1; }; with_lease drift %d true`, ttl)
+			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+			if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != want {
+				t.Errorf("%s: exit code %d, it counts on %s of %d s", shell, code, out, ttl)
+			}
 		}
 	}
 }
@@ -509,6 +549,10 @@ func TestCopyPassesItsInput(t *testing.T) {
 		reads := `. "$FILE"; echo input | with_lease x 20 cat; with_lease x 20 cat <&-; echo error | with_lease x 20 sh -c 'cat >&2'`
 		if out, code := run(t, env, t.TempDir(), shell, "-c", reads); code != 0 || out != "input\nerror\n" {
 			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+		third := `. "$FILE"; echo third | with_lease x 20 sh -c 'cat <&3' 3<&0 </dev/null`
+		if out, code := run(t, env, t.TempDir(), shell, "-c", third); code != 0 || out != "third\n" {
+			t.Errorf("%s, descriptor 3: exit code %d, %s", shell, code, out)
 		}
 	}
 }
@@ -558,7 +602,7 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 	for _, shell := range []string{"php", "dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second, proxy: "09:41 upstream timed out"})
+			web := httptest.NewServer(&fake{ttl: 5 * time.Second, proxy: "09:41 upstream timed out"})
 			t.Cleanup(web.Close)
 			goes := filepath.Join(t.TempDir(), "goes")
 			code, _ := copied(t, shell, web.URL, phpUse, `echo $$ >`+goes+`; exec sleep 60`)
@@ -586,7 +630,7 @@ func TestCopyOutlivesASignal(t *testing.T) {
 		shell, sig := []string{"dash", "bash"}[i/3], []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP}[i%3]
 		t.Run(fmt.Sprint(shell, ", ", sig), func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			web := httptest.NewServer(&fake{ttl: 5 * time.Second})
 			t.Cleanup(web.Close)
 			// Each sleep ends as by the signal, and each kill finds nobody any more, but the one that only looks.
 			cmd := exec.Command(shell, write(t, t.TempDir(), "a", `set -e
@@ -726,8 +770,8 @@ func TestCopiesTellAnUnknownEnd(t *testing.T) {
 				t.Cleanup(web.Close)
 				return web.URL
 			}
-			if code, _ := copied(t, shell, grants(3*time.Second), phpSteps, "sleep 4", sleeps); code != 76 {
-				t.Errorf("exit code %d after 4 of 3 s, want 76", code)
+			if code, _ := copied(t, shell, grants(5*time.Second), phpSteps, "sleep 6", sleeps); code != 76 {
+				t.Errorf("exit code %d after 6 of 5 s, want 76", code)
 			}
 			if code, _ := copied(t, shell, grants(time.Hour), phpSteps, "true"); code != 0 {
 				t.Errorf("exit code %d before the deadline", code)
