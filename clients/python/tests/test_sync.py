@@ -516,6 +516,14 @@ class TestClient(Served, unittest.TestCase):
             asked = [call["ttl_ms"] for call in front.calls]
             self.assertEqual(asked, sorted(asked))
 
+    def test_a_section_that_begins_too_late_gives_its_lease_back(self):
+        lease = self.client.acquire(self.name, ttl=10 * LONG)
+        self.sleep(10 * LONG)
+        with self.assertRaises(Lost):
+            with lease:
+                self.fail("it begins")
+        until(lambda: not self.client.show(self.name)["holders"])
+
     def test_extend_tells_a_loss(self):
         lease = self.client.acquire(self.name, ttl=LONG)
         self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
@@ -924,6 +932,25 @@ class TestClient(Served, unittest.TestCase):
         self.assertGreater(got[0], lease.token)
         self.assertEqual(calls, [lease])
         until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
+
+    def test_a_thread_that_cannot_start_costs_no_renewal(self):
+        server, calls, failures = telling(self, self.server), [], []
+        start = threading.Thread.start
+
+        def fails(thread):
+            if thread.name != "leasehold-wanted" or failures:
+                return start(thread)
+            failures.append(thread)
+            raise RuntimeError("can't start new thread")
+
+        front = Front(self, server.url)
+        front.says = {"/v1/events": HANG}  # renewals alone tell
+        with unittest.mock.patch.object(threading.Thread, "start", fails):
+            with Client(front.url).lock(self.name, ttl=6, on_wanted=calls.append) as lease:
+                got = self.waiter(Client(server.url))
+                until(lambda: calls)
+        self.assertEqual((len(failures), calls), (1, [lease]))
+        until(lambda: got)
 
     def test_who_does_not_ask_is_not_told(self):
         server = telling(self, self.server)

@@ -283,10 +283,14 @@ class Lease:
         self._client._run(self._claim.release(until))
 
     def __enter__(self) -> Lease:
-        with self._mutex:  # no loss comes in between
-            self.check()
-            if self._interrupt:
-                self._section, self._job = threading.get_ident(), _job()
+        try:
+            with self._mutex:  # no loss comes in between
+                self.check()
+                if self._interrupt:
+                    self._section, self._job = threading.get_ident(), _job()
+        except Lost:
+            self._abandon()  # no __exit__ follows
+            raise
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
@@ -308,6 +312,8 @@ class Lease:
 
     def _abandon(self) -> None:
         """Release it without holding up the caller."""
+        if os.getpid() != self._process:
+            return
         with self._mutex:
             self._end()
         self._client._leave(self._claim)
@@ -398,13 +404,17 @@ class Lease:
     def _want(self) -> None:
         """Others wait."""
         with self._mutex:
-            if self._term.over() or self.wanted.is_set():
+            if self._term.over():
                 return
             self.wanted.set()
             self._changed.notify_all()
             self._hush()
-        if self._on_wanted is not None:
-            threading.Thread(target=self._on_wanted, args=(self,), name="leasehold-wanted", daemon=True).start()
+            work, self._on_wanted = self._on_wanted, None
+        if work is not None:
+            try:
+                threading.Thread(target=work, args=(self,), name="leasehold-wanted", daemon=True).start()
+            except RuntimeError:  # there are too many: the next renewal tries again
+                self._on_wanted = work
 
     def _deaf(self) -> bool:
         return self._term.over() or self.wanted.is_set()
