@@ -20,8 +20,9 @@ with_lease() (
 		answer=$(printf '{"name":"%s","owner":"%s"%s}' "$name" "$owner" "$3" |
 			curl -s -w '%{http_code}' --max-time "$2" -H 'Content-Type: application/json' -d @- "$url/v1/$1") || : # status says so
 		status=${answer##*[!0-9]}
-		case $answer in
-		*'"outcome":"granted"'*200 | *'"outcome":"done"'*200) ;;
+		case $answer in # a yes may be to another call
+		*'"outcome":"granted"'*200) case $answer in *"\"owner\":\"$owner\""*) ;; *) status=000 ;; esac ;;
+		*'"outcome":"done"'*200) ;;
 		*200) status=000 ;;
 		esac
 	}

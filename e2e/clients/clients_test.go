@@ -5,6 +5,7 @@ package clients
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -372,20 +373,28 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 }
 
 // A fake is a service that grants every acquire for ttl, after the delay late. It does not answer renewals, unless proxy is
-// set: then it answers as a proxy would. If cut is set, it does not answer releases either.
+// set: then it answers as a proxy would. If cut is set, it does not answer releases either. If alien is set, its grants are
+// those of another owner.
 type fake struct {
 	ttl, late time.Duration
 	cut       bool
+	alien     bool
 	proxy     string
 	released  atomic.Bool
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // else nothing tells that the client has gone
+	var call struct{ Name, Owner string }
+	_ = json.NewDecoder(r.Body).Decode(&call) // it is one of a copy
+	_, _ = io.Copy(io.Discard, r.Body)        // else nothing tells that the client has gone
+	if f.alien {
+		call.Owner = "another"
+	}
 	switch r.URL.Path {
 	case "/v1/acquire":
 		time.Sleep(f.late)
-		fmt.Fprintf(w, `{"outcome":"granted","token":"1838477713367293952","ttl_ms":%d,"left_ms":%[1]d,"waited_ms":0}`, f.ttl.Milliseconds())
+		fmt.Fprintf(w, `{"outcome":"granted","name":%q,"owner":%q,"token":"1838477713367293952","ttl_ms":%d,"left_ms":%[3]d,"waited_ms":0}`,
+			call.Name, call.Owner, f.ttl.Milliseconds())
 	case "/v1/release":
 		if f.released.Store(true); f.cut {
 			panic(http.ErrAbortHandler)
@@ -456,6 +465,49 @@ func TestCopyGivesBackWhatItLost(t *testing.T) {
 				t.Errorf("released: %t", got)
 			}
 		})
+	}
+}
+
+const phpTakes = `
+require getenv('FILE');
+try {
+    new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20);
+} catch (RuntimeException $e) {
+    exit($e->getCode() === 503 ? 69 : 1);
+}
+`
+
+// The grant of another owner is no answer.
+func TestCopiesTakeNoOthersGrant(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"php", "dash", "bash"} {
+		f := &fake{ttl: 20 * time.Second, alien: true}
+		web := httptest.NewServer(f)
+		t.Cleanup(web.Close)
+		if code, _ := copied(t, shell, web.URL, phpTakes, "true"); code != 69 {
+			t.Errorf("%s: exit code %d, want 69", shell, code)
+		}
+		if !f.released.Load() {
+			t.Errorf("%s does not give back what it may have been granted", shell)
+		}
+	}
+}
+
+const phpShows = `
+require getenv('FILE');
+print_r($lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20));
+var_dump($lease);
+`
+
+// What PHP shows of a lease has no owner.
+func TestCopyShowsNoOwner(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(&fake{ttl: 20 * time.Second})
+	t.Cleanup(web.Close)
+	env := []string{"LEASEHOLD_URL=" + web.URL, "NAME=shown", "FILE=" + folder(t, "clients/php/Lease.php")}
+	out, code := run(t, env, t.TempDir(), "php", write(t, t.TempDir(), "a", "<?php"+phpShows))
+	if code != 0 || regexp.MustCompile("[0-9a-f]{40}").MatchString(out) || !strings.Contains(out, "shown") {
+		t.Errorf("exit code %d, %s", code, out)
 	}
 }
 

@@ -210,6 +210,16 @@ class TestClient(Served, unittest.TestCase):
             lease.extend()
         self.assertTrue(lease.lost.is_set())
 
+    def test_a_loss_spares_the_thread_of_trio_that_has_left_the_section(self):
+        own = {"__name__": "trio._core._thread_cache"}
+        exec("def run(job):\n    return job()", own)
+        lease = own["run"](self.client.acquire(self.name, ttl=10 * LONG).__enter__)
+        thread = threading.Thread(target=self.lose, args=(lease,))
+        thread.start()
+        thread.join()
+        with self.assertRaises(Lost):
+            lease.release()
+
     def test_the_end_of_a_section_takes_back_no_loss_of_another(self):
         stack, entered, go = contextlib.ExitStack(), [], queue.SimpleQueue()
 

@@ -26,7 +26,7 @@ from ._types import Details, Features, Lock, Mode
 T = TypeVar("T")
 
 # Packages whose threads run one job after another.
-POOLS = ("anyio", "concurrent", "multiprocessing", "threading")
+POOLS = ("anyio", "concurrent", "multiprocessing", "threading", "trio")
 
 # The pause until a loss that has not come up in the thread of its section is raised there again, in seconds.
 RAISE_EVERY = 0.1
