@@ -106,7 +106,8 @@ export class Client {
     if (parsed.username || parsed.password) throw new TypeError('the url must not contain a password: pass token')
     if (!(timeout > 0 && timeout < Infinity)) throw new TypeError('timeout must be above 0 seconds')
     this.#base = parsed.href.replace(/\/$/, '')
-    this.#token = token
+    this.#token = `${token ?? ''}`.trim() // a file ends with a newline
+    if (/[^ -~]/.test(this.#token)) throw new TypeError('the token must be printable ASCII') // else an error of fetch would show it
     this.#timeout = milliseconds(timeout)
   }
 
@@ -337,10 +338,12 @@ class Claim {
     const end = now() + wait
     const patience = Math.min(ttl, Math.max(wait, this.timeout))
     let silent // since when no instance has said yes or no
-    let placed = false
+    let placed = false // whether there may be a place in the queue
+    let limited = false // whether too many calls wait: one that does not keeps the place
     for (;;) {
       const sent = now()
-      const left = Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
+      const left = limited ? 0 : Math.min(Math.max(Math.floor(end - sent), 0), LONGEST_WAIT)
+      limited = false
       try {
         return this.#granted(sent, ttl, await this.#call('acquire',
           { ttl_ms: ttl, wait_ms: left, queue: wait !== 0, at_least_ms: this.#atLeast, details: this.#details, wanted: this.yields },
@@ -352,12 +355,15 @@ class Claim {
           placed = true
           if (now() >= end) throw err
           if (['not_yet', 'draining'].includes(err.code) || left === 0) await sleep(PAUSE, signal)
+        } else if (placed && err.status === 429 && now() < end) {
+          silent = undefined
+          limited = true
+          await sleep(Math.min(LIMITED, end - now()), signal)
         } else if (err instanceof Unknown || maybeApplied(err)) {
+          placed = true
           silent ??= now() < sent + left ? now() : sent // an instance that had the call wait was there until now
           if (now() - silent >= patience || now() >= end) throw err
           await sleep(PAUSE, signal)
-        } else if (placed && err.status === 429 && now() < end) {
-          await sleep(LIMITED, signal)
         } else throw err
       }
     }

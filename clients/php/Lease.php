@@ -48,6 +48,11 @@ final class Lease
         $this->granted($sent + $answer['waited_ms'] / 1000, $answer);
     }
 
+    public function __debugInfo(): array
+    {
+        return ['name' => $this->name, 'token' => $this->token ?? null, 'wanted' => $this->wanted]; // without the owner
+    }
+
     private function yields(): array
     {
         return $this->yields ? ['wanted' => true] : [];
@@ -63,11 +68,13 @@ final class Lease
     {
         if (self::now() >= $this->renewAt) {
             $sent = self::now();
-            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)] + $this->yields(), max(0.01, min($this->ttl / 6, $this->deadline - $sent)));
+            [$status, $answer] = $this->call('renew', ['ttl_ms' => (int) ($this->ttl * 1000)] + $this->yields(), max(0.01, min(5, $this->ttl / 6, $this->deadline - $sent)));
             if ($status === 410) {
                 $this->deadline = 0;
             } elseif ($status === 200 && self::now() < $this->deadline) {
                 $this->granted($sent, $answer);
+            } else {
+                $this->renewAt = $sent + ($this->deadline - $sent) / 4; // so that steps go on meanwhile
             }
         }
         if (self::now() >= $this->deadline) {
@@ -106,8 +113,9 @@ final class Lease
             return [503, []];
         }
         $answer = json_decode((string) @stream_get_contents($stream), true);
-        $yes = is_array($answer) && ($answer['outcome'] ?? '') === ($what === 'release' ? 'done' : 'granted');
-        if ($found[1] === '200' && !$yes) { // of something that stands between
+        $yes = is_array($answer) && ($what === 'release' ? ($answer['outcome'] ?? '') === 'done'
+            : [$answer['outcome'] ?? '', $answer['name'] ?? '', $answer['owner'] ?? ''] === ['granted', $this->name, $this->owner]);
+        if ($found[1] === '200' && !$yes) { // of something that stands between, or to another call
             return [503, []];
         }
         return [(int) $found[1], is_array($answer) ? $answer : []];

@@ -5,11 +5,12 @@
 #     with_lease nightly-report 30 ./report.sh
 #
 # COMMAND runs in a process group of its own, which is killed when the lease is lost. The clock is the kernel's uptime, which
-# counts sleep. Ctrl-Z does nothing. COMMAND may begin with SIGINT and SIGQUIT ignored. Exit codes: the command's; 75 busy; 76
-# lost or maybe lost; 69 no answer; as of a signal's if one comes before COMMAND. LEASEHOLD_URL is the service's URL.
+# counts sleep. Ctrl-Z does nothing. COMMAND may begin with SIGINT and SIGQUIT ignored, and without descriptor 9. Exit codes:
+# the command's; 75 busy; 76 lost or maybe lost; 69 no answer; as of a signal's if one comes before COMMAND. LEASEHOLD_URL is
+# the service's URL.
 with_lease() (
 	name=$1 ttl=$2 && shift 2
-	{ command exec 3<&0; } 2>/dev/null || exec 3</dev/null # it may be closed
+	{ command exec 9<&0; } 2>/dev/null || exec 9</dev/null # it may be closed
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
 	owner=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
 	now() { read -r up _ </proc/uptime && echo "${up%.*}"; }
@@ -19,8 +20,9 @@ with_lease() (
 		answer=$(printf '{"name":"%s","owner":"%s"%s}' "$name" "$owner" "$3" |
 			curl -s -w '%{http_code}' --max-time "$2" -H 'Content-Type: application/json' -d @- "$url/v1/$1") || : # status says so
 		status=${answer##*[!0-9]}
-		case $answer in
-		*'"outcome":"granted"'*200 | *'"outcome":"done"'*200) ;;
+		case $answer in # a yes may be to another call
+		*'"outcome":"granted"'*200) case $answer in *"\"owner\":\"$owner\""*) ;; *) status=000 ;; esac ;;
+		*'"outcome":"done"'*200) ;;
 		*200) status=000 ;;
 		esac
 	}
@@ -29,7 +31,7 @@ with_lease() (
 		lasts=${answer##*'"ttl_ms":'}
 		lasts=${lasts%%[!0-9]*}
 		lasts=$((${lasts:-0} < ttl * 1000 ? ${lasts:-0} / 1000 : ttl)) # it may be shorter than what was asked for
-		end=$((sent + lasts - 1 - lasts / 100)) renew=$((sent + lasts / 3)) step=$((lasts < 6 ? 1 : lasts / 6))
+		end=$((sent + lasts - 1 - (lasts + 99) / 100)) renew=$((sent + lasts / 3)) step=$((lasts < 6 ? 1 : lasts / 6))
 	}
 	# end SIGNAL: sends it to the command, which may have no process group yet.
 	end() { kill "-$1" "-$command" 2>/dev/null || kill "-$1" "$command" 2>/dev/null || :; }
@@ -53,7 +55,7 @@ with_lease() (
 	esac
 	[ "$(now)" -lt "$end" ] || { call release 1; exit 76; }
 	set +m
-	setsid "$@" <&3 3<&- & # "&" alone gives it no input
+	setsid "$@" <&9 9<&- & # "&" alone gives it no input
 	command=$!
 	trap '' TSTP TTIN TTOU # Ctrl-Z would stop the guard, and not the command
 	[ -z "$stopped" ] || stop "$stopped"
@@ -61,6 +63,7 @@ with_lease() (
 		sleep 0.2 || : # a signal to the whole group ends it
 		sent=$(now)
 		most=$((end - sent - 1 < step ? end - sent - 1 : step)) # a call ends before end: sent may be a second ago
+		most=$((most < 5 ? most : 5)) # nothing looks at the command meanwhile
 		if [ "$sent" -ge "$renew" ] && [ "$most" -gt 0 ]; then
 			call renew "$most" ",\"ttl_ms\":${ttl}000"
 			case $status in
@@ -71,6 +74,8 @@ with_lease() (
 		fi
 		if [ "$(now)" -ge "$end" ]; then
 			end KILL
+			wait "$command" || : # so that the next holder is alone
+			[ "$status" = 410 ] || call release 1
 			exit 76
 		fi
 	done

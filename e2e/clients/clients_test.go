@@ -5,6 +5,7 @@ package clients
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -380,20 +381,28 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 }
 
 // A fake is a service that grants every acquire for ttl, after the delay late. It does not answer renewals, unless proxy is
-// set: then it answers as a proxy would. If cut is set, it does not answer releases either.
+// set: then it answers as a proxy would. If cut is set, it does not answer releases either. If alien is set, its grants are
+// those of another owner.
 type fake struct {
 	ttl, late time.Duration
 	cut       bool
+	alien     bool
 	proxy     string
 	released  atomic.Bool
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // else nothing tells that the client has gone
+	var call struct{ Name, Owner string }
+	_ = json.NewDecoder(r.Body).Decode(&call) // it is one of a copy
+	_, _ = io.Copy(io.Discard, r.Body)        // else nothing tells that the client has gone
+	if f.alien {
+		call.Owner = "another"
+	}
 	switch r.URL.Path {
 	case "/v1/acquire":
 		time.Sleep(f.late)
-		fmt.Fprintf(w, `{"outcome":"granted","token":"1838477713367293952","ttl_ms":%d,"left_ms":%[1]d,"waited_ms":0}`, f.ttl.Milliseconds())
+		fmt.Fprintf(w, `{"outcome":"granted","name":%q,"owner":%q,"token":"1838477713367293952","ttl_ms":%d,"left_ms":%[3]d,"waited_ms":0}`,
+			call.Name, call.Owner, f.ttl.Milliseconds())
 	case "/v1/release":
 		if f.released.Store(true); f.cut {
 			panic(http.ErrAbortHandler)
@@ -429,11 +438,120 @@ func TestCopiesEndWithAShorterGrant(t *testing.T) {
 	for _, shell := range []string{"php", "dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			web := httptest.NewServer(&fake{ttl: 5 * time.Second})
 			t.Cleanup(web.Close)
 			code, took := copied(t, shell, web.URL, phpUse, "while :; do sleep 0.05; done")
 			if code != 76 || took > 12*time.Second {
-				t.Errorf("a section of 3 of 20 s ended with code %d after %v", code, took)
+				t.Errorf("a section of 5 of 20 s ended with code %d after %v", code, took)
+			}
+		})
+	}
+}
+
+// A lease that a shell's section has lost may live on at the service, which has applied the renewals that it did not answer.
+// It is released, unless the service has reported its end.
+func TestCopyGivesBackWhatItLost(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		shell, lost := []string{"dash", "bash"}[i/2], i%2 == 1
+		t.Run(fmt.Sprint(shell, ", ", lost), func(t *testing.T) {
+			t.Parallel()
+			f := &fake{ttl: 5 * time.Second}
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if lost && r.URL.Path == "/v1/renew" {
+					w.WriteHeader(http.StatusGone)
+					fmt.Fprint(w, `{"outcome":"lost"}`)
+					return
+				}
+				f.ServeHTTP(w, r)
+			}))
+			t.Cleanup(web.Close)
+			if code, _ := copied(t, shell, web.URL, "", "while :; do sleep 0.05; done"); code != 76 {
+				t.Errorf("exit code %d, want 76", code)
+			}
+			if got := f.released.Load(); got == lost {
+				t.Errorf("released: %t", got)
+			}
+		})
+	}
+}
+
+const phpTakes = `
+require getenv('FILE');
+try {
+    new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20);
+} catch (RuntimeException $e) {
+    exit($e->getCode() === 503 ? 69 : 1);
+}
+`
+
+// The grant of another owner is no answer.
+func TestCopiesTakeNoOthersGrant(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"php", "dash", "bash"} {
+		f := &fake{ttl: 20 * time.Second, alien: true}
+		web := httptest.NewServer(f)
+		t.Cleanup(web.Close)
+		if code, _ := copied(t, shell, web.URL, phpTakes, "true"); code != 69 {
+			t.Errorf("%s: exit code %d, want 69", shell, code)
+		}
+		if !f.released.Load() {
+			t.Errorf("%s does not give back what it may have been granted", shell)
+		}
+	}
+}
+
+const phpShows = `
+require getenv('FILE');
+print_r($lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 20));
+var_dump($lease);
+`
+
+// What PHP shows of a lease has no owner.
+func TestCopyShowsNoOwner(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(&fake{ttl: 20 * time.Second})
+	t.Cleanup(web.Close)
+	env := []string{"LEASEHOLD_URL=" + web.URL, "NAME=shown", "FILE=" + folder(t, "clients/php/Lease.php")}
+	out, code := run(t, env, t.TempDir(), "php", write(t, t.TempDir(), "a", "<?php"+phpShows))
+	if code != 0 || regexp.MustCompile("[0-9a-f]{40}").MatchString(out) || !strings.Contains(out, "shown") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+const phpHangs = `
+require getenv('FILE');
+$lease = new Lease(getenv('LEASEHOLD_URL'), getenv('NAME'), ttl: 120);
+(new ReflectionProperty($lease, 'renewAt'))->setValue($lease, 0.0);
+for ($i = 0; $i < 3; $i++) {
+    $lease->check();
+}
+`
+
+// A renewal that hangs holds a long section up for 5 s, once.
+func TestCopiesBoundARenewal(t *testing.T) {
+	t.Parallel()
+	t.Run("php", func(t *testing.T) {
+		t.Parallel()
+		web := httptest.NewServer(&fake{ttl: 2 * time.Minute})
+		t.Cleanup(web.Close)
+		if code, took := copied(t, "php", web.URL, phpHangs, ""); code != 0 || took > 12*time.Second {
+			t.Errorf("exit code %d after %v", code, took)
+		}
+	})
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			web := httptest.NewServer(&fake{ttl: time.Hour, proxy: "upstream timed out"})
+			t.Cleanup(web.Close)
+			looks := `. "$FILE"
+				curl() { command curl "$@"; case $* in *renew*) echo "$most" >>most ;; esac; }
+				sleep() { command sleep "$@"; renew=0; }
+				with_lease x 3600 sh -c 'until [ -s most ]; do sleep 0.05; done'
+				sort -u most`
+			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+			if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "5\n" {
+				t.Errorf("exit code %d, seconds of a renewal: %s", code, out)
 			}
 		})
 	}
@@ -469,12 +587,14 @@ func TestCopyRenewsAfterARenewalThatHangs(t *testing.T) {
 func TestCopyEndsEarlyForDrift(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"dash", "bash"} {
-		web := httptest.NewServer(&fake{ttl: time.Hour})
-		t.Cleanup(web.Close)
-		looks := `. "$FILE"; kill() { echo $((end - sent)); return 1; }; with_lease drift 3600 true`
-		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
-		if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != "3563\n" {
-			t.Errorf("%s: exit code %d, it counts on %s of 3600 s", shell, code, out)
+		for ttl, want := range map[int]string{3600: "3563\n", 60: "58\n"} {
+			web := httptest.NewServer(&fake{ttl: time.Hour})
+			t.Cleanup(web.Close)
+			looks := fmt.Sprintf(`. "$FILE"; kill() { echo $((end - sent)); return 1; }; with_lease drift %d true`, ttl)
+			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+			if out, code := run(t, env, t.TempDir(), shell, "-c", looks); code != 0 || out != want {
+				t.Errorf("%s: exit code %d, it counts on %s of %d s", shell, code, out, ttl)
+			}
 		}
 	}
 }
@@ -489,6 +609,10 @@ func TestCopyPassesItsInput(t *testing.T) {
 		reads := `. "$FILE"; echo input | with_lease x 20 cat; with_lease x 20 cat <&-; echo error | with_lease x 20 sh -c 'cat >&2'`
 		if out, code := run(t, env, t.TempDir(), shell, "-c", reads); code != 0 || out != "input\nerror\n" {
 			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+		third := `. "$FILE"; echo third | with_lease x 20 sh -c 'cat <&3' 3<&0 </dev/null`
+		if out, code := run(t, env, t.TempDir(), shell, "-c", third); code != 0 || out != "third\n" {
+			t.Errorf("%s, descriptor 3: exit code %d, %s", shell, code, out)
 		}
 	}
 }
@@ -538,7 +662,7 @@ func TestCopiesEndBehindAProxy(t *testing.T) {
 	for _, shell := range []string{"php", "dash", "bash"} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second, proxy: "09:41 upstream timed out"})
+			web := httptest.NewServer(&fake{ttl: 5 * time.Second, proxy: "09:41 upstream timed out"})
 			t.Cleanup(web.Close)
 			goes := filepath.Join(t.TempDir(), "goes")
 			code, _ := copied(t, shell, web.URL, phpUse, `echo $$ >`+goes+`; exec sleep 60`)
@@ -566,7 +690,7 @@ func TestCopyOutlivesASignal(t *testing.T) {
 		shell, sig := []string{"dash", "bash"}[i/3], []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP}[i%3]
 		t.Run(fmt.Sprint(shell, ", ", sig), func(t *testing.T) {
 			t.Parallel()
-			web := httptest.NewServer(&fake{ttl: 3 * time.Second})
+			web := httptest.NewServer(&fake{ttl: 5 * time.Second})
 			t.Cleanup(web.Close)
 			// Each sleep ends as by the signal, and each kill finds nobody any more, but the one that only looks.
 			cmd := exec.Command(shell, write(t, t.TempDir(), "a", `set -e
@@ -706,8 +830,8 @@ func TestCopiesTellAnUnknownEnd(t *testing.T) {
 				t.Cleanup(web.Close)
 				return web.URL
 			}
-			if code, _ := copied(t, shell, grants(3*time.Second), phpSteps, "sleep 4", sleeps); code != 76 {
-				t.Errorf("exit code %d after 4 of 3 s, want 76", code)
+			if code, _ := copied(t, shell, grants(5*time.Second), phpSteps, "sleep 6", sleeps); code != 76 {
+				t.Errorf("exit code %d after 6 of 5 s, want 76", code)
 			}
 			if code, _ := copied(t, shell, grants(time.Hour), phpSteps, "true"); code != 0 {
 				t.Errorf("exit code %d before the deadline", code)

@@ -583,6 +583,51 @@ test('a waiter that calls too often keeps its place', async () => {
   await (await waits).release()
 })
 
+test('a waiter whose first call had no answer keeps its place though it calls too often', async () => {
+  const { says, dropped, calls, url } = await front(server.url)
+  says['/v1/acquire'] = DROP
+  const waits = new Client(url).acquire(name, { ttl: 10 * LONG, wait: LONG })
+  await Promise.race([waits, until(() => dropped.length > 0)])
+  says['/v1/acquire'] = TOO_MANY
+  await Promise.race([waits, until(() => calls.length > 2)])
+  delete says['/v1/acquire']
+  await (await waits).release()
+})
+
+test('a waiter that may not wait keeps its place by a call that does not', async () => {
+  const { says, calls, url } = await front(server.url)
+  const lease = await client.acquire(name, { ttl: 10 * LONG })
+  says['/v1/acquire'] = STOPPING
+  const waits = new Client(url).acquire(name, { wait: LONG })
+  await until(() => calls.length > 0)
+  says['/v1/acquire'] = TOO_MANY
+  const before = calls.length
+  await Promise.race([waits, until(() => calls.length > before)])
+  delete says['/v1/acquire']
+  await until(async () => (await client.show(name)).waiters.length > 0)
+  await until(() => calls.length > before + 1 && calls.at(-1).wait_ms)
+  assert.deepEqual(calls.slice(before, before + 2).map((call) => [call.wait_ms > 0, call.queue]), [[true, true], [false, true]])
+  await lease.release()
+  await (await waits).release()
+})
+
+test('a pause after too many calls ends with the wait', async (t) => {
+  const pauses = []
+  const { setTimeout } = globalThis
+  t.mock.method(globalThis, 'setTimeout', (work, ms, ...args) => {
+    if (/leasehold\.mjs/.test(new Error().stack)) pauses.push(ms)
+    return setTimeout(work, ms, ...args)
+  })
+  const { says, calls, url } = await front(server.url)
+  says['/v1/acquire'] = STOPPING
+  const waits = assert.rejects(new Client(url).acquire(name, { wait: 0.9 }))
+  await until(() => calls.length > 0)
+  says['/v1/acquire'] = TOO_MANY
+  await waits
+  assert.ok(pauses.length > 0)
+  assert.deepEqual(pauses.filter((ms) => ms > 900 && ms < 4000), []) // what is longer is the timeout of a call
+})
+
 test('a grant without an answer is given back', async () => {
   const { says, url } = await front(server.url)
   says['/v1/acquire'] = DROP
@@ -680,6 +725,22 @@ test('a wrong token is unauthorized', async () => {
     const { holders: [holder] } = await known.show(name)
     await assert.rejects(known.evict(name, holder.handle, 'no'), (err) => err instanceof Unauthorized && err.status === 403 && err.code === 'denied')
   })
+})
+
+test('a token of a file has a line end, and shows in no error', async () => {
+  const heads = []
+  const stands = createServer((request, response) => {
+    heads.push(request.headers.authorization)
+    response.end('{}')
+  })
+  await new Promise((resolve) => stands.listen(0, '127.0.0.1', resolve))
+  started.push({ kill: () => { stands.closeAllConnections(); stands.close() } })
+  const url = `http://127.0.0.1:${stands.address().port}`
+  for (const token of [' secret\r\n', 'secret\n']) await new Client(url, { token }).features()
+  assert.deepEqual(heads, ['Bearer secret', 'Bearer secret'])
+  for (const token of ['secret\r\nX: y', 'secret\0', 'secret\u20ac', 's\u00e9cret']) {
+    assert.throws(() => new Client(url, { token }), (err) => err instanceof TypeError && !/s.cret/.test(inspect(err)))
+  }
 })
 
 test('a wanted holder that is killed', async () => {

@@ -368,6 +368,25 @@ class TestAsyncClient(Served, unittest.IsolatedAsyncioTestCase):
             await lease.extend()
             self.assertLessEqual(asked[0], 2)
 
+    async def test_no_renewal_follows_the_release(self):
+        front = Front(self, self.server.url)
+        lease = await AsyncClient(front.url).acquire(self.name, ttl=10 * LONG)
+        async with lease._calling:
+            extends = asyncio.create_task(lease.extend())
+            await asyncio.sleep(0)  # it waits for its turn
+            await lease.release()
+        with self.assertRaises(Released):
+            await extends
+        self.assertEqual([call.get("ttl_ms", 0) for call in front.calls], [10000 * LONG, 0])
+
+    async def test_a_section_that_begins_too_late_gives_its_lease_back(self):
+        lease = await self.client.acquire(self.name, ttl=10 * LONG)
+        lease._term.deadline = 0.0
+        with self.assertRaises(Lost):
+            async with lease:
+                self.fail("it begins")
+        self.assertEqual(await self.holders(), [])
+
     async def test_extend_tells_a_loss_and_no_answer(self):
         front = Front(self, self.server.url)
         lease = await AsyncClient(front.url, timeout=2).acquire(self.name, ttl=LONG)

@@ -4,10 +4,13 @@ import concurrent.futures
 import contextlib
 import ctypes
 import functools
+import itertools
 import json
 import multiprocessing.pool
 import operator
 import os
+import pickle
+import queue
 import signal
 import socket
 import sys
@@ -199,6 +202,70 @@ class TestClient(Served, unittest.TestCase):
                 lease.extend()
             self.assertTrue(lease.lost.is_set())
             self.assertEqual(pool.apply(sum, ([1, 2],)), 3)
+
+    def lose(self, lease):
+        """Has it lost, as a renewal finds."""
+        self.client.evict(lease.name, self.client.show(lease.name)["holders"][0]["handle"], "maintenance")
+        with contextlib.suppress(Lost):
+            lease.extend()
+        self.assertTrue(lease.lost.is_set())
+
+    def test_a_loss_spares_the_thread_of_trio_that_has_left_the_section(self):
+        own = {"__name__": "trio._core._thread_cache"}
+        exec("def run(job):\n    return job()", own)
+        lease = own["run"](self.client.acquire(self.name, ttl=10 * LONG).__enter__)
+        thread = threading.Thread(target=self.lose, args=(lease,))
+        thread.start()
+        thread.join()
+        with self.assertRaises(Lost):
+            lease.release()
+
+    def test_the_end_of_a_section_takes_back_no_loss_of_another(self):
+        stack, entered, go = contextlib.ExitStack(), [], queue.SimpleQueue()
+
+        def work():
+            with self.client.lock(self.name + "/other", ttl=10 * LONG) as lease:
+                entered.append(lease)
+                go.get()  # a call in C: nothing is raised before it ends
+                until(lambda: False)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            try:
+                self.lose(pool.submit(stack.enter_context, self.client.lock(self.name, ttl=10 * LONG)).result())
+                job = pool.submit(work)
+                until(lambda: entered)
+                self.lose(entered[0])
+                with self.assertRaises(Lost):
+                    stack.close()
+            finally:
+                go.put(None)
+            with self.assertRaises(Lost):
+                job.result()
+
+    def test_a_loss_is_raised_once_its_section_runs_again(self):
+        # At the first look, the thread runs something else, as with greenlets.
+        looks, runs = [], _sync._runs
+
+        def look(*args):
+            looks.append(args)
+            return len(looks) > 1 and runs(*args)
+
+        with unittest.mock.patch.object(_sync, "_runs", look):
+            with self.assertRaises(Lost) as lost:
+                with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                    threading.Thread(target=self.lose, args=(lease,)).start()
+                    until(lambda: False)
+        self.assertIn("maintenance", str(lost.exception))
+
+    def test_a_loss_comes_up_once(self):
+        with self.assertRaises(KeyError):
+            with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                threading.Thread(target=self.lose, args=(lease,)).start()
+                try:
+                    until(lambda: False)
+                except Lost as e:
+                    until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
+                    raise KeyError from e
 
     def test_a_loss_ends_a_section_that_a_helper_entered(self):
         @contextlib.contextmanager
@@ -393,6 +460,9 @@ class TestClient(Served, unittest.TestCase):
         work()
         work()
         self.assertLess(int(calls[0]), int(calls[1]))
+        with self.assertRaises(RuntimeError):
+            with lock:
+                pass
 
     def test_the_lease_counts_from_before_the_call(self):
         front = Front(self, self.server.url)
@@ -456,6 +526,14 @@ class TestClient(Served, unittest.TestCase):
             asked = [call["ttl_ms"] for call in front.calls]
             self.assertEqual(asked, sorted(asked))
 
+    def test_a_section_that_begins_too_late_gives_its_lease_back(self):
+        lease = self.client.acquire(self.name, ttl=10 * LONG)
+        self.sleep(10 * LONG)
+        with self.assertRaises(Lost):
+            with lease:
+                self.fail("it begins")
+        until(lambda: not self.client.show(self.name)["holders"])
+
     def test_extend_tells_a_loss(self):
         lease = self.client.acquire(self.name, ttl=LONG)
         self.client.evict(self.name, self.client.show(self.name)["holders"][0]["handle"], "maintenance")
@@ -473,6 +551,30 @@ class TestClient(Served, unittest.TestCase):
             for thread in threads:
                 thread.join()
             lease.check()  # a call that was overtaken would have lost it
+
+    def test_no_renewal_follows_the_release(self):
+        front, errors, checked = Front(self, self.server.url), [], threading.Event()
+        lease = Client(front.url).acquire(self.name, ttl=10 * LONG)
+        check = lease.check
+
+        def checks():
+            check()
+            checked.set()
+
+        def extend():
+            try:
+                lease.extend()
+            except Released as e:
+                errors.append(e)
+
+        thread = threading.Thread(target=extend)
+        with lease._calling, unittest.mock.patch.object(lease, "check", checks):
+            thread.start()
+            self.assertTrue(checked.wait(LONG))
+            lease.release()
+        thread.join()
+        self.assertEqual([type(e) for e in errors], [Released])
+        self.assertEqual([call.get("ttl_ms", 0) for call in front.calls], [10000 * LONG, 0])
 
     def test_owner_releases_from_elsewhere(self):
         lease = self.client.acquire(self.name, ttl=LONG, interrupt=False)
@@ -569,6 +671,44 @@ class TestClient(Served, unittest.TestCase):
         with self.assertRaises(Refused):
             client.acquire(self.name, wait=LONG)
 
+    def test_a_waiter_keeps_its_place_while_no_more_calls_may_wait(self):
+        server = Instance(self, options=["--max-waiting", "1"])
+        client, calls, refused, got = Client(server.url), [], [], []
+        answers, other = client._ask, self.name + "/other"
+
+        def fill():
+            body = {"name": other, "owner": self.name, "ttl_ms": 1000, "wait_ms": 30000}
+            answers(_claim.Request("POST", "/v1/acquire", json.dumps(body).encode(), 2 * LONG))
+
+        def ask(request):
+            if request.path == "/v1/acquire":
+                calls.append(request)
+                if len(calls) == 2:  # the first has waited
+                    filler.start()
+                    until(lambda: self.client.show(other)["waiters"])
+            try:
+                return answers(request)
+            except Refused as e:
+                refused.append(e.status)
+                raise
+
+        def wait():
+            with client.acquire(self.name, ttl=10 * LONG, wait=10 * LONG) as lease:
+                got.append(lease.token)
+
+        client._ask = ask
+        filler, waiter = threading.Thread(target=fill), threading.Thread(target=wait)
+        with self.client.acquire(other, ttl=10 * LONG), self.client.acquire(self.name, ttl=10 * LONG):
+            with unittest.mock.patch.object(_claim, "LONGEST_WAIT", 0.5):
+                waiter.start()
+                until(lambda: len(calls) > 1)
+            until(lambda: len(refused) > 3)  # in 3 s, and a place is kept for 2
+            self.assertEqual(refused, [429] * len(refused))
+            self.assertEqual(len(self.client.show(self.name)["waiters"]), 1)
+        waiter.join()
+        filler.join()
+        self.assertTrue(got)
+
     def test_a_release_is_repeated_until_the_store_is_writable(self):
         client = Client(self.server.url)
         lease, refusals = client.acquire(self.name, ttl=10 * LONG), ["read_only", "full"]
@@ -633,9 +773,10 @@ class TestClient(Served, unittest.TestCase):
         for client in (Client(server.url, " secret\r\n"), Client(server.url, "secret\n")):
             client.acquire(self.name).release()
         for kind in (Client, AsyncClient):
-            with self.assertRaises(ValueError) as refused:
-                kind(server.url, "secret\r\nX: y")
-            self.assertNotIn("secret", str(refused.exception))
+            for token in ("secret\r\nX: y", "secret\0", "\ufeffsecret", "secret\u20ac", "s\xe9cret"):
+                with self.assertRaises(ValueError) as refused:
+                    kind(server.url, token)
+                self.assertNotRegex(repr(refused.exception), "s.cret")
 
     def test_a_stopped_process_does_not_believe_that_it_holds(self):
         for mode in ("check", "sync"):
@@ -684,7 +825,7 @@ class TestClient(Served, unittest.TestCase):
                         return answers(request)
                     with outer._mutex:
                         outer._lose(Lost("of the outer one"))
-                    raise Lost  # as it comes up while the call waits for its answer
+                    raise _sync._loss_of(outer)  # as it comes up while the call waits for its answer
 
                 client._ask = ask
                 with self.assertRaises(Lost) as lost:
@@ -708,27 +849,45 @@ class TestClient(Served, unittest.TestCase):
         # A call in C in which the loss comes, and that ends by raising: no line of Python runs until the inner section's end.
         call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
         call.errcheck = len
-        for error in (TypeError, ZeroDivisionError):
-            with self.subTest(error):
-                with self.assertRaises(Lost if error is TypeError else error):
+        for error, take in itertools.product((Lost, ZeroDivisionError), (self.client.acquire, self.client.lock)):
+            with self.subTest(error, take=take):
+                ended = None
+                try:
                     with self.client.acquire(self.name, ttl=LONG) as outer:
                         try:
-                            with self.client.acquire(self.name + error.__name__, ttl=LONG) as inner:
+                            with take(self.name + error.__name__, ttl=10 * LONG) as inner:
                                 with outer._mutex:
                                     outer._lose(Lost("of the outer one"))
-                                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
+                                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(outer)))
                         except Lost:
                             if error is ZeroDivisionError:
                                 1 / 0
                             raise
+                except error as e:
+                    ended = e  # with all that it refers to
+                self.assertIsInstance(ended, error)
                 until(lambda: self.client.show(inner.name)["holders"] == [])
                 with self.assertRaises(Released):
                     inner.check()
 
+    def test_a_loss_at_the_end_of_its_section_tells_why(self):
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        call.errcheck = len
+        with self.assertRaises(Lost) as lost:
+            with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+                with lease._mutex:
+                    lease._lose(Lost("maintenance", "evicted"))
+                call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(lease)))
+        self.assertEqual((lost.exception.code, str(lost.exception)), ("evicted", "maintenance"))
+        again = pickle.loads(pickle.dumps(lost.exception))
+        self.assertEqual((type(again), again.code, str(again)), (Lost, "evicted", "maintenance"))
+
     def test_an_interrupted_release_goes_on_behind(self):
         client = Client(self.server.url)
         answers = client._ask
-        for error in (KeyboardInterrupt, SystemExit, Lost):  # Lost: of an outer section
+        outer = client.acquire(self.name + "/outer", interrupt=False)
+        self.lose(outer)
+        for error in (KeyboardInterrupt, SystemExit, _sync._loss_of(outer)):
             with self.subTest(error):
                 lease, errors = client.acquire(self.name, ttl=10 * LONG), [error]
 
@@ -745,9 +904,9 @@ class TestClient(Served, unittest.TestCase):
     def test_the_loss_of_an_outer_section_leaves_no_lease_that_is_about_to_be_entered(self):
         # Between the call that has the loss come and the first line of __enter__, no line of Python runs.
         call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
-        come = functools.partial(call, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(Lost))
         with self.assertRaises(Lost) as lost:
             with self.client.acquire(self.name, ttl=10 * LONG) as outer:
+                come = functools.partial(call, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_sync._loss_of(outer)))
                 inner = self.client.acquire(self.name + "/inner", ttl=10 * LONG)
                 with outer._mutex:
                     outer._lose(Lost("of the outer one"))
@@ -783,6 +942,25 @@ class TestClient(Served, unittest.TestCase):
         self.assertGreater(got[0], lease.token)
         self.assertEqual(calls, [lease])
         until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
+
+    def test_a_thread_that_cannot_start_costs_no_renewal(self):
+        server, calls, failures = telling(self, self.server), [], []
+        start = threading.Thread.start
+
+        def fails(thread):
+            if thread.name != "leasehold-wanted" or failures:
+                return start(thread)
+            failures.append(thread)
+            raise RuntimeError("can't start new thread")
+
+        front = Front(self, server.url)
+        front.says = {"/v1/events": HANG}  # renewals alone tell
+        with unittest.mock.patch.object(threading.Thread, "start", fails):
+            with Client(front.url).lock(self.name, ttl=6, on_wanted=calls.append) as lease:
+                got = self.waiter(Client(server.url))
+                until(lambda: calls)
+        self.assertEqual((len(failures), calls), (1, [lease]))
+        until(lambda: got)
 
     def test_who_does_not_ask_is_not_told(self):
         server = telling(self, self.server)

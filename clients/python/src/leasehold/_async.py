@@ -367,6 +367,9 @@ class AsyncLease:
             raise
 
     async def __aenter__(self) -> AsyncLease:
+        self._expire()
+        if self.cause is not None:
+            await self.release()  # no __aexit__ follows
         self.check()
         if self._interrupt:
             self._section = asyncio.current_task()

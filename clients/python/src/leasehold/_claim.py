@@ -96,8 +96,8 @@ class Server(NamedTuple):
         if not 0 < timeout < math.inf:
             raise ValueError("timeout must be above 0 seconds")
         token = (token or "").strip()  # a file ends with a newline
-        if any(c < " " or c == "\x7f" for c in token):
-            raise ValueError("the token must not contain control characters")  # and no error shows it
+        if any(not " " <= c <= "~" for c in token):
+            raise ValueError("the token must be printable ASCII")  # else an error of the call would show it
         tls = parts.scheme == "https"
         return cls(parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls, token, timeout)
 
@@ -215,11 +215,15 @@ class Claim:
                                         "weight": weight if weight > 1 else 0}
         self._mutex = threading.Lock()  # guards what follows
         self._count = 0
+        self._released = False  # whether a release has been sent: it must not be overtaken
         self._silent = 0  # the first acquire without an answer: it may be served late
         self._shortest = math.inf  # the shortest TTL of a call without an answer
 
     def _call(self, what: str, timeout: float, **fields: object) -> Steps[Answer]:
         with self._mutex:
+            if what == "renew" and self._released:
+                raise released()
+            self._released = self._released or what == "release"
             self._count += 1
             number = self._count
             # Up to this number, no acquire is without an answer.
@@ -266,9 +270,11 @@ class Claim:
         silent: Optional[float] = None  # since when no instance has answered
         patience = ttl if wait is None else min(ttl, max(wait, self.server.timeout))
         placed = False  # whether there may be a place in the queue
+        limited = False  # whether too many calls wait: one that does not keeps the place
         while True:
             sent = now()
-            left = min(max(end - sent, 0.0), LONGEST_WAIT)
+            left = 0.0 if limited else min(max(end - sent, 0.0), LONGEST_WAIT)
+            limited = False
             try:
                 answer = yield from self._call("acquire", self.server.timeout + left, ttl_ms=_ms(ttl),
                                                wait_ms=_ms(left), queue=wait != 0, at_least_ms=_ms(self._at_least),
@@ -282,7 +288,7 @@ class Claim:
                     yield PAUSE
             except (Unknown, Refused) as e:
                 if isinstance(e, Refused) and e.status == 429 and placed and now() < end:
-                    silent = None
+                    silent, limited = None, True
                     yield min(LIMITED, end - now())
                     continue
                 if not unsettled(e):
@@ -330,6 +336,10 @@ class Claim:
 def nothing_left(error: BaseException, wait: Optional[float]) -> bool:
     """Whether an attempt to acquire that ended so cannot have left a place or a grant."""
     return isinstance(error, ValueError) or wait == 0 and isinstance(error, (Busy, Refused)) and not maybe_applied(error)
+
+
+def released() -> Released:
+    return Released("the lease was released")
 
 
 def maybe_applied(error: BaseException) -> bool:
@@ -415,7 +425,7 @@ class Term:
     def error(self) -> Optional[Error]:
         """Why it is over."""
         if self.released:
-            return Released("the lease was released")
+            return released()
         if self.cause is not None:
             return Lost(str(self.cause), self.cause.code)
         return None

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
+from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, Union, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
                      Steps, Term, judge, listens_again, nothing_left, now, read_page)
@@ -26,7 +26,10 @@ from ._types import Details, Features, Lock, Mode
 T = TypeVar("T")
 
 # Packages whose threads run one job after another.
-POOLS = ("anyio", "concurrent", "multiprocessing", "threading")
+POOLS = ("anyio", "concurrent", "multiprocessing", "threading", "trio")
+
+# The pause until a loss that has not come up in the thread of its section is raised there again, in seconds.
+RAISE_EVERY = 0.1
 
 
 class Client:
@@ -83,15 +86,15 @@ class Client:
                 self._leave(claim)
             raise
 
-    @contextlib.contextmanager
     def lock(self, name: str, *, ttl: float = 30.0, wait: Optional[float] = None, mode: Mode = "exclusive",
              limit: int = 0, weight: int = 1, note: str = "", details: Optional[Details] = None,
              at_least: float = 0.0, interrupt: bool = True, yields: bool = False,
-             on_wanted: Optional[Callable[[Lease], object]] = None) -> Iterator[Lease]:
+             on_wanted: Optional[Callable[[Lease], object]] = None) -> _Section:
         """The lock for a with statement, or as a decorator: taken as by acquire, and released at the end."""
-        with self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, weight=weight, note=note, details=details,
-                          at_least=at_least, interrupt=interrupt, yields=yields, on_wanted=on_wanted) as lease:
-            yield lease
+        def acquire() -> Lease:
+            return self.acquire(name, ttl=ttl, wait=wait, mode=mode, limit=limit, weight=weight, note=note, details=details,
+                                at_least=at_least, interrupt=interrupt, yields=yields, on_wanted=on_wanted)
+        return _Section(acquire)
 
     def show(self, name: str) -> Lock:
         """What is known of the lock: token, holders and waiters."""
@@ -203,6 +206,7 @@ class Lease:
         self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
         self._job: Optional[FrameType] = None  # what that thread ran when it entered the section
+        self._loss: Optional[Type[Lost]] = None  # what has yet to come up there
         self._stream: Optional[socket.socket] = None  # of events
         if grant.wanted:
             self._want()
@@ -279,10 +283,14 @@ class Lease:
         self._client._run(self._claim.release(until))
 
     def __enter__(self) -> Lease:
-        with self._mutex:  # no loss comes in between
-            self.check()
-            if self._interrupt:
-                self._section, self._job = threading.get_ident(), _job()
+        try:
+            with self._mutex:  # no loss comes in between
+                self.check()
+                if self._interrupt:
+                    self._section, self._job = threading.get_ident(), _job()
+        except Lost:
+            self._abandon()  # no __exit__ follows
+            raise
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
@@ -290,8 +298,9 @@ class Lease:
         if os.getpid() != self._process:
             return
         with self._mutex:  # from here on nothing is raised in this thread
-            if self._section is not None and self.cause is not None:
-                _raise_in(self._section, None)  # it may not have come yet, and must not come later
+            if self._section is not None and self.cause is not None and _runs(self._section, self._job):
+                # It may not have come yet, and must not come later. If it was another lease's, that one raises it again.
+                _raise_in(self._section, None)
             self._section = self._job = None
         for inner in _unended(value):
             inner._abandon()
@@ -303,6 +312,8 @@ class Lease:
 
     def _abandon(self) -> None:
         """Release it without holding up the caller."""
+        if os.getpid() != self._process:
+            return
         with self._mutex:
             self._end()
         self._client._leave(self._claim)
@@ -328,19 +339,23 @@ class Lease:
         self._changed.notify_all()
         self._hush()
         if self._section != threading.get_ident():  # else the caller raises it
+            self._loss = _loss_of(self)
             self._end_section()
 
     def _end_section(self) -> None:
-        """Raise Lost in the thread of the section, unless it runs another job by now. The mutex is held."""
-        if self._section is not None and _runs(self._section, self._job):
-            _raise_in(self._section, Lost)
+        """Raise Lost in the thread of the section, unless it runs another job now. The mutex is held."""
+        if self._section is not None and self._loss is not None and _runs(self._section, self._job):
+            _raise_in(self._section, self._loss)
 
     def _watch(self) -> None:
-        """End the lease at its deadline, whatever hangs."""
+        """End the lease at its deadline, whatever hangs, and its section with it."""
         with self._changed:
             while not self._term.over():
                 self._changed.wait(min(self._term.left(), LOOK_EVERY))
                 self._expire()
+            while self._section is not None and self._loss is not None:
+                self._changed.wait(RAISE_EVERY)
+                self._end_section()
 
     def _renew(self) -> None:
         """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
@@ -389,13 +404,17 @@ class Lease:
     def _want(self) -> None:
         """Others wait."""
         with self._mutex:
-            if self._term.over() or self.wanted.is_set():
+            if self._term.over():
                 return
             self.wanted.set()
             self._changed.notify_all()
             self._hush()
-        if self._on_wanted is not None:
-            threading.Thread(target=self._on_wanted, args=(self,), name="leasehold-wanted", daemon=True).start()
+            work, self._on_wanted = self._on_wanted, None
+        if work is not None:
+            try:
+                threading.Thread(target=work, args=(self,), name="leasehold-wanted", daemon=True).start()
+            except RuntimeError:  # there are too many: the next renewal tries again
+                self._on_wanted = work
 
     def _deaf(self) -> bool:
         return self._term.over() or self.wanted.is_set()
@@ -446,6 +465,37 @@ class Lease:
             if ears.hear(line):
                 self._want()
                 return None
+
+
+class _Section(contextlib.ContextDecorator):
+    """What lock returns: a with statement, or one for each call of a function.
+
+    Were it contextlib's, the loss of an outer section could leave its lease to the garbage collector: see _unended.
+    """
+
+    _lease: Optional[Lease] = None
+    _entered = False
+
+    def __init__(self, acquire: Callable[[], Lease]) -> None:
+        self._acquire = acquire
+
+    def _recreate_cm(self) -> _Section:
+        return _Section(self._acquire)
+
+    def __enter__(self) -> Lease:
+        if self._entered:
+            raise RuntimeError("each with statement needs a lock() of its own")
+        self._entered = True
+        self._lease = self._acquire()
+        return self._lease.__enter__()
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        cast(Lease, self._lease).__exit__(kind, value, trace)
+
+    def _abandon(self) -> None:
+        if self._lease is not None:
+            self._lease._abandon()
 
 
 class _Connection(http.client.HTTPConnection):
@@ -540,16 +590,35 @@ def _dial(host: str, port: int, until: float) -> socket.socket:
                 cast(socket.socket, key.fileobj).close()
 
 
+class _Raised(Lost):
+    """A loss that was raised in the thread of a section. Its class, which no one else's is, tells whose and why."""
+
+    lease: Lease
+
+    def __init__(self) -> None:
+        cause = cast(Lost, self.lease.cause)
+        super().__init__(str(cause), cause.code)
+        self.lease._loss = None
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return Lost, (str(self), self.code)
+
+
+def _loss_of(lease: Lease) -> Type[Lost]:
+    return cast(Type[Lost], type("Lost", (_Raised,), {"__module__": Lost.__module__, "lease": lease}))
+
+
 def _interrupts(error: Optional[BaseException]) -> bool:
     """Whether it is a loss that was raised in a thread: of this section, or of an outer one."""
-    return isinstance(error, Lost) and error.__cause__ is None and not error.args
+    return isinstance(error, _Raised)
 
 
-def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
-    """The leases whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
+def _unended(error: Optional[BaseException]) -> Iterator[Union[Lease, _Section]]:
+    """Those whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
-            if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__):
+            if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__,
+                                _Section.__enter__.__code__, _Section.__exit__.__code__):
                 yield frame.f_locals["self"]
         error = error.__context__
 
