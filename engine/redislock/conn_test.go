@@ -510,6 +510,11 @@ func TestFormerPrimaryIsLeftAfterALateHandshake(t *testing.T) {
 // not renewed would not hear of its eviction.
 func TestSubscriptionFollowsThePrimary(t *testing.T) {
 	t.Parallel()
+	t.Run("connected", func(t *testing.T) { t.Parallel(); subscriptionFollows(t, false) })
+	t.Run("after the driver's connection has ended", func(t *testing.T) { t.Parallel(); subscriptionFollows(t, true) })
+}
+
+func subscriptionFollows(t *testing.T, ends bool) {
 	former, next := servers.StartRedis(t), servers.StartRedis(t)
 	var named atomic.Value
 	named.Store(former.Addr())
@@ -536,6 +541,15 @@ func TestSubscriptionFollowsThePrimary(t *testing.T) {
 	eventually("it listens at the former primary", func() bool {
 		return strings.Contains(former.Must(t, "PUBSUB", "CHANNELS"), d.subscriber.channel)
 	})
+	if ends {
+		eventually("the driver has no connection", func() bool {
+			former.Must(t, "CLIENT", "KILL", "TYPE", "normal") // again, for a look at a lease may make another
+			p, _ := d.pipelines.of(t.Context(), "", false)     // there is one server
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.conn == nil && p.making == nil
+		})
+	}
 	named.Store(next.Addr())
 	name := ""
 	for n := 0; name == ""; n++ {

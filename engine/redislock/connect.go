@@ -75,7 +75,8 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	context.AfterFunc(life, func() { n.end(redis.ErrClosed) })
 	context.AfterFunc(h.changed, n.leave)
 	if d.primary != nil {
-		go d.follow(life, n, server["run_id"], p.node.moved)
+		p.node.leadTo(server["run_id"])
+		go d.follow(life, n, server["run_id"], p.node.leave)
 	}
 	return n, nil
 }
@@ -206,7 +207,7 @@ const askPrimary = time.Second
 // follow watches a connection of go-redis to the same primary. go-redis ends it when the sentinels
 // name another primary. follow then leaves n. It also leaves n, which leads to the server with that
 // run id ("": unknown), if they named another while n was made: the watched connection leads there.
-// It calls moved then.
+// It calls moved then. After the end of n, leadTo notices another primary.
 func (d dialer) follow(life context.Context, n *conn, id string, moved func()) {
 	own := d.primary.Conn()
 	defer func() { own.Close() }()
@@ -214,6 +215,9 @@ func (d dialer) follow(life context.Context, n *conn, id string, moved func()) {
 		ctx, cancel := context.WithTimeout(life, endAfter)
 		info, err := own.Info(ctx, "server").Result()
 		cancel()
+		if life.Err() != nil {
+			return
+		}
 		there := parseInfo(info)["run_id"]
 		switch answered := err == nil || redis.IsPermissionError(err) || stands && isReply(err); {
 		case stands && !answered, id != "" && there != "" && there != id:

@@ -169,8 +169,9 @@ type pipelines struct {
 	patience patience
 	answers  links.Patience
 
-	mu  sync.Mutex
-	all map[place]*pipeline // guarded by mu
+	mu      sync.Mutex
+	all     map[place]*pipeline // guarded by mu
+	primary string              // guarded by mu; the run id of the server that the last connection leads to; "": unknown
 }
 
 // A place identifies a pipeline.
@@ -188,6 +189,25 @@ func (l *pipelines) init(client redis.UniversalClient, options *redis.Options, r
 	case *redis.Client:
 		l.server = dialerOf(c, options)
 	}
+}
+
+// leadTo records the run id of the server that a new connection leads to; "": unknown. If the last
+// connection led to another one, it calls moved.
+func (l *pipelines) leadTo(id string) {
+	l.mu.Lock()
+	last := l.primary
+	l.primary = id
+	l.mu.Unlock()
+	if id != "" && last != "" && id != last {
+		l.moved()
+	}
+}
+
+// leave calls moved, because the sentinels have named another primary. The next connection leads
+// there.
+func (l *pipelines) leave() {
+	l.leadTo("")
+	l.moved()
 }
 
 // of returns the pipeline to the server of key. On Cluster the client's knowledge may be outdated;
