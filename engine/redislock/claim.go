@@ -235,16 +235,18 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 			d.known.contended(k.lock, false)
 		}
 		fence := uint64(number(values[1]))
-		adopts := false // the grant belongs to another claim of this owner
+		// Whether the grant belongs to another claim of this owner: none of this claim's attempts can
+		// have brought it.
+		adopts := was.grant.fence == 0 && (!was.mayBeGranted() || fence <= was.floor)
 		switch {
 		case number(values[0]) == replyGranted:
-			was.floor = seen // granted by this attempt
-		case !was.mayBeGranted() && was.grant.fence == 0:
+			was.floor, adopts = seen, false // granted by this attempt
+		case adopts:
 			if c.req.Mode == driver.Exclusive && fence < seen { // later sharers have greater fences
-				c.update(func(now *state) { now.uncertain = uncertain{} })
+				c.update(func(now *state) { now.uncertain = uncertain{attempt: was.uncertain.attempt} })
 				return driver.Grant{}, nil, c.regressed(seen, fence)
 			}
-			was.floor, adopts = 0, true
+			was.floor = 0
 		}
 		err := c.accept(ctx, fence, was, reply)
 		if err == nil && len(values) > 2 && number(values[2]) == 1 {

@@ -129,6 +129,59 @@ func TestAttemptAfterRaiseFence(t *testing.T) {
 	}
 }
 
+// An attempt whose owner holds by another claim ends no lease, although an earlier one has had no answer and this driver has
+// seen a greater fence.
+func TestAttemptAfterOneWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	r := servers.StartRedis(t)
+	a, _, _ := openLate(t, r.Addr(), nil)
+	b, _, link := openLate(t, r.Addr(), nil)
+	claim := func(d driver.Driver, name, owner string, mode driver.Mode) driver.Claim {
+		c, err := d.Claim(driver.Request{Resource: name, Owner: owner, TTL: time.Minute, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for mode, see := range map[driver.Mode]func(name string) error{ // a greater fence
+		driver.Shared: func(name string) error {
+			_, err := claim(b, name, "later", driver.Shared).Try(t.Context())
+			return err
+		},
+		driver.Exclusive: func(name string) error {
+			return b.RaiseFence(t.Context(), name, driver.FenceOf(uint64(time.Now().Add(time.Hour).UnixMicro())))
+		},
+	} {
+		name := fmt.Sprint("n", mode)
+		first := claim(a, name, "o", mode)
+		g, err := first.Try(t.Context())
+		if err == nil {
+			err = see(name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := claim(b, name, "o", mode)
+		link.cancelled(t, tryOf(again))()
+		found, err := again.Try(t.Context())
+		switch {
+		case mode == driver.Shared && (err != nil || found.Fence != g.Fence):
+			t.Errorf("the sharer's next attempt: fence %d, %v; want its fence %d", found.Fence, err, g.Fence)
+		case mode == driver.Exclusive && err != nil && !errors.Is(err, redislock.ErrFenceRegressed):
+			t.Error(err)
+		}
+		if _, err := first.Renew(t.Context(), time.Minute); err != nil {
+			t.Errorf("mode %v: Renew after the next attempt: %v", mode, err)
+		}
+		if err := again.Release(t.Context(), driver.End{}); err != nil {
+			t.Errorf("mode %v: Release of what was found: %v", mode, err)
+		}
+		if _, err := first.Renew(t.Context(), time.Minute); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("mode %v: Renew after its Release: %v", mode, err)
+		}
+	}
+}
+
 // A server that has come back from what it had on its disk may have a grant that was given up since: it is not trusted with
 // regard to MinUptime for the owner of that either.
 func TestSnapshotGrantsNothing(t *testing.T) {
