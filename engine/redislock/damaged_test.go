@@ -214,6 +214,12 @@ func TestHoldThatLingersKeepsItsHistory(t *testing.T) {
 	if left := client.PTTL(t.Context(), companion("f", "n")).Val(); left < linger-time.Minute {
 		t.Errorf("the history ends in %v, the hold in %v", left, linger)
 	}
+	if err := d.RaiseFence(t.Context(), "n", 1); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), companion("f", "n")).Val(); left < linger-time.Minute {
+		t.Errorf("after RaiseFence the history ends in %v, the hold in %v", left, linger)
+	}
 	r.Must(t, "DEL", companion("f", "n"))
 	st, err := d.Inspect(t.Context(), "n")
 	if err != nil || len(st.Holders) != 1 || st.Holders[0].Held != 0 {

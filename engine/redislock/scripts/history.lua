@@ -62,16 +62,17 @@ local function held_for(since) return since > 0 and ms - since or 0 end
 -- For how long a history is kept. If its fence is ahead of the clock, that much longer.
 local function life_of(last, life) return life + math.max(0, math.floor(last / 1000) - ms) end
 
--- Writes the history. life is in ms; '0': for ever; '': as before. A history that never expires
--- stays so.
+-- Writes the history. life is in ms; '0': for ever; '': as before. A history that lives longer, or
+-- never expires, stays so: a hold may last for longer.
 local function remember(life, last, fence, since, by, channel, note)
   local value = struct.pack('>I8I8I8', last, fence, since) .. cmsgpack.pack(by, channel, note)
+  local left = redis.call('PTTL', history)
   if life == '' then
     redis.call('SET', history, value, 'KEEPTTL')
-  elseif life == '0' or redis.call('PTTL', history) == -1 then
+  elseif life == '0' or left == -1 then
     redis.call('SET', history, value)
   else
-    redis.call('SET', history, value, 'PX', life_of(last, life))
+    redis.call('SET', history, value, 'PX', math.max(life_of(last, life), left))
   end
 end
 
