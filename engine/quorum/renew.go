@@ -18,15 +18,13 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	defer gone()
 	defer context.AfterFunc(d.life, gone)()
 	var batches []*batch
+	answers := make(chan renewed, len(renewals)*len(d.nodes)) // so that no batch waits for its reader
 	for i, n := range d.nodes {
-		batches = append(batches, newBatches(n, i, renewals)...)
+		batches = append(batches, newBatches(n, i, renewals, answers)...)
 	}
-	answers := make(chan *batch, len(batches))
 	for _, b := range batches {
-		if !d.start(func() { b.renew(caller); answers <- b }) {
-			b.end()
+		if !d.start(func() { b.renew(caller) }) {
 			b.fail(driver.ErrClosed)
-			answers <- b
 		}
 	}
 	answered, missing := make([]bool, len(renewals)), len(renewals)
@@ -36,16 +34,14 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		missing--
 		r.Answer(r.Claim.(*claim).renewed(ctx, r.TTL, &verdicts[i]))
 	}
-	for n, waits := 0, true; n < len(batches) && missing > 0 && waits; n++ {
+	for n, waits := 0, true; n < cap(answers) && missing > 0 && waits; n++ {
 		select {
-		case b := <-answers:
-			for k, i := range b.at {
-				if answered[i] {
-					continue
-				}
-				if verdicts[i].add(b.answers[k]); d.decided(&verdicts[i]) {
-					answer(i)
-				}
+		case a := <-answers:
+			if answered[a.at] {
+				continue
+			}
+			if verdicts[a.at].add(a.answer); d.decided(&verdicts[a.at]) {
+				answer(a.at)
 			}
 		case <-ctx.Done():
 			waits = false
@@ -59,23 +55,29 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	}
 }
 
+// A renewed is a node's answer to the renewal with that index.
+type renewed struct {
+	at int
+	answer
+}
+
 // A batch is the renewals at one node that are sent together.
 type batch struct {
 	node    *node
+	answers chan<- renewed
 	claims  []*claim
 	parts   []*part
 	at      []int           // the index of each renewal among all
 	before  []chan struct{} // for each part; closed when its last call is over
 	over    []chan struct{} // for each part; closed when this call is over
 	ttls    []driver.Renewal
-	answers []answer
 }
 
 // newBatches gives renewals their places in the order of each part's calls. A part whose last call
 // is not over, because it hangs for example, has a batch of its own, so that the others do not wait
 // for it.
-func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
-	ready := &batch{node: n}
+func newBatches(n *node, number int, renewals []driver.Renewal, answers chan<- renewed) []*batch {
+	ready := &batch{node: n, answers: answers}
 	batches := []*batch{ready}
 	for i, r := range renewals {
 		c := r.Claim.(*claim)
@@ -85,7 +87,7 @@ func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
 		select {
 		case <-before:
 		default:
-			b = &batch{node: n}
+			b = &batch{node: n, answers: answers}
 			batches = append(batches, b)
 		}
 		b.claims, b.parts, b.at = append(b.claims, c), append(b.parts, p), append(b.at, i)
@@ -98,51 +100,62 @@ func newBatches(n *node, number int, renewals []driver.Renewal) []*batch {
 	return batches
 }
 
-func (b *batch) end() {
-	for _, over := range b.over {
-		close(over)
-	}
+// answer passes the answer to the i-th renewal on. Its part's next call may begin.
+func (b *batch) answer(i int, g driver.Grant, err error) {
+	a := renewed{b.at[i], answer{part: b.parts[i], grant: g, err: b.claims[i].counted(b.parts[i], err)}}
+	close(b.over[i])
+	b.answers <- a
 }
 
+// fail answers all renewals.
 func (b *batch) fail(err error) {
-	for _, p := range b.parts {
-		b.answers = append(b.answers, answer{part: p, err: err})
+	for i := range b.parts {
+		b.answer(i, driver.Grant{}, err)
 	}
 }
 
 // renew sends the batch. It waits for an answer as long as caller does, and at least for the node's
 // timeout.
 func (b *batch) renew(caller context.Context) {
-	defer b.end()
 	for _, before := range b.before {
 		<-before
 	}
-	if together, ok := b.node.driver.(driver.BatchRenewer); ok && len(b.parts) > 1 {
-		asked := false
-		err := b.node.renew(caller, func(ctx context.Context) error {
-			asked = true
-			together.RenewAll(ctx, b.ttls)
-			return ctx.Err()
-		})
-		if !asked {
-			b.fail(err)
-			return
-		}
-	} else {
+	together, ok := b.node.driver.(driver.BatchRenewer)
+	if !ok || len(b.parts) == 1 {
 		b.renewEach(caller)
+		return
 	}
-	for i, p := range b.parts {
+	asked, answered := false, make([]bool, len(b.ttls))
+	for i := range b.ttls {
 		r := &b.ttls[i]
-		b.answers = append(b.answers, answer{part: p, grant: r.Grant, err: b.claims[i].counted(p, r.Err)})
+		r.Answered = func() {
+			answered[i] = true
+			b.answer(i, r.Grant, r.Err)
+		}
+	}
+	err := b.node.renew(caller, func(ctx context.Context) error {
+		asked = true
+		together.RenewAll(ctx, b.ttls)
+		return ctx.Err()
+	})
+	if !asked {
+		b.fail(err)
+		return
+	}
+	for i, done := range answered {
+		if !done {
+			b.answer(i, b.ttls[i].Grant, b.ttls[i].Err)
+		}
 	}
 }
 
 func (b *batch) renewEach(caller context.Context) {
 	several.Bounded(len(b.ttls), maxInFlight, func(i int) {
-		r := &b.ttls[i]
-		r.Err = b.node.renew(caller, func(ctx context.Context) (err error) {
-			r.Grant, err = r.Claim.Renew(ctx, r.TTL)
+		var g driver.Grant
+		err := b.node.renew(caller, func(ctx context.Context) (err error) {
+			g, err = b.ttls[i].Claim.Renew(ctx, b.ttls[i].TTL)
 			return err
 		})
+		b.answer(i, g, err)
 	})
 }

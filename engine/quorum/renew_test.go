@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/engine/quorum"
 	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 // A call of one lease that hangs at a node, such as one that regains it there, does not hold up the renewals of others.
@@ -56,5 +58,75 @@ func TestHungRegainHoldsUpNoOthers(t *testing.T) {
 		if answered > time.Second/2 {
 			t.Errorf("the other lease is told of its renewal after %v", answered)
 		}
+	})
+}
+
+// hangsForB is a node whose batches answer the renewal of b only when their time is over.
+type hangsForB struct {
+	*memory.Driver
+	hangs bool
+}
+
+type ofName struct {
+	driver.Claim
+	name string
+}
+
+func (n *hangsForB) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := n.Driver.Claim(req)
+	return ofName{c, req.Resource}, err
+}
+
+func (n *hangsForB) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	for i := range renewals {
+		r := &renewals[i]
+		c := r.Claim.(ofName)
+		if n.hangs && c.name == "b" {
+			<-ctx.Done()
+		}
+		r.Answer(c.Renew(ctx, r.TTL))
+	}
+}
+
+// A renewal that hangs at nodes which renew in batches holds up no other of its batch, nor the next
+// one of another lease.
+func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const given = time.Second
+		var nodes []driver.Driver
+		for i := range 3 {
+			nodes = append(nodes, &hangsForB{memory.New(), i < 2})
+		}
+		d, err := quorum.New(nodes, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		start := time.Now()
+		answered := make(chan time.Duration, 2)
+		var all []driver.Renewal
+		for _, name := range []string{"a", "b"} {
+			c, err := d.Claim(driver.Request{Resource: name, Owner: "holder", TTL: time.Minute})
+			if err == nil {
+				_, err = c.Try(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // all calls are over
+			all = append(all, driver.Renewal{Claim: c, TTL: time.Minute})
+		}
+		all[0].Answered = func() { answered <- time.Since(start) }
+		ctx, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		over := make(chan bool)
+		go func() { defer close(over); d.RenewAll(ctx, all) }()
+		if took := <-answered; took > given/2 || all[0].Err != nil {
+			t.Errorf("the other is answered after %v: %v", took, all[0].Err)
+		}
+		if _, err := all[0].Claim.Renew(ctx, time.Minute); err != nil || time.Since(start) > given/2 {
+			t.Errorf("its next renewal is answered after %v: %v", time.Since(start), err)
+		}
+		<-over
 	})
 }
