@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/quorum"
 	"github.com/leasehold-go/leasehold/locktest"
+	"github.com/leasehold-go/leasehold/memory"
 )
 
 // heldByTwo has "holder" hold at nodes 1 and 2, because 3 was not reached.
@@ -137,6 +139,95 @@ func TestSlowListHarmsNobody(t *testing.T) {
 		}
 		if err := <-second; err != nil {
 			t.Errorf("second: %v", err)
+		}
+	})
+}
+
+// A node that hangs does not hold up lists once a majority has answered.
+func TestHungNodeDelaysNoList(t *testing.T) {
+	for hung := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(3)
+			d, links := c.connect(t, nil)
+			l := locker(t, d)
+			if _, err := l.Acquire(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			links[hung].Always(locktest.OpInspect, locktest.HangRequest)
+			for n := range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				start := time.Now()
+				all, _, err := d.List(ctx, "", "", 100)
+				cancel()
+				if took := time.Since(start); err != nil || len(all) != 1 || took > time.Second/2 {
+					t.Errorf("node %d hangs: list %d: %d are listed after %v, %v", hung, n, len(all), took, err)
+				}
+			}
+		})
+	}
+}
+
+// A lister is a node whose lists are subject to a fault.
+type lister struct {
+	*memory.Driver
+	fault locktest.Fault
+}
+
+func (l *lister) List(ctx context.Context, prefix, after string, limit int) (states []driver.State, next string, err error) {
+	err = l.fault(ctx, func() (err error) {
+		states, next, err = l.Driver.List(ctx, prefix, after, limit)
+		return err
+	})
+	return states, next, err
+}
+
+// A node whose lists hang holds up one list of many names, and no other while the others answer.
+func TestHungNodeDelaysOneListInPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const names, limit, slow = 10, 3, 4 * quorum.DefaultNodeTimeout
+		var nodes []*lister
+		for range 3 {
+			nodes = append(nodes, &lister{memory.New(), locktest.SlowReply(0)})
+		}
+		d, err := quorum.New([]driver.Driver{nodes[0], nodes[1], nodes[2]}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		l := locker(t, d)
+		for i := range names {
+			if _, err := l.Acquire(t.Context(), fmt.Sprint("n/", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := func() (took time.Duration, err error) {
+			start := time.Now()
+			seen := make(map[string]bool)
+			for next, more := "", true; more && err == nil; more = next != "" {
+				var states []driver.State
+				states, next, err = d.List(t.Context(), "n/", next, limit)
+				for _, st := range states {
+					seen[st.Resource] = true
+				}
+			}
+			if err == nil && len(seen) != names {
+				err = fmt.Errorf("%d of %d are listed", len(seen), names)
+			}
+			return time.Since(start), err
+		}
+		nodes[0].fault = locktest.HangRequest
+		if _, err := list(); err != nil {
+			t.Error(err)
+		}
+		if took, err := list(); err != nil || took > time.Second/2 {
+			t.Errorf("another list took %v, %v", took, err)
+		}
+		nodes[0].fault, nodes[1].fault = locktest.SlowReply(slow), locktest.LoseRequest
+		if _, err = list(); err != nil { // it was late, but is needed now
+			_, err = list()
+		}
+		if err != nil {
+			t.Errorf("two of three list, one slowly: %v", err)
 		}
 	})
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// ask asks every node at once by calls such as node.call, waits for all, and returns their answers.
-func ask[T any](ctx context.Context, d *Driver, by caller, question func(ctx context.Context, n driver.Operator) (T, error)) (values []T, v verdict) {
+// ask asks every node at once, waits for all, and returns their answers.
+func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Operator) (T, error)) (values []T, v verdict) {
 	replies := make([]T, len(d.nodes))
 	errs := d.each(func(i int, n *node) error {
-		return by(n, ctx, func(ctx context.Context) (err error) {
+		return n.call(ctx, func(ctx context.Context) (err error) {
 			if n.operator == nil {
 				return driver.ErrUnsupported
 			}
@@ -28,26 +28,14 @@ func ask[T any](ctx context.Context, d *Driver, by caller, question func(ctx con
 	return values, v
 }
 
-// A caller is a method of node that makes a call.
-type caller func(n *node, ctx context.Context, do func(ctx context.Context) error) error
-
-// shown is ask for questions that need the answers of a majority.
-func shown[T any](ctx context.Context, d *Driver, by caller, call string, question func(ctx context.Context, n driver.Operator) (T, error)) ([]T, error) {
-	values, v := ask(ctx, d, by, question)
-	if len(values) < d.majority {
-		return nil, v.report(call, len(d.nodes))
-	}
-	return values, nil
-}
-
 // Inspect returns the owners that hold name at a majority of the nodes. It includes those that
 // may, because nodes of a minority do not answer.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	states, err := shown(ctx, d, (*node).call, "inspect", func(ctx context.Context, n driver.Operator) (driver.State, error) {
+	states, v := ask(ctx, d, func(ctx context.Context, n driver.Operator) (driver.State, error) {
 		return n.Inspect(ctx, name)
 	})
-	if err != nil {
-		return driver.State{}, err
+	if len(states) < d.majority {
+		return driver.State{}, v.report("inspect", len(d.nodes))
 	}
 	return d.merge(name, states, len(d.nodes)-len(states)), nil
 }
@@ -85,7 +73,7 @@ func byName(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) 
 // Evict ends owner's lease at every node that answers. If it returns nil, no majority holds the
 // lease any more: most nodes answered, and they have ended it or did not have it.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	ended, v := ask(ctx, d, (*node).call, func(ctx context.Context, n driver.Operator) (struct{}, error) {
+	ended, v := ask(ctx, d, func(ctx context.Context, n driver.Operator) (struct{}, error) {
 		return struct{}{}, n.Evict(ctx, name, owner, reason)
 	})
 	switch {

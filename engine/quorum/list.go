@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pages"
@@ -27,11 +29,18 @@ type page struct {
 	damaged error
 }
 
-func list(ctx context.Context, n driver.Operator, prefix, after string, limit int) (p page, err error) {
-	p.states, p.next, err = n.List(ctx, prefix, after, min(limit, nodePage))
-	if errors.Is(err, driver.ErrCorrupt) {
-		p.damaged, err = err, nil
-	}
+// page lists at n. See node.list for hurry.
+func (n *node) page(ctx context.Context, hurry bool, prefix, after string, limit int) (p page, err error) {
+	err = n.list(ctx, hurry, func(ctx context.Context) (err error) {
+		if n.operator == nil {
+			return driver.ErrUnsupported
+		}
+		p.states, p.next, err = n.operator.List(ctx, prefix, after, min(limit, nodePage))
+		if errors.Is(err, driver.ErrCorrupt) {
+			p.damaged, err = err, nil
+		}
+		return err
+	})
 	return p, err
 }
 
@@ -50,18 +59,13 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 		return nil, "", err
 	}
 	for v := (verdict{}); at.node < len(d.nodes); at.skip() {
+		last := at.failed == len(d.nodes)-d.majority // no other may be passed over
 		var p page
-		err := d.each(func(i int, n *node) error {
-			if i != at.node {
-				return nil
+		err := d.each(func(i int, n *node) (err error) {
+			if i == at.node {
+				p, err = n.page(ctx, !last, prefix, at.after, limit)
 			}
-			return n.list(ctx, func(ctx context.Context) (err error) {
-				if n.operator == nil {
-					return driver.ErrUnsupported
-				}
-				p, err = list(ctx, n.operator, prefix, at.after, limit)
-				return err
-			})
+			return err
 		})[at.node]
 		if err == nil {
 			states, err := d.inspectAll(ctx, p.states)
@@ -70,7 +74,13 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			}
 			return states, at.next(d, p.next), errors.Join(p.damaged, err)
 		}
-		if v.add(answer{part: &part{node: d.nodes[at.node]}, err: err}); ctx.Err() != nil || at.failed == len(d.nodes)-d.majority {
+		v.add(answer{part: &part{node: d.nodes[at.node]}, err: err})
+		if last {
+			for _, n := range d.nodes {
+				n.setLate(false) // it may only be slow, and is needed now
+			}
+		}
+		if ctx.Err() != nil || last {
 			return nil, "", v.report("list", len(d.nodes))
 		}
 	}
@@ -79,18 +89,13 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 
 // listAll asks all nodes for everything. whole reports that it fits into a page.
 func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []driver.State, whole bool, err error) {
-	pages, err := shown(ctx, d, (*node).list, "list", func(ctx context.Context, n driver.Operator) (page, error) {
-		return list(ctx, n, prefix, "", limit)
-	})
-	if err != nil {
+	pages, more, err := d.firstPages(ctx, prefix, limit)
+	if more || err != nil {
 		return nil, false, err
 	}
 	byResource := make(map[string][]driver.State)
 	var damaged []error
 	for _, p := range pages {
-		if p.next != "" {
-			return nil, false, nil
-		}
 		damaged = append(damaged, p.damaged)
 		for _, st := range p.states {
 			byResource[st.Resource] = append(byResource[st.Resource], st)
@@ -103,6 +108,48 @@ func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []
 	}
 	slices.SortFunc(held, byName)
 	return held, len(held) <= limit, errors.Join(damaged...)
+}
+
+// firstPages returns the first pages of a majority of the nodes, and of others that are not much
+// slower. more reports that one of them is not the last, and is returned at once.
+func (d *Driver) firstPages(ctx context.Context, prefix string, limit int) (pages []page, more bool, err error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	start := time.Now()
+	var mu sync.Mutex // guards what is returned, and late
+	late := false
+	errs := d.each(func(_ int, n *node) error {
+		p, err := n.page(ctx, false, prefix, "", limit)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if pages = append(pages, p); p.next != "" {
+			more = true
+			end()
+		}
+		if len(pages) == d.majority {
+			time.AfterFunc(max(n.timeout, time.Since(start)), func() {
+				mu.Lock()
+				defer mu.Unlock()
+				late = true
+				end()
+			})
+		}
+		return nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if more {
+		return nil, true, nil
+	}
+	for i, err := range errs {
+		if err != nil && late {
+			d.nodes[i].setLate(true)
+		}
+	}
+	return pages, false, d.majorityOf("list", errs)
 }
 
 // inspectAll returns the states that are held at a majority.

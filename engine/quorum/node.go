@@ -31,6 +31,7 @@ type node struct {
 	mu    sync.Mutex
 	known bool          // guarded by mu; its id was compared with the others'
 	down  bool          // guarded by mu; its last call exceeded the timeout
+	late  bool          // guarded by mu; its last list did not answer in time
 	probe chan struct{} // guarded by mu; closed when a call has found out whether it is back; nil: no such call
 }
 
@@ -95,24 +96,41 @@ func (n *node) renew(caller context.Context, do func(ctx context.Context) error)
 // listTimeout bounds a list at one node if its caller has no earlier deadline.
 const listTimeout = 5 * time.Second
 
-// list makes one call that may take long at a healthy node. So its outcome says nothing about the
-// node's health, and no other call waits for it. It takes at most half of the caller's time, the
-// rest is for other nodes. At a node that is down it takes the node's timeout at most.
-func (n *node) list(ctx context.Context, do func(ctx context.Context) error) error {
+// list makes one call that may take long at a healthy node. So its outcome counts only for lists,
+// and no other call waits for it. It takes at most half of the caller's time, the rest is for other
+// nodes. At a node that is down it takes the node's timeout at most. With hurry, so it does at a
+// node whose last list was late.
+func (n *node) list(ctx context.Context, hurry bool, do func(ctx context.Context) error) error {
 	limit := listTimeout
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/2)
 	}
-	if n.isDown() {
+	if n.isDown() || hurry && n.isLate() {
 		limit = min(limit, n.timeout)
 	}
 	call, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(n.d.life, cancel)()
-	if err := n.identify(call); err != nil {
-		return err
+	err := n.identify(call)
+	if err == nil {
+		err = do(call)
 	}
-	return do(call)
+	if late := errors.Is(call.Err(), context.DeadlineExceeded); err == nil || late && ctx.Err() == nil {
+		n.setLate(err != nil)
+	}
+	return err
+}
+
+func (n *node) setLate(late bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late = late
+}
+
+func (n *node) isLate() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.late
 }
 
 func (n *node) mark(down bool) {

@@ -28,7 +28,8 @@ type Options struct {
 	// NodeTimeout bounds each call to one node, releases included, from when it is sent; 0:
 	// DefaultNodeTimeout. A slow or hung node delays each of the two rounds of a grant by at
 	// most this, and not at all once the others decide. Renewals wait longer if they must, up to
-	// the limit of their caller. So do lists, up to half of their caller's time.
+	// the limit of their caller. So do lists, up to half of their caller's time, unless most nodes
+	// answer sooner.
 	NodeTimeout time.Duration
 	// NoFencing omits the second round, which makes fences grow over all majorities.
 	// Features.Fencing is then false.
