@@ -182,7 +182,8 @@ func (d *Driver) placeOf(text string) (p place, err error) {
 	if p.node, err = strconv.Atoi(node); err == nil {
 		p.failed, err = strconv.Atoi(failed)
 	}
-	if err != nil || p.node < 0 || p.node >= len(d.nodes) || p.failed < 0 || p.failed > min(p.node, len(d.nodes)-d.majority) {
+	spare := len(d.nodes) - d.majority
+	if err != nil || p.node < 0 || p.node >= len(d.nodes) || p.failed < max(0, p.node-spare) || p.failed > min(p.node, spare) {
 		return p, fmt.Errorf("quorum: no place to go on from: %q", text)
 	}
 	return p, nil
