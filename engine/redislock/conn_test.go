@@ -542,12 +542,12 @@ func subscriptionFollows(t *testing.T, ends bool) {
 		return strings.Contains(former.Must(t, "PUBSUB", "CHANNELS"), d.subscriber.channel)
 	})
 	if ends {
-		former.Must(t, "CLIENT", "KILL", "TYPE", "normal")
 		eventually("the driver has no connection", func() bool {
-			p, _ := d.pipelines.of(t.Context(), "", false) // there is one server
+			former.Must(t, "CLIENT", "KILL", "TYPE", "normal") // again, for a look at a lease may make another
+			p, _ := d.pipelines.of(t.Context(), "", false)     // there is one server
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.conn == nil
+			return p.conn == nil && p.making == nil
 		})
 	}
 	named.Store(next.Addr())
