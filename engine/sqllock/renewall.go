@@ -79,8 +79,8 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 	return append(locked, more...)
 }
 
-// answer answers the renewals that are part of a statement that has ended in err. It returns by name
-// those that the statement did not find, or all if one row may be damaged.
+// answer answers the renewals of a call whose statement has ended in err. It returns by name those
+// that the statement did not find, or all if one row may be damaged.
 func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[string][]*driver.Renewal) {
 	damaged := errors.Is(err, driver.ErrCorrupt)
 	missed = make(map[string][]*driver.Renewal)
