@@ -11,8 +11,8 @@ import (
 )
 
 // tell reports an event that this instance has caused. now is the lease that exists after it; nil:
-// none does. elsewhere means that another instance may have granted it.
-func (h *hub) tell(e told, now *holding, elsewhere bool) {
+// none does.
+func (h *hub) tell(e told, now *holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := e.lease()
@@ -23,8 +23,8 @@ func (h *hub) tell(e told, now *holding, elsewhere bool) {
 		}
 		was = nil
 	}
-	again := now != nil && was != nil && was.Token == e.Token && (elsewhere || !was.calls) // another instance granted it, and it is known
-	next := e.kind == wire.EventEvicted && was != nil && isLater(was.Token, e.Token)       // the owner holds anew
+	again := now != nil && was != nil && !was.calls && was.Token == e.Token          // another instance granted it, and it is known
+	next := e.kind == wire.EventEvicted && was != nil && isLater(was.Token, e.Token) // the owner holds anew
 	if was != nil && was.term != nil && now == nil && !next {
 		was.term.over.Store(true)
 	}
@@ -68,7 +68,7 @@ func (h *hub) granted(one *claim, waited *int64, by string) {
 	}
 	e := one.event(wire.EventGranted)
 	e.waited, e.by = waited, by
-	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term}, !one.lease.ours)
+	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term})
 }
 
 // renewed records that this instance renews a lease that another one granted.
@@ -152,7 +152,7 @@ func (h *hub) released(one *claim) {
 	if t := one.lease.term; t != nil {
 		t.over.Store(true)
 	}
-	h.tell(e, nil, false)
+	h.tell(e, nil)
 }
 
 // lost reports that a call found its claim's lease over. While it is being evicted here, that is left
@@ -246,7 +246,7 @@ func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {
 	if holder.Held > 0 {
 		e.held = sinceOf(time.Now().Add(-holder.Held), time.Now())
 	}
-	h.tell(e, nil, false)
+	h.tell(e, nil)
 	h.s.observeEviction(e)
 }
 
