@@ -130,7 +130,7 @@ func TestSignalThatComesWithTheGrantKeepsNothing(t *testing.T) {
 				}
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
-				locks, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, func(leasehold.Event) {
+				signal := func() {
 					r.signals <- syscall.SIGTERM
 					synctest.Wait()
 					if c.over {
@@ -139,7 +139,18 @@ func TestSignalThatComesWithTheGrantKeepsNothing(t *testing.T) {
 					if c.away {
 						store.Always(locktest.OpRenew, locktest.LoseRequest)
 					}
-				})})
+				}
+				granted := func(leasehold.Event) {
+					if c.session {
+						signal()
+					}
+				}
+				store.Next(locktest.OpRenew, func(_ context.Context, apply func() error) error { // the whole period, but for a session
+					err := apply()
+					signal()
+					return err
+				})
+				locks, err := leasehold.New(d, &leasehold.Options{Trace: locktest.On(leasehold.StepGranted, granted)})
 				if err != nil {
 					t.Fatal(err)
 				}
