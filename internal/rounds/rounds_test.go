@@ -332,7 +332,7 @@ func TestLeavingPostponesNoRound(t *testing.T) {
 		time.Sleep(patience - 1)
 		synctest.Wait()
 		w.rounds(t, []string{"a"}, []string{"c"}) // the second has as long as the first
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		w.rounds(t, []string{"a"}, []string{"c"}, []string{"d"})
 		for range 3 {
