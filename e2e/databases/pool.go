@@ -32,17 +32,12 @@ func PoolIsKept(t *testing.T, url string, through *servers.Proxy) {
 			late = cycles(rounds)
 		}
 		n := through.Carried() - before
-		switch {
-		case late == nil && n > rounds:
-			t.Errorf("%d connections were opened for %d cycles", n, many*rounds)
-		case late == nil:
-			t.Logf("%d connections for %d cycles", n, many*rounds)
-		case again < most:
-			t.Logf("once more: %v", late) // of a busy machine: whoever has no answer in time opens a connection
-			continue
-		default:
-			t.Errorf("no %d rounds were all answered: %v", rounds, late)
+		t.Logf("%d connections for %d cycles: %v", n, many*rounds, late)
+		if late == nil && n <= rounds {
+			return
 		}
-		return
+		if again == most { // on a busy machine, whoever has no answer in time opens a connection
+			t.Fatalf("more than %d connections, or calls without an answer, each time", rounds)
+		}
 	}
 }
