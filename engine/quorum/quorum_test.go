@@ -395,9 +395,9 @@ func newClaim(t *testing.T, d driver.Driver, owner string) driver.Claim {
 func TestRollBackDoesNotOvertake(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for round := range 50 {
-		c := newCluster(3)
-		d, links := c.connect(t, nil)
-		other, _ := c.connect(t, nil)
+		c, patient := newCluster(3), &quorum.Options{NodeTimeout: time.Second}
+		d, links := c.connect(t, patient)
+		other, _ := c.connect(t, patient)
 		links[0].Always(locktest.OpTry, locktest.LoseRequest)
 		links[1].Next(locktest.OpTry, locktest.LoseRequest)
 		mine := newClaim(t, d, "mine")
