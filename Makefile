@@ -28,7 +28,7 @@ WAITING = cmd/leasehold/internal/guardian e2e/badday e2e/sqlite e2e/served e2e/p
 WAITING_RACED = engine/caslock locktest memory engine/httplock engine/quorum
 # Most folders of bench have no test: to link each of them takes seconds.
 BENCH_TESTED = $(shell grep -rl --include='*_test.go' '^func Test[A-Za-z0-9]*.t ' bench | xargs -n 1 dirname | sort -u)
-EACH = -count=1 -vet=off -timeout 40m -exec $(CURDIR)/scripts/turn
+EACH = -count=1 -vet=off -timeout 60m -exec $(CURDIR)/scripts/turn
 test: tools
 	@export TURNS=$$(mktemp -d); \
 	$(MAKE) --no-print-directory -k -j 4 test-raced test-plain test-waiting test-waiting-raced; result=$$?; rm -r $$TURNS; \
