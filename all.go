@@ -167,9 +167,8 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	return "", nil
 }
 
-// lengthen renews the leases for their whole TTL, all at the same time. Before all names are
-// granted they have that of the first request: see request.firstTTL. lengthen returns the first error
-// and the index of its name.
+// lengthen renews the leases for their whole TTL, all at the same time. Until all names are granted,
+// leases last for request.firstTTL. lengthen returns the first error and the index of its name.
 func (g *gathering) lengthen(ctx context.Context) (i int, err error) {
 	errs := several.Errors(len(g.leases), len(g.leases), func(i int) error { return g.leases[i].lengthen(ctx) })
 	if i = slices.IndexFunc(errs, func(err error) bool { return err != nil }); i < 0 {

@@ -456,7 +456,7 @@ func TestHungReleasesDelayNoOtherName(t *testing.T) {
 	})
 }
 
-// A lease that is not kept does not show that it may be, once it has a note of its own process.
+// A lease that cannot be kept is not shown as kept after SetNote.
 func TestChangedNoteShowsThatNothingIsKept(t *testing.T) {
 	for what, begin := range map[string]func(k *keeping) *leasehold.Lease{
 		"acquired": func(k *keeping) *leasehold.Lease { return acquire(k.t, k.locks, "a") },

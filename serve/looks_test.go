@@ -370,8 +370,8 @@ func TestLagOfAnEntryThatIsFoundLate(t *testing.T) {
 	})
 }
 
-// One entry of a wrong clock does not make the figures those of a time that was not read, and keeps
-// none from those of the time that was.
+// An entry from a wrong clock does not make the figures cover a time that was not read, nor omit one
+// that was.
 func TestFiguresBeginWithWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

@@ -223,8 +223,8 @@ func TestFollowedHistoryIsInNoOrderOfTime(t *testing.T) {
 	})
 }
 
-// An instance may have the name of an earlier one and lower numbers, as in a new container whose
-// clock is behind. All that happens in it is printed.
+// A new container whose clock is behind may reuse the name of the former instance with lower
+// numbers. Its events are printed all the same.
 func TestFollowedHistoryOfANewInstanceOfTheSameName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &instances{answers: "host[1]", entries: map[string][]happened{}}

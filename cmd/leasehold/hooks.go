@@ -51,8 +51,8 @@ const dyingHook = 5 * time.Second
 // dyingPoll is the pause between two looks at a hook that was killed.
 const dyingPoll = 20 * time.Millisecond
 
-// groupRuns reports whether a process of a killed hook still runs, besides the one that Run has
-// waited for. Orphans become children of this process, so it reaps those of the group.
+// groupRuns reports whether the process group of a killed hook still has a process, after Run has
+// waited for the first one. Orphans of the group become children of this process, which reaps them.
 func groupRuns(group int) bool {
 	for {
 		pid, err := syscall.Wait4(-group, nil, syscall.WNOHANG, nil)

@@ -103,7 +103,7 @@ func (l *watchedList) forget() {
 // askedAtOnce is how many names ls --watch asks about at once.
 const askedAtOnce = 16
 
-// What the store has answered about a missing name.
+// The results of asking the store about a missing name.
 const (
 	notAsked = iota // the next look asks
 	notGone         // it may be as it was

@@ -381,8 +381,8 @@ func TestCopiesEndBeforeAnotherHolds(t *testing.T) {
 }
 
 // A fake is a service that grants every acquire for ttl, after the delay late. It does not answer renewals, unless proxy is
-// set: then it answers as a proxy would. If cut is set, it does not answer releases either. If alien is set, its grants are
-// those of another owner.
+// set: then it answers as a proxy would. If cut is set, it does not answer releases either. If alien is set, its grants name
+// another owner.
 type fake struct {
 	ttl, late time.Duration
 	cut       bool

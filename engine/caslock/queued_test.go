@@ -231,7 +231,7 @@ func TestWaiterMovesWithItsPlace(t *testing.T) {
 	})
 }
 
-// A movesAway store is that of a process whose waiter continues in another one.
+// A movesAway store belongs to a process whose waiter continues in another process.
 type movesAway struct {
 	*queuedLink
 	watch *slowly

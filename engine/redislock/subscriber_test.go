@@ -245,8 +245,8 @@ func (o *outage) refused(t *testing.T, c driver.Claim) {
 	}
 }
 
-// lasts has the server be without beats of d for so long that its places expire. Those who ask keep
-// theirs.
+// lasts keeps d's beats from the server until d's places have expired. The claims in ask call Try
+// meanwhile, and keep their places.
 func (o *outage) lasts(t *testing.T, ask ...driver.Claim) {
 	t.Helper()
 	for at := range 3 {

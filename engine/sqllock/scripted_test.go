@@ -299,17 +299,20 @@ func leasing(t *testing.T, answer func(ctx context.Context, all []request) error
 	}
 }
 
+// hungHangs is a renewal of leases that hangs if the first one is "hung".
+func hungHangs(ctx context.Context, all []request) error {
+	if all[0].Name != "hung" {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // A renewal that hangs delays others only for a moment. A closed driver does not wait for it.
 func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, lease := leasing(t, func(ctx context.Context, all []request) error {
-			if all[0].Name != "hung" {
-				return nil
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		d, lease := leasing(t, hungHangs)
 		renew := func(c *claim, within time.Duration) error {
 			ctx, stop := context.WithTimeout(t.Context(), within)
 			defer stop()
@@ -338,13 +341,7 @@ func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 func TestHungRenewalLosesNoShortLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, lease := leasing(t, func(ctx context.Context, all []request) error {
-			if all[0].Name != "hung" {
-				return nil
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		_, lease := leasing(t, hungHangs)
 		renew := func(c *claim, within time.Duration) error {
 			ctx, stop := context.WithTimeout(t.Context(), within)
 			defer stop()

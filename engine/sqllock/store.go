@@ -146,8 +146,8 @@ func (d *Driver) retry(ctx context.Context, on runner, fn func(on runner) error)
 	}
 }
 
-// explain turns the client's error of a call into one that says what to do. If the call's time was
-// over, the client had the server end the statement, and may return only the server's error.
+// explain turns an error of the client into one that says what to do. When ctx ends, some clients
+// make the server cancel the statement, and return only the server's error.
 func (d *Driver) explain(ctx context.Context, err error) error {
 	known := d.dialect.explain(err)
 	if ctx.Err() != nil && errors.Is(known, ErrTimeout) {
