@@ -86,22 +86,34 @@ type client struct {
 	link   *locktest.Faulty
 	shares bool // it mostly shares the name with others, by weights
 	keeps  bool // its Locker keeps leases, and it pauses so that others do not always wait
+
+	wait time.Duration // how long it waits
+	ttl  time.Duration
 }
 
-// contend makes turns of c until ctx ends.
+// contend makes turns of c until ctx ends. After a turn without a lease it waits longer, and asks for
+// a longer one: a busy machine may take longer for an answer than an idle one for all turns.
 func (r *register) contend(ctx context.Context, c client) {
+	const atLeast, atMost = 300 * time.Millisecond, 30 * time.Second
+	c.wait = atLeast
+	shortest := c.ttl
 	for ctx.Err() == nil {
 		if rand.N(4) == 0 {
 			op := []locktest.Op{locktest.OpTry, locktest.OpRenew, locktest.OpRelease}[rand.N(3)]
 			c.link.Next(op, []locktest.Fault{locktest.LoseReply, locktest.LoseRequest, locktest.HangReply}[rand.N(3)])
 		}
-		r.turn(ctx, c)
+		if r.turn(ctx, c) {
+			c.wait = max(c.wait/2, atLeast)
+		} else {
+			c.wait = min(c.wait*2, atMost)
+		}
+		c.ttl = max(shortest, 2*c.wait)
 	}
 }
 
-// turn acquires and releases once.
-func (r *register) turn(ctx context.Context, c client) {
-	opts, uses := []leasehold.Option{leasehold.Wait(300 * time.Millisecond)}, limit
+// turn acquires and releases once, and reports whether it was granted a lease.
+func (r *register) turn(ctx context.Context, c client) (granted bool) {
+	opts, uses := []leasehold.Option{leasehold.Wait(c.wait), leasehold.TTL(c.ttl)}, limit
 	if c.shares && rand.N(8) > 0 {
 		uses = 1 + rand.N(3)
 		opts = append(opts, leasehold.Limit(limit), leasehold.Weight(uses))
@@ -109,7 +121,7 @@ func (r *register) turn(ctx context.Context, c client) {
 	called := time.Now()
 	lease, err := c.locks.Acquire(ctx, c.name, opts...)
 	if err != nil {
-		return
+		return false
 	}
 	op := lockOp{"acquire", holderOf(lease), lease.Token(), uses}
 	r.add(c.number, op, called, time.Now())
@@ -124,6 +136,7 @@ func (r *register) turn(ctx context.Context, c client) {
 	if c.keeps && rand.N(2) > 0 {
 		time.Sleep(rand.N(50 * time.Millisecond))
 	}
+	return true
 }
 
 // holderOf distinguishes leases of one grant. Without fencing they have the same token.
@@ -188,7 +201,7 @@ func CheckOf(t testing.TB, enough int, open func(t testing.TB) driver.Driver) {
 				registers = append(registers, &register{start: time.Now()})
 			}
 			r := registers[i]
-			c.number, c.name, c.link = number, fmt.Sprint(run, "/", i), link
+			c.number, c.name, c.link, c.ttl = number, fmt.Sprint(run, "/", i), link, o.TTL
 			work.Go(func() { r.contend(ctx, c) })
 		}
 	}
