@@ -38,6 +38,9 @@ func byURL(t testing.TB, url string) driver.Driver {
 	return d
 }
 
+// failoverTTL is more than a failover takes on any machine.
+const failoverTTL = time.Hour
+
 // FailsOver checks that no client stays with the former primary, in pools of package stores and in
 // those of users. No lease is lost, and there is a leader again.
 func FailsOver(t *testing.T, f Failover) {
@@ -48,8 +51,8 @@ func FailsOver(t *testing.T, f Failover) {
 	claims, released := map[string]driver.Claim{}, map[string]driver.Claim{}
 	for name, d := range drivers {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-			claims[name+", "+mode.String()] = claimOf(t, d, driver.Request{Resource: "kept " + name + mode.String(), Mode: mode})
-			released[name+", "+mode.String()] = claimOf(t, d, driver.Request{Resource: "released " + name + mode.String(), Mode: mode})
+			claims[name+", "+mode.String()] = claimOf(t, d, driver.Request{Resource: "kept " + name + mode.String(), Mode: mode, TTL: failoverTTL})
+			released[name+", "+mode.String()] = claimOf(t, d, driver.Request{Resource: "released " + name + mode.String(), Mode: mode, TTL: failoverTTL})
 		}
 	}
 	for _, all := range []map[string]driver.Claim{claims, released} {
@@ -66,7 +69,7 @@ func FailsOver(t *testing.T, f Failover) {
 	fillPool(t, callers.DB, idle)
 	for name, c := range claims {
 		until(t, name+": a server has said that it is read-only", margin, func() bool {
-			_, err := c.Renew(t.Context(), time.Minute)
+			_, err := c.Renew(t.Context(), failoverTTL)
 			if err == nil || errors.Is(err, driver.ErrLost) {
 				t.Fatalf("%s: Renew on a server that is read-only: %v", name, err)
 			}
@@ -99,7 +102,7 @@ func FailsOver(t *testing.T, f Failover) {
 	moved := time.Now()
 	for name, c := range claims {
 		until(t, name+": renewed", margin, func() bool {
-			_, err := c.Renew(t.Context(), time.Minute)
+			_, err := c.Renew(t.Context(), failoverTTL)
 			if errors.Is(err, driver.ErrLost) {
 				t.Fatalf("%s: Renew after a failover: %v", name, err)
 			}

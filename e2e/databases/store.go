@@ -1,6 +1,7 @@
 package databases
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -80,7 +81,7 @@ func claimOf(t testing.TB, d driver.Driver, req driver.Request) driver.Claim {
 	if req.Owner == "" {
 		req.Owner = fmt.Sprint("owner-", time.Now().UnixNano())
 	}
-	req.TTL = time.Minute
+	req.TTL = cmp.Or(req.TTL, time.Minute)
 	return claimtest.New(t, d, req)
 }
 
