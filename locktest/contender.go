@@ -448,6 +448,21 @@ func mustBeBusy(t testing.TB, l *leasehold.Locker, name, why string) {
 	}
 }
 
+// waitsInVain acquires a held resource with a short Wait, which must run out. If a busy engine has
+// not answered within it, the Wait is doubled.
+func waitsInVain(t testing.TB, l *leasehold.Locker, name string) {
+	t.Helper()
+	for wait := aWhile; ; wait *= 2 {
+		lease, err := l.Acquire(bounded(t), name, leasehold.Wait(wait))
+		if lease == nil && errors.Is(err, leasehold.ErrBusy) {
+			return
+		}
+		if lease != nil || !errors.Is(err, context.DeadlineExceeded) || wait > Margin {
+			t.Fatalf("Acquire of a held resource with a Wait of %v: %s, %v; want ErrBusy", wait, describe(lease), err)
+		}
+	}
+}
+
 // mustBeFree tries once and must be granted. It releases the lease again.
 func mustBeFree(t testing.TB, l *leasehold.Locker, name, why string) {
 	t.Helper()
