@@ -178,18 +178,22 @@ func (g *gathering) lengthen(ctx context.Context) (i int, err error) {
 }
 
 // lengthen renews le for the whole TTL. It repeats the call until its outcome is known, or until
-// the lease or ctx ends.
+// the lease or ctx ends. After Close it returns ErrClosed, whatever the engine answered.
 func (le *Lease) lengthen(ctx context.Context) error {
 	if le.longer == 0 {
 		return nil
 	}
+	calls := &le.hold.locker.calls
 	for fails := 0; ; fails++ {
 		err := le.extend(ctx, le.longer)
-		if err == nil || le.live() != nil || waiting.Final(err) {
+		switch {
+		case calls.isClosing():
+			return ErrClosed
+		case err == nil || le.live() != nil || waiting.Final(err):
 			return err
 		}
 		pause := waiting.Backoff(fails, 10*time.Millisecond, time.Second)
-		if _, err := waiting.Sleep(ctx, le.hold.locker.calls.closing, nil, pause); err != nil {
+		if _, err := waiting.Sleep(ctx, calls.closing, nil, pause); err != nil {
 			return err
 		}
 	}

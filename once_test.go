@@ -350,3 +350,18 @@ func TestPeriodOfSeveralLeavesAloneWhatIsHeld(t *testing.T) {
 		outer.Release(t.Context())
 	})
 }
+
+// The answers to the second calls may come after Close. The leases are then given back, as that of
+// one name is.
+func TestCloseDuringTheSecondCallsForSeveral(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		link := newFaulty(t, server)
+		link.Always(locktest.OpRenew, locktest.SlowReply(time.Second))
+		locks := newLocker(t, way(link), nil)
+		time.AfterFunc(500*time.Millisecond, func() { locks.Close() })
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, leasehold.OncePer(day))
+		wantErr(t, err, leasehold.ErrClosed)
+		wantFree(t, newLocker(t, server.Connect(), nil), "a", "b")
+	})
+}
