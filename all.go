@@ -167,14 +167,20 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	return "", nil
 }
 
-// lengthen renews the leases for their whole TTL, all at the same time. Until all names are granted,
-// leases last for request.firstTTL. lengthen returns the first error and the index of its name.
-func (g *gathering) lengthen(ctx context.Context) (i int, err error) {
-	errs := several.Errors(len(g.leases), len(g.leases), func(i int) error { return g.leases[i].lengthen(ctx) })
-	if i = slices.IndexFunc(errs, func(err error) bool { return err != nil }); i < 0 {
-		return 0, nil
-	}
-	return i, errs[i]
+// lengthen renews the leases for their whole TTL, all at the same time. Until all names are
+// granted, leases last for request.firstTTL. lengthen returns the first error and the index of its
+// name. That error ends the other renewals, because no lease will be used.
+func (g *gathering) lengthen(ctx context.Context) (failed int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first sync.Once
+	several.Bounded(len(g.leases), len(g.leases), func(i int) {
+		if one := g.leases[i].lengthen(ctx); one != nil {
+			first.Do(func() { failed, err = i, one })
+			cancel()
+		}
+	})
+	return failed, err
 }
 
 // lengthen renews le for the whole TTL. It repeats the call until its outcome is known, or until

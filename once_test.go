@@ -365,3 +365,21 @@ func TestCloseDuringTheSecondCallsForSeveral(t *testing.T) {
 		wantFree(t, newLocker(t, server.Connect(), nil), "a", "b")
 	})
 }
+
+// The first lease that is lost ends the second calls for the others, which may hang.
+func TestLossDuringTheSecondCallsForSeveral(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		link, other := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+		link.Next(locktest.OpRenew, func(context.Context, func() error) error {
+			time.Sleep(100 * time.Millisecond) // the others' calls have begun
+			return leasehold.ErrLost
+		})
+		link.Always(locktest.OpRenew, locktest.HangRequest)
+		start := time.Now()
+		_, err := newLocker(t, way(link), nil).AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.OncePer(day))
+		wantErr(t, err, leasehold.ErrLost)
+		wantDuration(t, "AcquireAll", time.Since(start), 100*time.Millisecond, 200*time.Millisecond)
+		wantFree(t, other, "a", "b", "c")
+	})
+}
