@@ -351,7 +351,8 @@ func (le *Lease) giveUp() {
 // releaseAll releases all leases but the first concurrently, then the first. A caller that waits
 // for the first name, and holds nothing, then finds the others free. Until then the first is renewed.
 // One that is given up is let at once all the same, unless a call of this process waits for it: the
-// next call is not refused because of it.
+// next call is not refused because of it. If it was lost, its clean-up does not wait for the
+// others.
 func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
@@ -360,16 +361,21 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 		return errs
 	}
 	first, last := leases[0], false
+	var separately sync.WaitGroup
 	early := givenUp && !first.hold.handsOver()
 	if early {
-		last, errs[0] = first.let(ctx)
+		if last, errs[0] = first.let(ctx); last && errs[0] != nil { // lost
+			last = false
+			separately.Go(func() { _ = first.end(ctx, errs[0]) })
+		}
 	}
 	several.Bounded(others, others, func(i int) { errs[i+1] = leases[i+1].release(ctx) })
+	separately.Wait()
 	switch {
 	case !early:
 		errs[0] = first.release(ctx)
 	case last:
-		errs[0] = first.end(ctx, errs[0])
+		errs[0] = first.end(ctx, nil)
 	}
 	return errs
 }
