@@ -286,12 +286,10 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 		d.TryAll(call, trials)
 		call.end()
 	}
-	granted := true
 	for _, a := range asking {
 		if a != nil {
 			a.sent, a.tried, trials = sent, &trials[0], trials[1:]
 			a.grant = a.tried.Grant
-			granted = granted && a.tried.Err == nil && a.isUsable()
 		}
 	}
 	finish := func(i int) {
@@ -299,13 +297,15 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 			g.leases[from+i], errs[i] = a.conclude(a.contend())
 		}
 	}
-	if !granted { // some may call the engine again
-		several.Bounded(len(asking), len(asking), finish)
-		return errs
+	usable := func(a *acquisition) bool {
+		return a == nil || a.tried.Err == nil && a.isUsable() && !g.locker.calls.isClosing()
 	}
-	for i := range asking {
-		finish(i)
+	next := 0
+	for ; next < len(asking) && usable(asking[next]); next++ {
+		finish(next)
 	}
+	rest := len(asking) - next // these may call the engine again
+	several.Bounded(rest, rest, func(i int) { finish(next + i) })
 	return errs
 }
 
