@@ -562,3 +562,17 @@ func TestLostGrantRefusesNoCallOfItsProcess(t *testing.T) {
 		})
 	}
 }
+
+// A call that waits for such a release ends with Close.
+func TestCloseWhileALostGrantIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		mine.Always(locktest.OpRelease, locktest.HangRequest)
+		locks := newLocker(t, alarming{Driver: mine, once: new(sync.Once)}, nil)
+		time.AfterFunc(time.Second, func() { locks.Close() })
+		start := time.Now()
+		_, err := locks.TryAcquire(t.Context(), "a")
+		wantErr(t, err, leasehold.ErrClosed)
+		wantDuration(t, "TryAcquire", time.Since(start), time.Second, 1100*time.Millisecond)
+	})
+}
