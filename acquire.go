@@ -213,7 +213,7 @@ func (a *acquisition) localWaitError() error {
 // newHold prepares the hold that asks the engine as owner.
 func (a *acquisition) newHold(owner string) (err error) {
 	l := a.locker
-	h := &hold{locker: l, who: a.who, shows: a.who, yields: a.yields, calling: onecall.New(), renewals: renewals{ttl: a.ttl, never: a.noRenew}}
+	h := &hold{locker: l, who: a.who, shows: a.who, yields: a.yields, calling: onecall.New(), renewals: renewals{ttl: a.ttl, most: a.ttl, never: a.noRenew}}
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit, Weight: a.weight,

@@ -167,29 +167,39 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	return "", nil
 }
 
-// lengthen renews the leases for their whole TTL, all at the same time. Until all names are granted,
-// leases last for request.firstTTL. lengthen returns the first error and the index of its name.
-func (g *gathering) lengthen(ctx context.Context) (i int, err error) {
-	errs := several.Errors(len(g.leases), len(g.leases), func(i int) error { return g.leases[i].lengthen(ctx) })
-	if i = slices.IndexFunc(errs, func(err error) bool { return err != nil }); i < 0 {
-		return 0, nil
-	}
-	return i, errs[i]
+// lengthen renews the leases for their whole TTL, all at the same time. Until all names are
+// granted, leases last for request.firstTTL. lengthen returns the first error and the index of its
+// name. That error ends the other renewals, because no lease will be used.
+func (g *gathering) lengthen(ctx context.Context) (failed int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first sync.Once
+	several.Bounded(len(g.leases), len(g.leases), func(i int) {
+		if one := g.leases[i].lengthen(ctx); one != nil {
+			first.Do(func() { failed, err = i, one })
+			cancel()
+		}
+	})
+	return failed, err
 }
 
 // lengthen renews le for the whole TTL. It repeats the call until its outcome is known, or until
-// the lease or ctx ends.
+// the lease or ctx ends. After Close it returns ErrClosed, whatever the engine answered.
 func (le *Lease) lengthen(ctx context.Context) error {
 	if le.longer == 0 {
 		return nil
 	}
+	calls := &le.hold.locker.calls
 	for fails := 0; ; fails++ {
 		err := le.extend(ctx, le.longer)
-		if err == nil || le.live() != nil || waiting.Final(err) {
+		switch {
+		case calls.isClosing():
+			return ErrClosed
+		case err == nil || le.live() != nil || waiting.Final(err):
 			return err
 		}
 		pause := waiting.Backoff(fails, 10*time.Millisecond, time.Second)
-		if _, err := waiting.Sleep(ctx, le.hold.locker.calls.closing, nil, pause); err != nil {
+		if _, err := waiting.Sleep(ctx, calls.closing, nil, pause); err != nil {
 			return err
 		}
 	}
@@ -276,12 +286,10 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 		d.TryAll(call, trials)
 		call.end()
 	}
-	granted := true
 	for _, a := range asking {
 		if a != nil {
 			a.sent, a.tried, trials = sent, &trials[0], trials[1:]
 			a.grant = a.tried.Grant
-			granted = granted && a.tried.Err == nil && a.isUsable()
 		}
 	}
 	finish := func(i int) {
@@ -289,13 +297,15 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 			g.leases[from+i], errs[i] = a.conclude(a.contend())
 		}
 	}
-	if !granted { // some may call the engine again
-		several.Bounded(len(asking), len(asking), finish)
-		return errs
+	usable := func(a *acquisition) bool {
+		return a == nil || a.tried.Err == nil && a.isUsable() && !g.locker.calls.isClosing()
 	}
-	for i := range asking {
-		finish(i)
+	next := 0
+	for ; next < len(asking) && usable(asking[next]); next++ {
+		finish(next)
 	}
+	rest := len(asking) - next // these may call the engine again
+	several.Bounded(rest, rest, func(i int) { finish(next + i) })
 	return errs
 }
 
@@ -341,7 +351,8 @@ func (le *Lease) giveUp() {
 // releaseAll releases all leases but the first concurrently, then the first. A caller that waits
 // for the first name, and holds nothing, then finds the others free. Until then the first is renewed.
 // One that is given up is let at once all the same, unless a call of this process waits for it: the
-// next call is not refused because of it.
+// next call is not refused because of it. If it was lost, its clean-up does not wait for the
+// others.
 func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 	errs := make([]error, len(leases))
 	others := len(leases) - 1
@@ -350,16 +361,21 @@ func releaseAll(ctx context.Context, leases []*Lease, givenUp bool) []error {
 		return errs
 	}
 	first, last := leases[0], false
+	var separately sync.WaitGroup
 	early := givenUp && !first.hold.handsOver()
 	if early {
-		last, errs[0] = first.let(ctx)
+		if last, errs[0] = first.let(ctx); last && errs[0] != nil { // lost
+			last = false
+			separately.Go(func() { _ = first.end(ctx, errs[0]) })
+		}
 	}
 	several.Bounded(others, others, func(i int) { errs[i+1] = leases[i+1].release(ctx) })
+	separately.Wait()
 	switch {
 	case !early:
 		errs[0] = first.release(ctx)
 	case last:
-		errs[0] = first.end(ctx, errs[0])
+		errs[0] = first.end(ctx, nil)
 	}
 	return errs
 }

@@ -268,3 +268,17 @@ func TestReleaseOfManyWithAnEngineThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// What a lost lease leaves at the engine is given back beside the others, whose releases may hang.
+func TestLostFirstOfAllIsGivenUpAtOnce(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		var stuck atomic.Bool
+		stuck.Store(true)
+		server := memory.NewServer()
+		locks, other := newLocker(t, way(stuckReleases{server.Connect(), "b", &stuck}), nil), newLocker(t, server.Connect(), nil)
+		acquire(t, other, "c")
+		_, err := locks.AcquireAll(t.Context(), []string{"b", "c"}, leasehold.For("a", leasehold.MaxHold(time.Second)))
+		wantErr(t, err, leasehold.ErrLost)
+		wantFree(t, other, "a")
+	})
+}

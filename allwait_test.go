@@ -222,3 +222,23 @@ func TestWaitRunsOutAfterTheBusyNameWasAcquired(t *testing.T) {
 		}
 	})
 }
+
+// After Close all names are given back at the same time, so that an engine that hangs delays the
+// call once, and not once for each name.
+func TestCloseWhileManyAreAskedFor(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		mine := newFaulty(t, memory.NewServer())
+		locks := newLocker(t, way(mine), nil)
+		names := make([]string, 200)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		mine.Always(locktest.OpTry, locktest.SlowReply(time.Second))
+		mine.Always(locktest.OpRelease, locktest.HangRequest)
+		time.AfterFunc(500*time.Millisecond, func() { locks.Close() })
+		start := time.Now()
+		_, err := locks.AcquireAll(t.Context(), names)
+		wantErr(t, err, leasehold.ErrClosed)
+		wantDuration(t, "AcquireAll", time.Since(start), time.Second, 1100*time.Millisecond)
+	})
+}

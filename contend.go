@@ -105,6 +105,8 @@ func (a *acquisition) replaceLost() error {
 	select {
 	case <-a.locker.calls.startCleanUp(func() { h.release(ctx, nil) }): // its result is not needed: what it leaves expires
 		return a.newHold(a.locker.owners.next())
+	case <-a.locker.calls.closing:
+		return ErrClosed
 	case <-a.ctx.Done():
 		return a.waitState.waitError(a.name, context.Cause(a.ctx))
 	}

@@ -176,11 +176,11 @@ func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 }
 
 // releaseBound returns how long the release may take: as long as a call for the TTL of the first
-// request, or of the last renewal if that is longer.
+// request, or for the longest that the engine may have applied since, if that is longer.
 func (h *hold) releaseBound() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return callBoundOf(max(h.req.TTL, h.deadline.span))
+	return callBoundOf(max(h.req.TTL, h.renewals.most))
 }
 
 // endRelease repeats a release whose first call returned err, until the outcome is known.

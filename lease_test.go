@@ -473,6 +473,33 @@ func TestReleaseOfALeaseThatWasExtended(t *testing.T) {
 	})
 }
 
+// Nor is it only the time that the lease has if the engine has not applied the last Extend, or has
+// applied it without an answer.
+func TestReleaseAfterAnExtendWithoutAnAnswer(t *testing.T) {
+	const short, long = 100 * time.Millisecond, time.Hour
+	for what, c := range map[string]struct {
+		ttl, extend time.Duration
+		lose        locktest.Fault
+	}{
+		"a longer one":  {short, long, locktest.LoseReply},
+		"a shorter one": {long, short, locktest.LoseRequest},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine := newFaulty(t, memory.NewServer())
+				lease := acquire(t, newLocker(t, mine, nil), "a", leasehold.TTL(short), leasehold.NoRenew())
+				if err := lease.Extend(t.Context(), c.ttl); err != nil {
+					t.Fatal(err)
+				}
+				mine.Next(locktest.OpRenew, c.lose)
+				wantErr(t, lease.Extend(t.Context(), c.extend), locktest.ErrInjected)
+				mine.Always(locktest.OpRelease, locktest.SlowReply(150*time.Millisecond))
+				wantErr(t, lease.Release(t.Context()), nil)
+			})
+		})
+	}
+}
+
 // forgets is an engine that counts how often a claim is forgotten.
 type forgets struct {
 	driver.Driver
@@ -561,4 +588,18 @@ func TestLostGrantRefusesNoCallOfItsProcess(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call that waits for such a release ends with Close.
+func TestCloseWhileALostGrantIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := newFaulty(t, memory.NewServer())
+		mine.Always(locktest.OpRelease, locktest.HangRequest)
+		locks := newLocker(t, alarming{Driver: mine, once: new(sync.Once)}, nil)
+		time.AfterFunc(time.Second, func() { locks.Close() })
+		start := time.Now()
+		_, err := locks.TryAcquire(t.Context(), "a")
+		wantErr(t, err, leasehold.ErrClosed)
+		wantDuration(t, "TryAcquire", time.Since(start), time.Second, 1100*time.Millisecond)
+	})
 }

@@ -104,7 +104,9 @@ func (l *Locker) Acquire(ctx context.Context, name string, opts ...Option) (*Lea
 // once, as a [*BusyError] with the holder if the engine names it. It leaves no place in a queue. If
 // another process may have the lease only because of [Options.Keep], TryAcquire first waits for it,
 // for about two round trips. If an earlier call of this Locker still cleans up after it failed,
-// TryAcquire first waits for that, for 5 seconds at most.
+// TryAcquire first waits for that, for 5 seconds at most. If its own grant is lost before the lease
+// begins, it releases the grant and tries once more. Each of these calls is also limited to
+// 5 seconds.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	lease, err := l.acquire(ctx, name, false, opts)
 	return lease, wrap("acquire", name, err)

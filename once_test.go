@@ -350,3 +350,36 @@ func TestPeriodOfSeveralLeavesAloneWhatIsHeld(t *testing.T) {
 		outer.Release(t.Context())
 	})
 }
+
+// The answers to the second calls may come after Close. The leases are then given back, as that of
+// one name is.
+func TestCloseDuringTheSecondCallsForSeveral(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		link := newFaulty(t, server)
+		link.Always(locktest.OpRenew, locktest.SlowReply(time.Second))
+		locks := newLocker(t, way(link), nil)
+		time.AfterFunc(500*time.Millisecond, func() { locks.Close() })
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b"}, leasehold.OncePer(day))
+		wantErr(t, err, leasehold.ErrClosed)
+		wantFree(t, newLocker(t, server.Connect(), nil), "a", "b")
+	})
+}
+
+// The first lease that is lost ends the second calls for the others, which may hang.
+func TestLossDuringTheSecondCallsForSeveral(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		link, other := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+		link.Next(locktest.OpRenew, func(context.Context, func() error) error {
+			time.Sleep(100 * time.Millisecond) // the others' calls have begun
+			return leasehold.ErrLost
+		})
+		link.Always(locktest.OpRenew, locktest.HangRequest)
+		start := time.Now()
+		_, err := newLocker(t, way(link), nil).AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.OncePer(day))
+		wantErr(t, err, leasehold.ErrLost)
+		wantDuration(t, "AcquireAll", time.Since(start), 100*time.Millisecond, 200*time.Millisecond)
+		wantFree(t, other, "a", "b", "c")
+	})
+}

@@ -14,6 +14,7 @@ import (
 type renewals struct {
 	never  bool          // NoRenew
 	ttl    time.Duration // the TTL to request; guarded by calling and by mu: one suffices to read
+	most   time.Duration // guarded by mu; the longest TTL that the engine may have applied
 	failed bool          // guarded by calling; the last renewal in a batch failed
 	cancel func()        // guarded by mu; cancels the renewal or the note in flight
 	traced *Lease        // guarded by calling; the lease that the renewal in flight is traced for, or nil
@@ -87,6 +88,7 @@ func (h *hold) startRenewal(sent boottime.Instant, ttl time.Duration) (bound tim
 	if h.over() {
 		return 0, h.endError()
 	}
+	h.renewals.most = max(h.renewals.most, ttl)
 	// The engine may apply a shorter TTL even if its answer is lost.
 	if d := h.locker.deadlineOf(sent, ttl); d < h.deadline.at {
 		h.deadline.span = ttl
@@ -131,7 +133,7 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 	case grant.Fence != h.grant.fence:
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
 	}
-	h.renewals.ttl, h.deadline.span = ttl, grant.TTL
+	h.renewals.ttl, h.renewals.most, h.deadline.span = ttl, ttl, grant.TTL
 	if h.keep != nil {
 		h.keep.word, h.keep.known, h.keep.failed = sent, h.keep.asked, false
 	}

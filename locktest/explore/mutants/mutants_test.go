@@ -69,7 +69,7 @@ var packs = []pack{
 		{Name: "takesUnconfirmed", Undoes: "what is kept is taken only soon after the engine's word", Rejects: "TestMemory/kept", File: "keep.go",
 			Old: "now.Sub(h.keep.word) < h.window()", New: "(now.Sub(h.keep.word) < h.window() || $)"},
 		{Name: "togetherCountsFromAnswer", Undoes: "the deadlines of leases that are acquired at once count from before the call", Rejects: "TestMemory/both", File: "all.go",
-			Old: "\tgranted := true\n\tfor", New: "\tif $ {\n\t\tsent = g.locker.clock.Now()\n\t}\n\tgranted := true\n\tfor"},
+			Old: "\tfor _, a := range asking {\n", New: "\tif $ {\n\t\tsent = g.locker.clock.Now()\n\t}\n\tfor _, a := range asking {\n"},
 		{Name: "leavesPlace", Undoes: "a waiter who gives up leaves no place", Rejects: "TestMemory/three", File: "acquire.go",
 			Old: "h.release(ctx, tried) // its", New: "if $ {\n\t\t\t\treturn\n\t\t\t}\n\t\t\th.release(ctx, tried) // its"},
 	}},
