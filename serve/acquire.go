@@ -230,13 +230,13 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
 // found means that there was one, which may have ended since.
 //
-// A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before, if
-// the engine tells it.
+// A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before. If
+// that check has no answer, the lease is not renewed.
 func (a *attempt) resume() (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	if a.checkMode(ctx) == errOther {
-		return false, errOther
+	if err := a.checkMode(ctx); err != nil {
+		return false, noRefusal(err)
 	}
 	a.sent = time.Now()
 	a.one.recall.begin()
