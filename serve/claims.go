@@ -99,7 +99,7 @@ type claims struct {
 	// evicted are the leases of owners that this instance has evicted recently, without the owner.
 	evicted recent[driver.Eviction] // guarded by mu
 	// removed are waiters that this instance has removed recently.
-	removed recent[removal] // guarded by mu
+	removed recent[*removal] // guarded by mu
 }
 
 const (
