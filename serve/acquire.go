@@ -299,7 +299,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		if err := a.s.claims.begins(one, a.grant.Fence); err != nil {
+		if err := a.s.claims.begins(one, a.grant.Fence, a.sent); err != nil {
 			a.s.ended(one, err)
 			return err
 		}
