@@ -70,6 +70,8 @@ func (c *claims) begins(one *claim, fence uint64, sent time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if one.evicted = c.evictedSince(one, fence, sent); one.evicted != nil {
+		one.on(onGrant) // which has ended its place in the queue
+		one.queued = time.Time{}
 		return one.evicted
 	}
 	one.begun = fence

@@ -278,3 +278,41 @@ func TestEvictionBeforeTheAnswer(t *testing.T) {
 		}
 	}
 }
+
+// If a waiter's lease is evicted before the answer that grants it, the waiter has neither the lease
+// nor its place.
+func TestWaiterThatIsEvictedBeforeTheAnswerHasNoPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := locktest.NewFaulty(engine.Connect())
+		here := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: -1}})
+		there := newBubble(t, engine.Connect(), nil)
+		const waiter = `{"name":"n","owner":"a","ttl_ms":60000,"queue":true}`
+		there.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+		here.want(409, wire.Acquire, waiter)
+		there.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+		goes, answered := make(chan struct{}), make(chan struct{})
+		d.Next(locktest.OpTry, func(_ context.Context, apply func() error) error {
+			err := apply()
+			<-goes
+			return err
+		})
+		go func() {
+			defer close(answered)
+			here.wantCode(wire.CodeEvicted, wire.Acquire, waiter)
+		}()
+		synctest.Wait()
+		here.want(200, wire.Evict, `{"name":"n","owner":"a"}`)
+		close(goes)
+		<-answered
+		if n := here.figures().Waiting; n > 0 {
+			t.Errorf("%d waiting", n)
+		}
+		there.want(200, wire.Acquire, `{"name":"n","owner":"next","ttl_ms":60000}`)
+		here.want(409, wire.Acquire, waiter)
+		if got := kinds(here.history("name=n")); got != "waiting a, evicted a, waiting a" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
