@@ -79,7 +79,7 @@ func (a *attempt) lengthen() (err error) {
 	a.grant, err = a.one.driver.Renew(ctx, a.s.roundUp(wire.Duration(a.whole)))
 	if err != nil {
 		a.s.ended(a.one, err)
-		return err
+		return noRefusal(err)
 	}
 	return a.granted(ctx)
 }
