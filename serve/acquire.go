@@ -79,7 +79,7 @@ func (a *attempt) lengthen() (err error) {
 	a.grant, err = a.one.driver.Renew(ctx, a.s.roundUp(wire.Duration(a.whole)))
 	if err != nil {
 		a.s.ended(a.one, err)
-		return err
+		return noRefusal(err)
 	}
 	return a.granted(ctx)
 }
@@ -130,10 +130,10 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	a.one.chosen = a.chosen
 	isEnded := a.one.phase == ended
 	mayBeEnded := a.call.Call == 0 || a.one.sure < a.call.Call // by a release that is late
-	removed := s.claims.removedHere(a.one)
+	removed, refused := s.claims.removedHere(a.one, order{a.call.Caller, a.call.Call, a.call.Answered})
 	s.claims.mu.Unlock()
-	if removed.why != nil && (removed.refused || isEnded || !s.features.Resumes) {
-		return removed.why
+	if removed != nil && (refused || isEnded || !s.features.Resumes) {
+		return removed
 	}
 	if isEnded && mayBeEnded {
 		return errUsed
@@ -145,16 +145,15 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		return err
 	}
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
-	a.elsewhere = removed.why != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
+	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
 		found, err := a.resume()
 		if found || !errors.Is(err, driver.ErrLost) {
-			a.one.acquires = err == nil
 			return err
 		}
-		if removed.why != nil {
+		if removed != nil {
 			s.claims.refuses(a.one) // its attempts without an answer have got nothing
-			return removed.why
+			return removed
 		}
 	}
 	a.one.acquires = true
@@ -230,13 +229,14 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
 // found means that there was one, which may have ended since.
 //
-// A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before, if
-// the engine tells it.
+// A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before. If
+// that check has no answer, the lease is not renewed.
 func (a *attempt) resume() (found bool, err error) {
+	defer func() { a.one.acquires = err == nil }()
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	if a.checkMode(ctx) == errOther {
-		return false, errOther
+	if err := a.checkMode(ctx); err != nil {
+		return false, noRefusal(err)
 	}
 	a.sent = time.Now()
 	a.one.recall.begin()
@@ -299,7 +299,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		if err := a.s.claims.begins(one, a.grant.Fence); err != nil {
+		if err := a.s.claims.begins(one, a.grant.Fence, a.sent); err != nil {
 			a.s.ended(one, err)
 			return err
 		}
@@ -344,7 +344,10 @@ func (a *attempt) checkMode(ctx context.Context) error {
 // whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
 // what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
-	if errors.Is(err, driver.ErrBusy) {
+	if errors.Is(err, driver.ErrBusy) && a.s.features.Resumes && a.s.claims.isRemoved(a.one) {
+		if _, err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
+			return err
+		}
 		a.s.claims.refuses(a.one)
 	}
 	cause := context.Cause(patient)

@@ -13,17 +13,27 @@ import (
 // come over different connections.
 const causeWithin = 200 * time.Millisecond
 
+// A report is the reason that the engine has reported for the end of a lease.
+type report struct {
+	why error
+	at  time.Time
+}
+
 // hears returns a claim's Request.Lost. It only passes on the reason that the engine reports. It
 // does not end the claim, because the caller chose the owner and may have used it for a claim on
 // another name.
-func (s *Server) hears(l lease, cause chan<- error) func(error) {
+func (s *Server) hears(l lease, cause chan report) func(error) {
 	return func(why error) {
 		if reason, ok := evictedFor(why); ok {
 			s.hub.because(l, reason)
 		}
 		select {
-		case cause <- why:
-		default: // a reason was reported before
+		case <-cause: // of an earlier lease
+		default:
+		}
+		select {
+		case cause <- report{why, time.Now()}:
+		default:
 		}
 	}
 }
@@ -45,31 +55,50 @@ func (s *Server) findCause(one *claim) {
 		within = 0
 	}
 	select {
-	case why := <-one.cause:
-		if errors.Is(why, driver.ErrEvicted) {
-			one.evicted = why
+	case told := <-one.cause:
+		if errors.Is(told.why, driver.ErrEvicted) {
+			one.evicted = told.why
 		}
 	case <-time.After(within):
 	}
 }
 
-// begins discards earlier reports when a new lease begins, with that fence. If this instance has
-// evicted that very lease meanwhile, begins returns why instead. Requires the turn.
-func (c *claims) begins(one *claim, fence uint64) error {
+// begins discards earlier reports when a new lease begins, with that fence, by a call that was
+// sent at that time. If the lease was evicted before the answer, begins returns why instead.
+// Requires the turn.
+func (c *claims) begins(one *claim, fence uint64, sent time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.evicted.get(one.key); ok && fence > 0 && e.Fence == fence {
-		return driver.Evicted(e.Reason)
-	}
-	one.evicted = nil
-	select {
-	case <-one.cause:
-	default:
+	if one.evicted = c.evictedSince(one, fence, sent); one.evicted != nil {
+		one.on(onGrant) // which has ended its place in the queue
+		one.queued = time.Time{}
+		return one.evicted
 	}
 	one.begun = fence
 	c.evicted.delete(one.key)
 	c.removed.delete(one.key) // the grant came first
 	one.away = sentAway{}
+	return nil
+}
+
+// evictedSince returns why the lease with that fence was evicted after its call was sent; nil: it
+// is not known to be. An eviction since then whose fence nobody tells counts as one of that lease.
+// It takes the engine's report. Requires mu and the turn.
+func (c *claims) evictedSince(one *claim, fence uint64, sent time.Time) error {
+	var told report
+	select {
+	case told = <-one.cause:
+	default:
+	}
+	e, here := c.evicted.get(one.key)
+	isNew := here && e.at.After(sent)
+	switch {
+	case here && fence > 0 && e.Fence == fence, isNew && e.Fence == 0:
+		return driver.Evicted(e.Reason)
+	case isNew: // of the lease before, as the report is
+	case errors.Is(told.why, driver.ErrEvicted) && told.at.After(sent):
+		return told.why
+	}
 	return nil
 }
 
@@ -81,6 +110,12 @@ func (s *Server) why(one *claim, err error) error {
 	return cmp.Or(one.evicted, s.claims.evictedHere(one.key), err)
 }
 
+// A pastEviction is an eviction by this instance. Its fence is 0 if the engine does not tell it.
+type pastEviction struct {
+	driver.Eviction
+	at time.Time // when the engine had answered
+}
+
 // evicts records an eviction by this instance, of the lease with that fence, unless the owner has a
 // later one by now.
 func (c *claims) evicts(l lease, fence uint64, reason string) {
@@ -89,7 +124,7 @@ func (c *claims) evicts(l lease, fence uint64, reason string) {
 	if one := c.all[l]; one != nil && fence > 0 && one.begun > fence {
 		return
 	}
-	c.evicted.put(l, driver.Eviction{Fence: fence, Reason: reason})
+	c.evicted.put(l, pastEviction{driver.Eviction{Fence: fence, Reason: reason}, time.Now()})
 }
 
 // evictedHere returns why this instance has evicted the lease; nil: it has not.

@@ -48,11 +48,11 @@ type claim struct {
 	// acquires: req is from a call to acquire, so its mode was requested, and driver knows the owner's
 	// lease, if there was one.
 	acquires bool
-	cause    chan error // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
-	evicted  error      // the reason that cause has received
-	queued   time.Time  // when it took its place in the queue; zero: it has none
-	unwanted bool       // nobody knows its owner, and a release had no answer
-	recall   *recall    // notifies the holder that others wait; nil: it has not asked for that
+	cause    chan report // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
+	evicted  error       // the reason that cause has received
+	queued   time.Time   // when it took its place in the queue; zero: it has none
+	unwanted bool        // nobody knows its owner, and a release had no answer
+	recall   *recall     // notifies the holder that others wait; nil: it has not asked for that
 
 	calls // guarded by claims.mu
 }
@@ -97,9 +97,9 @@ type claims struct {
 	// ends are owners that were used up recently, with the orders of their last calls.
 	ends recent[order] // guarded by mu
 	// evicted are the leases of owners that this instance has evicted recently, without the owner.
-	evicted recent[driver.Eviction] // guarded by mu
+	evicted recent[pastEviction] // guarded by mu
 	// removed are waiters that this instance has removed recently.
-	removed recent[removal] // guarded by mu
+	removed recent[*removal] // guarded by mu
 }
 
 const (
@@ -400,7 +400,7 @@ func take(ctx context.Context, one *claim) error {
 // waiters. Requires the turn.
 func (s *Server) use(one *claim, req driver.Request, wanted bool) (err error) {
 	if one.driver == nil {
-		one.cause = make(chan error, 1)
+		one.cause = make(chan report, 1)
 		req.Lost = s.hears(one.key, one.cause)
 		if one.recall = nil; wanted && s.features.Tells {
 			one.recall = s.newRecall(one, req.Mode)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
@@ -197,8 +198,24 @@ func TestLeaseThatIsRenewedHereAfterItWasGrantedAnewElsewhere(t *testing.T) {
 	})
 }
 
+// A terse engine tells no fences to operators, and does not report the ends of leases by itself.
+type terse struct{ *locktest.Faulty }
+
+func (d terse) Claim(req driver.Request) (driver.Claim, error) {
+	req.Lost = nil
+	return d.Faulty.Claim(req)
+}
+
+func (d terse) Inspect(ctx context.Context, name string) (driver.State, error) {
+	state, err := d.Faulty.Inspect(ctx, name)
+	for i := range state.Holders {
+		state.Holders[i].Fence = 0
+	}
+	return state, err
+}
+
 // If an eviction hits a lease while a call here waits for the store's answer about it, that call
-// reports the eviction. It is recorded once.
+// reports the eviction. If this instance has evicted it, it is recorded once.
 func TestEvictionBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	const lease = `{"name":"n","owner":"o","ttl_ms":60000}`
@@ -216,34 +233,86 @@ func TestEvictionBeforeTheAnswer(t *testing.T) {
 			there.want(200, wire.Acquire, lease)
 		}, locktest.OpInspect, wire.Acquire},
 	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				engine := memory.NewServer()
-				d := locktest.NewFaulty(engine.Connect())
-				here := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: time.Hour}})
-				there := newBubble(t, engine.Connect(), nil)
-				time.Sleep(time.Second) // until the first look is over
-				c.granted(here, there)
-				goes, answered := make(chan struct{}), make(chan struct{})
-				d.Next(c.op, func(_ context.Context, apply func() error) error {
-					err := apply()
-					<-goes
-					return err
+		for how, by := range map[string]struct{ there, terse bool }{
+			"evicted here": {}, "evicted there": {there: true}, "evicted here, by a terse engine": {terse: true},
+		} {
+			t.Run(what+", "+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					engine := memory.NewServer()
+					d := locktest.NewFaulty(engine.Connect())
+					connected := driver.Driver(d)
+					if by.terse {
+						connected = terse{d}
+					}
+					here := newBubble(t, connected, &serve.Options{History: serve.HistoryOptions{Every: time.Hour}})
+					there := newBubble(t, engine.Connect(), nil)
+					time.Sleep(time.Second) // until the first look is over
+					c.granted(here, there)
+					time.Sleep(time.Second) // earlier evictions are earlier
+					goes, answered := make(chan struct{}), make(chan struct{})
+					d.Next(c.op, func(_ context.Context, apply func() error) error {
+						err := apply()
+						<-goes
+						return err
+					})
+					go func() {
+						defer close(answered)
+						here.wantCode(wire.CodeEvicted, c.path, lease)
+					}()
+					synctest.Wait()
+					time.Sleep(time.Second) // the call is earlier
+					evicting := here
+					if by.there {
+						evicting = there
+					}
+					evicting.want(200, wire.Evict, `{"name":"n","owner":"o","reason":"r"}`)
+					close(goes)
+					<-answered
+					here.wantCode(wire.CodeEvicted, wire.Renew, lease)
+					if got := kinds(here.history("name=n&kind=evicted,ended,expired")); got != "evicted" && !by.there {
+						t.Errorf("told %s", got)
+					}
 				})
-				go func() {
-					defer close(answered)
-					here.wantCode(wire.CodeEvicted, c.path, lease)
-				}()
-				synctest.Wait()
-				here.want(200, wire.Evict, `{"name":"n","owner":"o","reason":"r"}`)
-				close(goes)
-				<-answered
-				here.wantCode(wire.CodeEvicted, wire.Renew, lease)
-				if got := kinds(here.history("name=n&kind=evicted,ended,expired")); got != "evicted" {
-					t.Errorf("told %s", got)
-				}
 			})
-		})
+		}
 	}
+}
+
+// If a waiter's lease is evicted before the answer that grants it, the waiter has neither the lease
+// nor its place.
+func TestWaiterThatIsEvictedBeforeTheAnswerHasNoPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := locktest.NewFaulty(engine.Connect())
+		here := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: -1}})
+		there := newBubble(t, engine.Connect(), nil)
+		const waiter = `{"name":"n","owner":"a","ttl_ms":60000,"queue":true}`
+		there.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+		here.want(409, wire.Acquire, waiter)
+		there.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+		goes, answered := make(chan struct{}), make(chan struct{})
+		d.Next(locktest.OpTry, func(_ context.Context, apply func() error) error {
+			err := apply()
+			<-goes
+			return err
+		})
+		go func() {
+			defer close(answered)
+			here.wantCode(wire.CodeEvicted, wire.Acquire, waiter)
+		}()
+		synctest.Wait()
+		here.want(200, wire.Evict, `{"name":"n","owner":"a"}`)
+		close(goes)
+		<-answered
+		if n := here.figures().Waiting; n > 0 {
+			t.Errorf("%d waiting", n)
+		}
+		there.want(200, wire.Acquire, `{"name":"n","owner":"next","ttl_ms":60000}`)
+		here.want(409, wire.Acquire, waiter)
+		if got := kinds(here.history("name=n")); got != "waiting a, evicted a, waiting a" {
+			t.Errorf("told %s", got)
+		}
+	})
 }

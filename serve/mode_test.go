@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -82,14 +83,20 @@ func TestModeOfAnotherCaller(t *testing.T) {
 	s.post(wire.Acquire, claim, "o", "f", "shared").want(t, 200, "")
 }
 
-// A refusal because of the mode does not shorten the lease that the owner has.
+// A refusal because of the mode does not shorten the lease that the owner has. While the engine
+// does not tell the mode, there is neither a refusal nor a shorter lease.
 func TestRefusalOfAnotherModeKeepsTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.NewServer()
-		here, there := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		d := locktest.NewFaulty(engine.Connect())
+		here, there := newBubble(t, engine.Connect(), nil), newBubble(t, d, nil)
+		const shared = `{"name":"n","owner":"a","ttl_ms":1000,"mode":"shared"}`
 		here.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
-		there.want(400, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":1000,"mode":"shared"}`)
+		synctest.Wait() // until the first looks are over
+		d.Next(locktest.OpInspect, locktest.LoseRequest)
+		there.wantCode(wire.CodeUnknown, wire.Acquire, shared)
+		there.wantCode(wire.CodeInvalid, wire.Acquire, shared)
 		time.Sleep(2 * time.Second)
 		here.want(409, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`)
 	})

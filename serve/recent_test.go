@@ -28,9 +28,9 @@ func TestRemovalsAndEvictionsAreKeptBesideManyEnds(t *testing.T) {
 		c.leave(one)
 	}
 	c.mu.Lock()
-	removed := c.removedHere(waiter)
+	removed, _ := c.removedHere(waiter, order{})
 	c.mu.Unlock()
-	if evicted := c.evictedHere(lease{"n", "evicted"}); removed.why == nil || evicted == nil {
-		t.Errorf("removed: %v, evicted: %v", removed.why, evicted)
+	if evicted := c.evictedHere(lease{"n", "evicted"}); removed == nil || evicted == nil {
+		t.Errorf("removed: %v, evicted: %v", removed, evicted)
 	}
 }

@@ -116,7 +116,7 @@ func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued
 		return nil, one != nil && one.isQueued()
 	}
 	why := driver.Evicted("removed from the queue: " + away.reason)
-	c.removed.put(one.key, removal{why: why})
+	c.removed.put(one.key, &removal{why: why})
 	one.away = away
 	one.users++
 	one.waiting(why)
@@ -136,28 +136,42 @@ func (c *claims) marks(shown *wire.State) {
 // isQueued reports whether the claim is known to have a place in the queue. Requires claims.mu.
 func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Before(one.until) }
 
-// A removal is why this instance has removed a waiter from the queue. refused means that the waiter
-// had no lease after that: it does not get what its place gets later.
+// A removal is why this instance has removed a waiter from the queue.
 type removal struct {
-	why     error // nil: it was not removed
-	refused bool
+	why error
+	// refused is the waiter's last call here that found no lease, while no other call of its owner
+	// could be in flight elsewhere. Its number is 0 if there is none.
+	refused order
 }
 
-// removedHere returns the removal of the claim's owner. Requires mu.
-func (c *claims) removedHere(one *claim) removal {
-	if one.phase == held {
-		return removal{}
+// removedHere returns why this instance has removed the claim's owner from the queue; nil: it has
+// not. refused means that its place alone can have got a lease since the owner was found without
+// one: now is its caller's next call. The owner does not get that lease. Requires mu.
+func (c *claims) removedHere(one *claim, now order) (why error, refused bool) {
+	gone, ok := c.removed.get(one.key)
+	if !ok || one.phase == held {
+		return nil, false
 	}
-	gone, _ := c.removed.get(one.key)
-	return gone
+	if refused = now.number > 0 && gone.refused.number > 0 && !now.skips(gone.refused); refused {
+		gone.refused = now
+	}
+	return gone.why, refused
 }
 
-// refuses records that a claim has no lease. If it was removed from the queue, it gets none.
+// isRemoved reports whether this instance has removed the claim's owner from the queue.
+func (c *claims) isRemoved(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.removed.get(one.key)
+	return ok
+}
+
+// refuses records that a claim that was removed from the queue has no lease.
 func (c *claims) refuses(one *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if gone, ok := c.removed.get(one.key); ok {
-		c.removed.put(one.key, removal{gone.why, true})
+	if gone, ok := c.removed.get(one.key); ok && one.sure >= one.last.number {
+		gone.refused = one.last
 	}
 }
 

@@ -1,9 +1,12 @@
 package serve_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,26 +217,125 @@ func TestRemovedWaiterIsNotGrantedWhatItsPlaceGets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.NewServer()
 		s, other := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
-		const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`
+		const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000,"caller":"c","call":%d}`
 		other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
 		waited := make(chan struct{})
 		go func() {
 			defer close(waited)
-			s.wantCode(wire.CodeEvicted, wire.Acquire, waits)
+			s.wantCode(wire.CodeEvicted, wire.Acquire, waits, 1)
 		}()
 		synctest.Wait()
 		s.want(200, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
 		<-waited
 		other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
-		c, err := engine.Connect().Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Queue: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Try(t.Context()); err != nil { // the memory engine grants to nobody by itself
-			t.Fatal(err)
-		}
-		s.wantCode(wire.CodeEvicted, wire.Acquire, waits)
+		grantToPlace(t, engine)
+		s.wantCode(wire.CodeEvicted, wire.Acquire, waits, 2)
 		time.Sleep(20 * time.Second) // by then the instance has forgotten the claim
-		s.wantCode(wire.CodeEvicted, wire.Acquire, waits)
+		s.wantCode(wire.CodeEvicted, wire.Acquire, waits, 3)
 	})
+}
+
+// A removed waiter finds the lease that another instance has granted it since, by a call that this
+// instance cannot know to be over.
+func TestRemovedWaiterFindsTheLeaseOfAnotherInstance(t *testing.T) {
+	t.Parallel()
+	const counted = `,"caller":"c","call":%d`
+	for what, c := range map[string]struct {
+		first  bool   // the other instance serves the first call
+		counts string // how its caller numbers its calls
+	}{
+		"its second call is there": {false, counted},
+		"its first call is there":  {true, counted},
+		"calls without numbers":    {false, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				here, there := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+				call := 0
+				waits := func() string {
+					if call++; c.counts == "" {
+						return `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000}`
+					}
+					return fmt.Sprintf(`{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000`+c.counts+`}`, call)
+				}
+				there.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				var calls sync.WaitGroup
+				waitsHere := func() {
+					body := waits()
+					calls.Go(func() { here.wantCode(wire.CodeEvicted, wire.Acquire, "%s", body) })
+					synctest.Wait()
+				}
+				if !c.first {
+					waitsHere()
+				}
+				body := waits()
+				calls.Go(func() { there.want(200, wire.Acquire, "%s", body) })
+				synctest.Wait()
+				if c.first {
+					waitsHere()
+				}
+				here.want(200, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
+				there.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+				calls.Wait()
+				here.want(200, wire.Acquire, "%s", waits())
+			})
+		})
+	}
+}
+
+// If the engine has granted the lease to a waiter's place before the removal, the waiter keeps the
+// lease, even if the message has not come yet.
+func TestRemovalComesAfterTheGrantToItsPlace(t *testing.T) {
+	t.Parallel()
+	for what, wait := range map[string]string{"a call that waits": `"wait_ms":30000`, "a call that polls": `"queue":true`} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := locktest.NewFaulty(engine.Connect())
+				d.LoseWakes()
+				s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				goes := make(chan struct{})
+				d.Next(locktest.OpTry, func(_ context.Context, apply func() error) error {
+					err := apply()
+					<-goes
+					return err
+				})
+				waited := make(chan struct{})
+				go func() {
+					defer close(waited)
+					s.want(200, wire.Acquire, `{"name":"n","owner":"o","ttl_ms":60000,"caller":"c","call":1,%s}`, wait)
+				}()
+				synctest.Wait()
+				other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+				grantToPlace(t, engine)
+				removed := make(chan struct{})
+				go func() {
+					defer close(removed)
+					s.want(409, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
+				}()
+				synctest.Wait()
+				close(goes)
+				<-waited
+				<-removed
+				s.want(200, wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`)
+			})
+		})
+	}
+}
+
+// grantToPlace grants n to the place of o, as some engines do. The memory engine grants to nobody by
+// itself.
+func grantToPlace(t *testing.T, engine *memory.Server) {
+	t.Helper()
+	c, err := engine.Connect().Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Queue: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Try(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -102,6 +102,19 @@ func TestReservationWithoutAnAnswerIsShort(t *testing.T) {
 	}
 }
 
+// An extension that the store cannot answer yet is no refusal: the name is held.
+func TestReservationThatCannotBeExtendedYet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := locktest.NewFaulty(memory.New())
+		s := newBubble(t, d, nil)
+		d.Next(locktest.OpRenew, func(context.Context, func() error) error { return driver.ErrNotYet })
+		d.Next(locktest.OpRelease, locktest.LoseRequest)
+		s.wantCode(wire.CodeUnknown, wire.Reserve, `{"name":"n","reason":"r","for_ms":3600000}`)
+		s.want(409, wire.Acquire, `{"name":"n","owner":"other","ttl_ms":60000}`)
+	})
+}
+
 // If leases depend on a session of the instance, hours cannot be promised to anybody.
 func TestReserveNeedsLeasesOfTheirOwn(t *testing.T) {
 	t.Parallel()
