@@ -23,6 +23,10 @@ type instances struct {
 	answers string
 	warning func(after string) string // of the page after that; nil: none
 	entries map[string][]happened     // by instance, the oldest first
+	began   time.Time                 // when the instance that answers did; zero: long ago
+	seeks   bool                      // the first page has no entries, because it took long to find any
+	delays  bool                      // each answer takes a millisecond longer than the one before
+	delay   time.Duration             // of the last answer
 }
 
 type happened struct {
@@ -45,18 +49,33 @@ func (s *instances) set(down bool, answers string) {
 }
 
 func (s *instances) History(ctx context.Context, query url.Values) (wire.Entries, error) {
+	page, delay, err := s.answer(query)
+	time.Sleep(delay)
+	return page, err
+}
+
+func (s *instances) answer(query url.Values) (wire.Entries, time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
-		return wire.Entries{}, errors.New("connection refused")
+		return wire.Entries{}, 0, errors.New("connection refused")
+	}
+	if s.delays {
+		s.delay += time.Millisecond
 	}
 	limit, _ := strconv.Atoi(query.Get("limit"))
 	all := s.entries[s.answers]
 	i := len(all)
-	if after, err := strconv.Atoi(query.Get("after")); err == nil {
+	after, err := strconv.Atoi(query.Get("after"))
+	if err == nil {
 		i = after - 1
+	} else if s.seeks {
+		limit = 0
 	}
 	page := wire.Entries{Instance: s.answers, Begins: time.Now().UTC().Format(time.RFC3339), BeginsMS: 1 << 30}
+	if !s.began.IsZero() {
+		page.BeginsMS = time.Since(s.began).Milliseconds()
+	}
 	for ; i > 0 && len(page.Entries) < limit; i-- {
 		e := all[i-1]
 		page.Entries = append(page.Entries, wire.Entry{Seq: strconv.Itoa(i), Kind: "granted", Name: e.name,
@@ -68,7 +87,7 @@ func (s *instances) History(ctx context.Context, query url.Values) (wire.Entries
 	if i > 0 {
 		page.Next = strconv.Itoa(i + 1)
 	}
-	return page, nil
+	return page, s.delay, nil
 }
 
 // followed starts history --follow.
@@ -224,21 +243,65 @@ func TestFollowedHistoryIsInNoOrderOfTime(t *testing.T) {
 }
 
 // A new container whose clock is behind may reuse the name of the former instance with lower
-// numbers. Its events are printed all the same.
+// numbers. Its events are printed all the same, also if its first answer has none.
 func TestFollowedHistoryOfANewInstanceOfTheSameName(t *testing.T) {
+	for _, empty := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &instances{answers: "host[1]", entries: map[string][]happened{}}
+			s.happens("host[1]", 9)
+			printed := followed(t, s, false)
+			printed()
+			s.mu.Lock()
+			s.entries["host[1]"], s.began = nil, time.Now()
+			s.mu.Unlock()
+			if empty {
+				printed()
+			}
+			for range 3 {
+				s.happens("host[1]", 2)
+				printed()
+			}
+			if out, _ := printed(); strings.Count(out, "granted") != 9+6 {
+				t.Errorf("empty %v: printed:\n%s", empty, out)
+			}
+		})
+	}
+}
+
+// A service that searches its file for long answers with a page without entries. What is on the
+// next one is printed once.
+func TestFollowedHistoryThatIsSearchedForLong(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &instances{answers: "a", entries: map[string][]happened{}, seeks: first}
+			s.happens("a", 3)
+			printed := followed(t, s, false)
+			printed()
+			s.mu.Lock()
+			s.seeks, s.delays = true, true
+			s.mu.Unlock()
+			if out, says := printed(); strings.Count(out, "granted") != 3 || strings.Contains(says, "missing") {
+				t.Errorf("from the first look %v: printed:\n%s\nsaid:\n%s", first, out, says)
+			}
+			s.happens("a", 2)
+			if out, _ := printed(); strings.Count(out, "granted") != 5 {
+				t.Errorf("from the first look %v: printed:\n%s", first, out)
+			}
+		})
+	}
+}
+
+// A number that has fallen, because the newest entry was dropped, prints nothing again.
+func TestFollowedHistoryWhoseNewestEntryIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &instances{answers: "host[1]", entries: map[string][]happened{}}
-		s.happens("host[1]", 9)
+		s := &instances{answers: "a", entries: map[string][]happened{}}
+		s.happens("a", 3)
 		printed := followed(t, s, false)
 		printed()
 		s.mu.Lock()
-		s.entries["host[1]"] = nil
+		s.entries["a"], s.delays = s.entries["a"][:2], true
 		s.mu.Unlock()
-		for range 3 {
-			s.happens("host[1]", 2)
-			printed()
-		}
-		if out, _ := printed(); strings.Count(out, "granted") != 9+6 {
+		if out, _ := printed(); strings.Count(out, "granted") != 3 {
 			t.Errorf("printed:\n%s", out)
 		}
 	})

@@ -152,7 +152,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 			return err
 		}
 		seen.take(page) // before a write, which may block: ages count from the answer
-		if !since.IsZero() && (!page.all || time.Since(since) > wire.Duration(page.BeginsMS)) {
+		if !since.IsZero() && (!page.all || page.begins.After(since)) {
 			h.a.announce(onWarning, "", "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
 		return h.tell(&seen, page)
@@ -184,9 +184,7 @@ func (h *history) tell(seen *seenHistory, page newEntries) error {
 const followMost = 20 * wire.MaxPage
 
 // A seenHistory records what is printed. Within an instance it compares the numbers of entries,
-// which rise. Between instances it compares ages, because their clocks differ. An instance whose
-// newest number has fallen is another one of the same name, such as the first process of a new
-// container.
+// which rise. Between instances it compares ages, because their clocks differ.
 type seenHistory struct {
 	instance string
 	last     int64             // number of the newest entry of instance
@@ -197,14 +195,20 @@ type seenHistory struct {
 
 // has reports whether e, which page contains, is printed.
 func (s *seenHistory) has(page newEntries, e wire.Entry) bool {
-	if page.Instance == s.instance && page.last >= s.last {
-		return numberOf(e) <= s.last
+	if s.isOther(page) {
+		return !happenedAt(e).After(s.newest)
 	}
-	return !happenedAt(e).After(s.newest)
+	return numberOf(e) <= s.last
+}
+
+// isOther reports whether page is of another instance than the last answer. It may have the same
+// name, such as the first process of a new container, and lower numbers if its clock is behind.
+func (s *seenHistory) isOther(page newEntries) bool {
+	return page.Instance != s.instance || page.last < s.last && !page.begins.Before(s.answered)
 }
 
 func (s *seenHistory) take(page newEntries) {
-	if page.Instance != s.instance || page.last > 0 { // a page may be empty
+	if s.isOther(page) || page.last > s.last {
 		s.last = page.last
 	}
 	s.answered, s.instance = time.Now(), page.Instance
@@ -229,8 +233,9 @@ func happenedAt(e wire.Entry) time.Time { return time.Now().Add(-wire.Duration(e
 // newEntries holds the entries that are not printed yet, oldest first.
 type newEntries struct {
 	wire.Entries
-	last int64 // number of the instance's newest entry; 0: it has none
-	all  bool  // the store had no more of them
+	last   int64     // number of the instance's newest entry; 0: it has none
+	begins time.Time // when its history begins, by this machine's clock
+	all    bool      // the store had no more of them
 }
 
 // page asks for the newest entries for which has returns false, at most limit. Behind a page with
@@ -245,12 +250,13 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 			return found, err
 		}
 		if next == "" {
-			if found.Entries = page; len(page.Entries) > 0 {
-				found.last = numberOf(page.Entries[0])
-			}
+			found.Entries, found.begins = page, time.Now().Add(-wire.Duration(page.BeginsMS))
 		}
 		same := page.Instance == found.Instance // numbers of another instance mean nothing here
 		if same {
+			if found.last == 0 && len(page.Entries) > 0 { // the first page may be empty
+				found.last = numberOf(page.Entries[0])
+			}
 			found.all, found.Warning = page.Next == "", cmp.Or(found.Warning, page.Warning)
 			for _, e := range page.Entries { // sorted by number, not always by age
 				if has(found, e) {

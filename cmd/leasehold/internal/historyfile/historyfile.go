@@ -30,22 +30,19 @@ import (
 type Options struct {
 	Store   string        // the store; a history of another one is refused
 	Earlier string        // what a version before had for Store; its history becomes the one of Store
-	Keep    time.Duration // age at which entries are deleted; 0: none is
+	Keep    time.Duration // entries are deleted one to two hours after they reach this age; 0: none is
 	Bytes   int64         // size from which on the oldest entries are deleted; 0: no limit
 }
 
 const (
 	// application marks the file as a history; version is the version of its tables.
 	application, version = 0x4c684869, 1
-	// pruneEvery is the interval of looking for old entries. pruned is how many are deleted at
+	// pruneEvery is the interval of pruning. pruned is how many entries are searched or deleted at
 	// once.
 	pruneEvery, pruned = time.Minute, 2000
-	// ahead is how far in the future the time of an entry may be. Beyond that the clock was wrong,
-	// and the entry is deleted like an old one. A clock also agrees with an earlier one within it.
-	ahead = time.Hour
-	// settled is how long a clock must disagree with what earlier ones showed until it is trusted. It
-	// may start wrong, until the network sets it.
-	settled = time.Hour
+	// apart is the time between two looks for old entries. An entry is deleted when two looks have
+	// found it too old: a clock that starts wrong, until the network sets it, deletes nothing.
+	apart = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
 )
@@ -62,19 +59,18 @@ type File struct {
 
 	// Append alone uses these.
 	pruned time.Time // last time of pruning
-	clock  time.Time // the latest that a trusted clock has shown, without a monotonic reading; zero: there was none
-	agreed time.Time // when this clock last agreed with it; at first, when the file was opened
+	from   int64     // the deletion of old entries continues above this Seq; 0: none is under way
 }
 
 const tables = `
 CREATE TABLE IF NOT EXISTS history (id TEXT NOT NULL, store TEXT NOT NULL, owner TEXT NOT NULL, alive INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS clock (one INTEGER PRIMARY KEY, shown INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS look (one INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS entries_by_name ON entries (name, seq);`
 
 // Open opens the file at path, or creates it. The caller must close it.
 func Open(ctx context.Context, path string, opts Options) (*File, error) {
-	f := &File{path: path, opts: opts, owner: rand.Text(), agreed: time.Now()}
+	f := &File{path: path, opts: opts, owner: rand.Text()}
 	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -155,11 +151,6 @@ func (f *File) claim(ctx context.Context) error {
 		if _, err := tx.ExecContext(ctx, "UPDATE history SET owner = ?, store = ?", f.owner, f.opts.Store); err != nil {
 			return err
 		}
-		shown := alive // by a version before
-		if err := tx.QueryRowContext(ctx, "SELECT shown FROM clock").Scan(&shown); err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		f.clock = time.UnixMilli(shown)
 	}
 	var last, began sql.NullInt64
 	if err := tx.QueryRowContext(ctx, "SELECT max(seq) FROM entries").Scan(&last); err != nil {
@@ -189,7 +180,7 @@ var errTaken = errors.New("another instance has taken it: each needs a file of i
 // Append implements serve.HistoryFile.
 func (f *File) Append(ctx context.Context, seen time.Time, entries []serve.HistoryEntry) error {
 	err := f.append(ctx, seen, entries)
-	if err == nil && time.Since(f.pruned) >= pruneEvery {
+	if err == nil && (f.from > 0 || time.Since(f.pruned) >= pruneEvery) {
 		f.pruned = time.Now()
 		err = f.prune(ctx)
 	}
@@ -212,13 +203,6 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 	if n, err := done.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(err, errTaken)
 	}
-	now := time.Now()
-	trusted := f.trustsClock()
-	if trusted {
-		if _, err := tx.ExecContext(ctx, "REPLACE INTO clock VALUES (1, ?)", now.UnixMilli()); err != nil {
-			return err
-		}
-	}
 	// An earlier attempt may have written the entries.
 	insert, err := tx.PrepareContext(ctx, "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?, ?)")
 	if err != nil {
@@ -238,12 +222,6 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	if trusted && !now.Before(f.clock) {
-		f.clock = now.Round(0)
-	}
-	if f.agrees() {
-		f.agreed = now
-	}
 	if len(entries) == 0 {
 		return nil
 	}
@@ -259,15 +237,9 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 // prune deletes entries that are too old or exceed the size.
 func (f *File) prune(ctx context.Context) error {
 	defer f.begins(ctx)
-	for f.opts.Keep > 0 && f.trustsClock() {
-		now := time.Now()
-		latest := max(now.UnixMilli(), f.clock.UnixMilli()) // this clock may be behind
-		gone, err := f.delete(ctx, "(at < ? OR at > ?)", now.Add(-f.opts.Keep).UnixMilli(), latest+ahead.Milliseconds())
-		if err != nil {
+	if f.opts.Keep > 0 {
+		if err := f.pruneOld(ctx); err != nil {
 			return err
-		}
-		if gone < pruned {
-			break
 		}
 	}
 	for f.opts.Bytes > 0 {
@@ -275,29 +247,55 @@ func (f *File) prune(ctx context.Context) error {
 		if err != nil || size <= f.opts.Bytes {
 			return err
 		}
-		if gone, err := f.delete(ctx, "true"); err != nil || gone == 0 {
+		done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", pruned)
+		if err != nil {
+			return err
+		}
+		if gone, err := done.RowsAffected(); err != nil || gone == 0 {
 			return err
 		}
 	}
 	return nil
 }
 
-// trustsClock reports whether the clock agrees with what a trusted one has shown, or has disagreed
-// for so long that it was set by now.
-func (f *File) trustsClock() bool {
-	return f.clock.IsZero() || f.agrees() || time.Since(f.agreed) > settled
+// pruneOld looks for old entries, and deletes those that the last look found too old as well. The
+// file keeps the time of that look, because an instance may end before the next one. After the
+// clock was set back, a look deletes nothing.
+func (f *File) pruneOld(ctx context.Context) error {
+	var last int64 // 0: there was none
+	if err := f.db.QueryRowContext(ctx, "SELECT coalesce(max(at), 0) FROM look").Scan(&last); err != nil {
+		return err
+	}
+	now := time.Now()
+	switch since := now.Sub(time.UnixMilli(last)); {
+	case since >= apart:
+		if done, err := f.deleteOld(ctx, last-f.opts.Keep.Milliseconds(), now.UnixMilli()); err != nil || !done {
+			return err
+		}
+	case since >= 0:
+		return nil
+	}
+	f.from = 0
+	_, err := f.db.ExecContext(ctx, "REPLACE INTO look VALUES (1, ?)", now.UnixMilli())
+	return err
 }
 
-// agrees reports whether the clock is near what a trusted one has shown last.
-func (f *File) agrees() bool { return time.Since(f.clock).Abs() < ahead }
-
-// delete deletes the entries for which where is true, among the oldest.
-func (f *File) delete(ctx context.Context, where string, args ...any) (gone int64, err error) {
-	done, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE "+where+" AND seq IN (SELECT seq FROM entries ORDER BY seq LIMIT ?)", append(args, pruned)...)
-	if err != nil {
-		return 0, err
+// deleteOld deletes entries from before cut. It stops at the first entry from between cut and now:
+// those behind it are younger, whatever their times say. It passes over entries from the future,
+// which a wrong clock left. Each call searches some of the entries; after the last part, done is
+// true.
+func (f *File) deleteOld(ctx context.Context, cut, now int64) (done bool, err error) {
+	var last, end int64
+	err = f.db.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0), coalesce(min(CASE WHEN at BETWEEN ? AND ? THEN seq END), max(seq) + 1, 0)"+
+		" FROM (SELECT seq, at FROM entries WHERE seq > ? ORDER BY seq LIMIT ?)", cut, now, f.from, pruned).Scan(&last, &end)
+	if err != nil || last == 0 {
+		return true, err
 	}
-	return done.RowsAffected()
+	if _, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE seq > ? AND seq < ? AND at < ?", f.from, end, cut); err != nil {
+		return false, err
+	}
+	f.from = last
+	return end <= last, nil
 }
 
 // size returns how many bytes of the file are in use.

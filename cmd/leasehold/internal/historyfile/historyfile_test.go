@@ -56,6 +56,17 @@ func count(t *testing.T, f *File) (n int) {
 	return n
 }
 
+// prune appends nothing, until nothing old is left to delete.
+func prune(t *testing.T, f *File) {
+	t.Helper()
+	f.pruned = time.Time{}
+	for again := true; again; again = f.from > 0 {
+		if err := f.Append(t.Context(), time.Now(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // read reads all pages.
 func read(t *testing.T, f *File, q serve.HistoryQuery) (all []serve.HistoryEntry) {
 	t.Helper()
@@ -214,19 +225,21 @@ func TestWritesNothingIntoATakenFile(t *testing.T) {
 // The oldest entries go by age and by size, and the history says where it begins then.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
-	fill(t, f, 1, 7201) // one a second
-	f.pruned = time.Time{}
-	fill(t, f, 7201, 7202)
-	if n := count(t, f); n < 3600-5 || n > 3601 {
-		t.Errorf("%d entries are of an hour", n)
-	}
-	if began := f.State().Began; time.Since(began) > time.Hour+5*time.Second {
-		t.Errorf("it begins %v ago", time.Since(began))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
+		fill(t, f, 1, 7201) // one a second
+		time.Sleep(apart)
+		prune(t, f)
+		if n := count(t, f); n != 3600 {
+			t.Errorf("%d entries are of the hour before the first look", n)
+		}
+		if began := f.State().Began; time.Since(began) != 2*time.Hour {
+			t.Errorf("it begins %v ago", time.Since(began))
+		}
+	})
 
 	path := filepath.Join(t.TempDir(), "history")
-	f = open(t, path, Options{Bytes: 1 << 20})
+	f := open(t, path, Options{Bytes: 1 << 20})
 	for i := range 5 {
 		fill(t, f, 1+i*10_000, 1+(i+1)*10_000)
 		f.pruned = time.Time{}
@@ -264,45 +277,50 @@ func TestAppendAgain(t *testing.T) {
 // Entries of a clock that was ahead neither stay for ever nor keep others.
 func TestPrunesWhatAWrongClockLeft(t *testing.T) {
 	for what, opts := range map[string]Options{"too large": {Store: "s", Bytes: 1 << 20}, "too old": {Store: "s", Keep: time.Hour}} {
-		f, err := Open(t.Context(), filepath.Join(t.TempDir(), "h"), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		n := int64(0)
-		add := func(at time.Time, count int) {
+		path, n := filepath.Join(t.TempDir(), "h"), 0
+		add := func(t *testing.T, f *File, at time.Time, count int) {
 			f.pruned = time.Now()
 			var all []serve.HistoryEntry
 			for range count {
 				n++
-				all = append(all, serve.HistoryEntry{Seq: n, Time: at, Kind: "granted", Name: "n", Note: strings.Repeat("x", 300)})
+				all = append(all, serve.HistoryEntry{Seq: int64(n), Time: at, Kind: "granted", Name: "n", Note: strings.Repeat("x", 300)})
 			}
 			if err := f.Append(t.Context(), time.Now(), all); err != nil {
 				t.Fatal(err)
 			}
 		}
-		add(time.Now().Add(48*time.Hour), 3000)
-		add(time.Now().Add(-2*time.Hour), 3000)
-		add(time.Now().Add(time.Minute), 10) // as a clock that is corrected a little leaves them
-		f.pruned = time.Time{}
-		if err := f.Append(t.Context(), time.Now(), nil); err != nil {
-			t.Fatal(err)
-		}
-		size, err := f.size(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, _, err := f.Read(t.Context(), serve.HistoryQuery{Prefixes: []string{""}, Limit: 10_000})
-		if err != nil || size > 1<<20 || len(all) < 10 || opts.Keep > 0 && len(all) != 10 {
-			t.Errorf("%s: %d entries stay in %d bytes, %v", what, len(all), size, err)
-		}
+		f := open(t, path, opts)
+		prune(t, f) // a look years ahead of the clock below
+		f.Close()
+		synctest.Test(t, func(t *testing.T) {
+			f := open(t, path, opts)
+			add(t, f, time.Now().Add(48*time.Hour), 3000)
+			add(t, f, time.Now().Add(-2*time.Hour), 3000)
+			add(t, f, time.Now().Add(3*time.Hour), 10) // as a clock that is corrected a little leaves them
+			stays := func(want int) {
+				t.Helper()
+				size, err := f.size(t.Context())
+				if left := count(t, f); err != nil || opts.Keep > 0 && left != want || opts.Bytes > 0 && (size > opts.Bytes || left < 10) {
+					t.Errorf("%s: %d entries stay in %d bytes, want %d, %v", what, left, size, want, err)
+				}
+			}
+			prune(t, f)
+			time.Sleep(apart)
+			prune(t, f)
+			stays(3010)
+			time.Sleep(50 * time.Hour)
+			prune(t, f)
+			time.Sleep(apart)
+			prune(t, f)
+			stays(0)
+		})
 	}
 }
 
 // An instance that starts with its clock behind keeps what was written before: a machine without a
 // battery gets the time from its network later.
 func TestClockThatIsBehindDeletesNothing(t *testing.T) {
-	for _, unseen := range []time.Duration{0, 3 * ahead} { // for how long the store was down at the end
+	for _, unseen := range []time.Duration{0, 3 * apart} { // for how long the store was down at the end
 		path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
 		f := open(t, path, opts)
 		if err := f.Append(t.Context(), time.Now().Add(-unseen), entries(1, 11, 11)); err != nil {
@@ -329,39 +347,129 @@ func TestClockThatIsBehindDeletesNothing(t *testing.T) {
 	}
 }
 
-// An instance whose clock is set back keeps what it has written before.
+// An instance whose clock is set back keeps what it has written before, and so does the next one.
 func TestClockThatIsSetBackDeletesNothing(t *testing.T) {
-	f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
+	f := open(t, path, opts)
 	fill(t, f, 1, 11)
+	left := func(t *testing.T, f *File) {
+		t.Helper()
+		if prune(t, f); count(t, f) != 10 {
+			t.Errorf("%d entries of 10 are left", count(t, f))
+		}
+	}
 	synctest.Test(t, func(t *testing.T) { // its clock is years behind
-		f.pruned, f.agreed = time.Time{}, time.Now() // the monotonic clock is another one here
-		for range 2 {
-			if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
-				t.Errorf("%d entries of 10 are left, %v", count(t, f), err)
+		for range 3 {
+			for range 2 {
+				left(t, f)
+				time.Sleep(2 * apart)
 			}
-			time.Sleep(2 * settled) // then the clock is trusted
+			f.Close()
+			f = open(t, path, opts)
+		}
+	})
+	f = open(t, path, opts)
+	left(t, f)
+}
+
+// An instance that starts with its clock ahead keeps what was written before, and so does the next
+// one, whether the clock is right between them or not. A clock that stays so is right after all.
+func TestClockThatStartsAheadDeletesNothing(t *testing.T) {
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
+	from := 1
+	right := func(t *testing.T) { // its clock is years behind the test's
+		f := open(t, path, opts)
+		fill(t, f, from, from+10)
+		from += 10
+	}
+	synctest.Test(t, right)
+	for _, instance := range []string{"first", "next", "last"} {
+		f := open(t, path, opts)
+		if prune(t, f); count(t, f) != from-1 {
+			t.Errorf("the %s one leaves %d entries of %d at the start", instance, count(t, f), from-1)
+		}
+		f.Close()
+		if instance == "next" {
+			synctest.Test(t, right)
+		}
+	}
+	f := open(t, path, opts)
+	if _, err := f.db.Exec("UPDATE look SET at = at - ?", apart.Milliseconds()); err != nil {
+		t.Fatal(err)
+	}
+	if prune(t, f); count(t, f) != 0 {
+		t.Errorf("%d entries are left of what is years old", count(t, f))
+	}
+}
+
+// An instance whose clock once was ahead keeps the entries when the clock jumps ahead again.
+func TestClockThatJumpsDeletesNothing(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour})
+	from := 1
+	for range 2 {
+		fill(t, f, from, from+10)
+		if prune(t, f); count(t, f) != from+9 {
+			t.Fatalf("%d entries of %d are left when the clock is ahead", count(t, f), from+9)
+		}
+		synctest.Test(t, func(t *testing.T) { // its clock is years behind
+			fill(t, f, from+10, from+20)
+			for range 3 {
+				if prune(t, f); count(t, f) != from+19 {
+					t.Fatalf("%d entries of %d are left when the clock is right", count(t, f), from+19)
+				}
+				time.Sleep(2 * apart)
+			}
+		})
+		from += 20
+	}
+}
+
+// A clock that is behind does not make entries old: they are kept as long as those before them.
+func TestKeepsWhatAClockThatIsBehindWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour})
+		behind := entries(11, 21, 21)
+		for i := range behind {
+			behind[i].Time = behind[i].Time.AddDate(-1, 0, 0)
+		}
+		fill(t, f, 1, 11)
+		if err := f.Append(t.Context(), time.Now(), behind); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if prune(t, f); count(t, f) != 20 {
+				t.Errorf("%d entries of 20 are left", count(t, f))
+			}
+			time.Sleep(2 * apart)
+		}
+		time.Sleep(24 * time.Hour)
+		prune(t, f)
+		time.Sleep(apart)
+		if prune(t, f); count(t, f) != 0 {
+			t.Errorf("%d entries are left of what is a day old", count(t, f))
 		}
 	})
 }
 
-// An instance that starts with its clock ahead keeps what was written before, and so does the next
-// one. A clock that stays so is right after all.
-func TestClockThatStartsAheadDeletesNothing(t *testing.T) {
-	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
-	synctest.Test(t, func(t *testing.T) { // its clock is years behind the test's
+// Instances that live for less than the time between two looks prune too.
+func TestShortInstancesPrune(t *testing.T) {
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
+	synctest.Test(t, func(t *testing.T) {
 		f := open(t, path, opts)
 		fill(t, f, 1, 11)
-	})
-	for _, instance := range []string{"first", "next"} {
-		f := open(t, path, opts)
-		if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 10 {
-			t.Errorf("the %s one leaves %d entries of 10 at the start, %v", instance, count(t, f), err)
-		}
 		f.Close()
-	}
-	f := open(t, path, opts)
-	f.agreed = time.Now().Add(-2 * settled)
-	if err := f.Append(t.Context(), time.Now(), nil); err != nil || count(t, f) != 0 {
-		t.Errorf("%d entries are left of what is years old, %v", count(t, f), err)
-	}
+		time.Sleep(2 * apart)
+		for range 3 {
+			f := open(t, path, opts)
+			for range 40 {
+				prune(t, f)
+				time.Sleep(time.Minute)
+			}
+			f.Close()
+		}
+		f = open(t, path, opts)
+		if n := count(t, f); n != 0 {
+			t.Errorf("%d entries of 10 are left", n)
+		}
+	})
 }
