@@ -453,9 +453,12 @@ func (h *hub) because(l lease, reason string) {
 // end reports a lease that was found to have ended. next is when a lease began before which it was
 // over; zero: unknown. Requires mu.
 func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
-	at := s.at
+	at, then := s.at, s.began
 	if next.After(one.since) && next.Before(at) {
 		at = next
+		if soon := next.Add(endSlack); soon.Before(then) { // if its TTL ends later, it was released
+			then = soon
+		}
 	}
 	e := told{wire.EventEnded, one.Event, more{note: one.note, time: at, held: sinceOf(one.since, at)}}
 	if reason, ok := h.evicts[l]; ok {
@@ -466,13 +469,13 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 		e.kind = wire.EventReleased
 	}
 	h.hear(e, true)
-	if e.kind == wire.EventEnded && one.ranOut(s.began, h.sole()) {
+	if e.kind == wire.EventEnded && one.ranOut(then, h.sole()) {
 		last := one.term.renewed.Load()
 		e.kind, e.time = wire.Expired, last.ends
 		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
 	}
 	if e.kind == wire.EventEnded {
-		e.silent = one.silent(s.began)
+		e.silent = one.silent(then)
 	}
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)

@@ -103,6 +103,29 @@ func TestRenewedElsewhereIsNotExpired(t *testing.T) {
 	}
 }
 
+// A lease before whose end the next was granted was released elsewhere.
+func TestLeaseBeforeWhoseEndTheNextBegan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		s, other := newBubble(t, engine.Connect(), nil), newBubble(t, engine.Connect(), nil)
+		time.Sleep(time.Second) // until the first look is over
+		s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":7000,"caller":"c","call":1}`)
+		time.Sleep(5 * time.Second) // a look sees it in the second half of its TTL
+		other.want(200, wire.Release, `{"name":"n","owner":"a","caller":"c","call":2,"answered":1}`)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"b","ttl_ms":60000}`)
+		time.Sleep(6 * time.Second)
+		all := s.history("name=n")
+		if got := kinds(all); got != "granted a, ended a, granted b" {
+			t.Fatalf("told %s", got)
+		}
+		if end, next := all.Entries[1], all.Entries[0]; end.Time != next.Time || end.Silent != nil || *end.Held != 5000 {
+			t.Errorf("ended: %+v; the next: %+v", end, next)
+		}
+		s.wantMetric(`leasehold_service_lost_total{cause="expired"} 0`)
+	})
+}
+
 // An eviction is of one lease: if the owner's next lease expires, that is a loss.
 func TestLeaseAfterAnEvictedOneExpires(t *testing.T) {
 	t.Parallel()
