@@ -278,6 +278,35 @@ func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	}
 }
 
+// An entry that is recorded while Close waits for a write is written too.
+func TestCloseWritesWhatComesDuringAWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &paper{}
+		s, err := serve.New(memory.New(), keptIn(p, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bubble{t, s}
+		time.Sleep(time.Second)
+		hangs := make(chan struct{})
+		p.set(nil, hangs)
+		b.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		time.Sleep(time.Second) // until it is being written
+		b.want(200, wire.Release, `{"name":"n","owner":"a"}`)
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.Close()
+		}()
+		synctest.Wait()
+		close(hangs)
+		if <-closed; p.kinds() != "granted released" {
+			t.Errorf("the file has %s", p.kinds())
+		}
+	})
+}
+
 // While the file fails, rare entries are reported from memory, and not twice once the file has
 // them.
 func TestRareEntriesThatTheFileDoesNotTake(t *testing.T) {

@@ -440,7 +440,7 @@ func (r *recorder) write(ctx context.Context) {
 	r.load(ctx)
 	failing := false
 	for batch := []HistoryEntry(nil); ; {
-		pause := writeEvery
+		pause, last := writeEvery, ctx.Err() != nil
 		var err error
 		if batch, err = r.writeAll(ctx, batch); err != nil {
 			pause = retryEvery
@@ -452,7 +452,7 @@ func (r *recorder) write(ctx context.Context) {
 			r.log.Info("the history file is written again")
 		}
 		failing = err != nil
-		if ctx.Err() != nil {
+		if last {
 			return
 		}
 		if !failing {
