@@ -262,6 +262,28 @@ func TestGapOfAnEarlierInstanceIsListed(t *testing.T) {
 	})
 }
 
+// A history begins with its oldest entry that no clock ahead has written, however many of those come
+// before it.
+func TestHistoryBeginsAfterAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		p := &paper{}
+		for i := range 45 {
+			at := now.Add(time.Duration(i-60) * time.Minute)
+			if i < 15 {
+				at = now.Add(48 * time.Hour)
+			}
+			p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: at, Kind: wire.EventGranted, Name: "n"})
+		}
+		b := newBubble(t, memory.New(), keptIn(p, 0))
+		time.Sleep(time.Second)
+		if all := b.history("limit=1000"); all.Begins != all.Entries[29].Time {
+			t.Errorf("it begins at %s, want %s", all.Begins, all.Entries[29].Time)
+		}
+	})
+}
+
 // Closing a Server waits only some seconds for a file that hangs.
 func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	t.Parallel()
