@@ -54,7 +54,11 @@ func (p *paper) Append(_ context.Context, seen time.Time, entries []serve.Histor
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.entries, p.alive = append(p.entries, entries...), seen
+	for _, e := range entries {
+		e.Time = e.Time.Round(0) // files keep no monotonic clock
+		p.entries = append(p.entries, e)
+	}
+	p.alive = seen
 	return nil
 }
 
