@@ -179,7 +179,8 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 }
 
 // doubts forgets what is missing of a name that was not asked about. While records cannot be read
-// it may not have ended, and keeping it could fill the memory. The history has an open gap.
+// it may not have ended, and keeping it could fill the memory. The history has an open gap. If a
+// look finds a lease again, its grant is recorded once more.
 //
 // doubts returns the leases that stay known, because this instance's last grant or renewal is not
 // over. It leaves those that ran out to compare.
