@@ -17,9 +17,17 @@ func (h *hub) tell(e told, now *holding) {
 	defer h.mu.Unlock()
 	l := e.lease()
 	was := h.known[l]
-	if now != nil && was != nil && isLater(e.Token, was.Token) { // the lease before is over, which no look has found
-		if at := time.Now(); h.evicting[l] == nil { // otherwise evicted reports it
-			h.end(l, was, seen{began: at, at: at}, now.since)
+	if was != nil && isLater(e.Token, was.Token) { // the lease before is over, which no look has found
+		over, at := was, time.Now()
+		next := at.Add(-wire.Duration(milliseconds(e.held)))
+		if now != nil {
+			next = now.since
+		}
+		ends := func() { h.end(l, over, seen{began: at, at: at}, next) }
+		if under := h.evictionOf(l, was.Token); under == nil {
+			ends()
+		} else if under.unreported == nil { // evicted reports it, unless the eviction fails
+			under.unreported = ends
 		}
 		was = nil
 	}
@@ -131,9 +139,9 @@ func (h *hub) released(one *claim) {
 	since := one.lease.since
 	was, place := h.asKnown(e.lease())
 	switch {
-	case was != nil && since.IsZero():
+	case was != nil && (since.IsZero() || isLater(was.Token, e.Token)): // another instance granted it
 		e.Event, e.note, since = was.Event, was.note, was.since
-	case was != nil: // it knows the start of the lease better
+	case was != nil && !isLater(e.Token, was.Token): // it knows the start of the lease better
 		since = was.since
 	case !since.IsZero():
 	case !one.queued.IsZero() || place != nil:
@@ -171,6 +179,7 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 		}
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	ranOut = ranOut && h.known[e.lease()].ranOut(end, h.sole())
 	if reason, ok := evictedFor(why); ok {
 		e.kind, e.Reason = wire.EventEvicted, reason
@@ -188,11 +197,11 @@ func (h *hub) lost(one *claim, why error, ranOut bool) {
 		since = cmp.Or(was.since, since)
 	}
 	e.held = sinceOf(since, end)
-	if under := h.evicting[e.lease()]; under != nil {
-		under.unreported, report = report, func() {}
+	if under := h.evictionOf(e.lease(), e.Token); under != nil {
+		under.unreported = report
+	} else {
+		report()
 	}
-	h.mu.Unlock()
-	report()
 }
 
 // reset reports the end of a hold without an owner.
@@ -200,40 +209,49 @@ func (h *hub) reset(name, by string) {
 	h.record(told{kind: wire.WasReset, Event: wire.Event{Name: name}, more: more{by: by}})
 }
 
+// An evictee is a lease that is being evicted. Its token is token(0) if it is unknown.
+type evictee struct {
+	lease
+	token string
+}
+
 // An eviction is what is known of a lease that is being evicted.
 type eviction struct {
 	calls      int    // in progress
-	unreported func() // reports the loss that a call has found; nil: none has
+	unreported func() // reports the end that a call has found, with hub.mu; nil: none has
 }
 
 // evict begins an eviction. The caller calls done, after evicted if it succeeded.
-func (h *hub) evict(l lease) (done func(succeeded bool)) {
+func (h *hub) evict(of evictee) (done func(succeeded bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.looking { // otherwise the first look finds it in evicting
-		h.touched[l.name] = true
+		h.touched[of.name] = true
 	}
-	under := h.evicting[l]
+	under := h.evicting[of]
 	if under == nil {
 		under = &eviction{}
-		h.evicting[l] = under
+		h.evicting[of] = under
 	}
 	under.calls++
 	return func(succeeded bool) {
 		h.mu.Lock()
+		defer h.mu.Unlock()
 		if succeeded {
 			under.unreported = nil
 		}
-		report := func() {}
 		if under.calls--; under.calls == 0 {
-			delete(h.evicting, l)
+			delete(h.evicting, of)
 			if under.unreported != nil {
-				report = under.unreported
+				under.unreported()
 			}
 		}
-		h.mu.Unlock()
-		report()
 	}
+}
+
+// evictionOf returns the eviction in progress of a lease; nil: there is none. Requires mu.
+func (h *hub) evictionOf(l lease, of string) *eviction {
+	return cmp.Or(h.evicting[evictee{l, of}], h.evicting[evictee{l, token(0)}])
 }
 
 func (h *hub) evicted(name string, holder driver.Holder, reason, by string) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,13 @@ func told[T any](b bubble, path string) (v T) {
 }
 
 func (b bubble) figures() wire.Figures { return told[wire.Figures](b, wire.Overview) }
+
+func (b bubble) wantMetric(line string, args ...any) {
+	b.t.Helper()
+	if want := fmt.Sprintf(line, args...); !strings.Contains(string(b.get("/metrics")), "\n"+want+"\n") {
+		b.t.Errorf("the metrics have no %s", want)
+	}
+}
 
 func (b bubble) history(query string) wire.Entries {
 	return told[wire.Entries](b, wire.History+"?"+query)

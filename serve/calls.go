@@ -348,7 +348,7 @@ func (s *Server) evictNow(ctx context.Context, c *wire.EvictCall, by string) (ho
 		return driver.Holder{}, err
 	}
 	l := lease{c.Name, wire.HandleOf(holder.Owner)}
-	done := s.hub.evict(l)
+	done := s.hub.evict(evictee{l, token(holder.Fence)})
 	defer func() { done(err == nil) }()
 	if err = s.operator.Evict(ctx, c.Name, holder.Owner.Reveal(), c.Reason); err != nil {
 		return holder, err

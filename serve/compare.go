@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -130,11 +132,12 @@ const mostAsked = 20
 
 // askAgain asks about each name of which a lease has disappeared and that somebody listens to, because
 // a holder whose end is reported stops. If there are too many, the next look asks about the rest. It
-// also asks about a few other names, for the history.
+// also asks about a few other names, for the history: first those of leases that this instance has
+// granted or renewed.
 func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 	began, others := time.Now(), 0
-	keep := func(gone *missing) {
-		for _, l := range gone.all {
+	keep := func(all []lease) {
+		for _, l := range all {
 			held, waits := h.asKnown(l)
 			if held != nil {
 				held.row = 0
@@ -145,15 +148,17 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 			}
 		}
 	}
-	for name, gone := range h.notIn(s, g.prefix) {
-		late := time.Since(began) > askFor
+	all := h.notIn(s, g.prefix)
+	oursFirst := func(a, b string) int { return number(all[b].ours) - number(all[a].ours) }
+	for _, name := range slices.SortedFunc(maps.Keys(all), oursFirst) {
+		gone, late := all[name], time.Since(began) > askFor
 		if !gone.held || !g.heard || !strings.HasPrefix(name, g.narrow) {
 			if others++; late || others > mostAsked {
 				switch {
 				case s.damaged && others > mostAsked:
-					h.doubts(name, gone)
+					keep(h.doubts(name, gone, s))
 				case s.damaged:
-					keep(gone)
+					keep(gone.all)
 				}
 				continue
 			}
@@ -161,10 +166,10 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 		found := s
 		found.asked = time.Now()
 		if late {
-			keep(gone)
+			keep(gone.all)
 			h.soonIfHeard()
 		} else if state, err := h.s.operator.Inspect(ctx, name); err != nil {
-			keep(gone)
+			keep(gone.all)
 		} else {
 			found.at = time.Now()
 			found.add(state, nil)
@@ -174,19 +179,29 @@ func (h *hub) askAgain(ctx context.Context, s seen, g gaze) {
 }
 
 // doubts forgets what is missing of a name that was not asked about. While records cannot be read
-// it may not have ended, and keeping it could fill the memory. The history has an open gap.
-func (h *hub) doubts(name string, gone *missing) {
+// it may not have ended, and keeping it could fill the memory. The history has an open gap. If a
+// look finds a lease again, its grant is recorded once more.
+//
+// doubts returns the leases that stay known, because this instance's last grant or renewal is not
+// over. It leaves those that ran out to compare.
+func (h *hub) doubts(name string, gone *missing, s seen) (stay []lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.touched[name] {
-		return
+		return nil
 	}
 	for _, l := range gone.all {
-		h.lose(l)
+		one := h.known[l]
+		if last := one.last(); last != nil && s.began.Before(last.ends) {
+			stay = append(stay, l)
+		} else if !one.ranOut(s.began, h.sole()) {
+			h.lose(l)
+		}
 		if one := h.places[l]; one != nil {
 			h.losePlace(l, one)
 		}
 	}
+	return stay
 }
 
 // validPrefix removes an incomplete character from the end of a common prefix.
@@ -233,6 +248,7 @@ func (s *seen) add(state driver.State, sees *sight) {
 type missing struct {
 	all  []lease // known leases and places
 	held bool    // there are leases among them
+	ours bool    // this instance has granted or renewed one of them
 }
 
 // notIn returns the known leases and places of names with prefix that are not in s.
@@ -240,7 +256,7 @@ func (h *hub) notIn(s seen, prefix string) map[string]*missing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make(map[string]*missing)
-	add := func(l lease, held bool) {
+	add := func(l lease, held, ours bool) {
 		if h.touched[l.name] || !strings.HasPrefix(l.name, prefix) || s.held[l] != nil {
 			return
 		}
@@ -248,16 +264,16 @@ func (h *hub) notIn(s seen, prefix string) map[string]*missing {
 			all[l.name] = &missing{}
 		}
 		one := all[l.name]
-		one.all, one.held = append(one.all, l), one.held || held
+		one.all, one.held, one.ours = append(one.all, l), one.held || held, one.ours || ours
 	}
 	var pace breath
-	for l := range h.known {
+	for l, one := range h.known {
 		pace.let(&h.mu)
-		add(l, true)
+		add(l, true, one.term != nil)
 	}
 	for l, one := range h.places {
 		if pace.let(&h.mu); one.seen && s.places[l] == nil {
-			add(l, false)
+			add(l, false, false)
 		}
 	}
 	return all
@@ -453,9 +469,12 @@ func (h *hub) because(l lease, reason string) {
 // end reports a lease that was found to have ended. next is when a lease began before which it was
 // over; zero: unknown. Requires mu.
 func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
-	at := s.at
+	at, then := s.at, s.began
 	if next.After(one.since) && next.Before(at) {
 		at = next
+		if soon := next.Add(endSlack); soon.Before(then) { // if its TTL ends later, it was released
+			then = soon
+		}
 	}
 	e := told{wire.EventEnded, one.Event, more{note: one.note, time: at, held: sinceOf(one.since, at)}}
 	if reason, ok := h.evicts[l]; ok {
@@ -466,13 +485,13 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 		e.kind = wire.EventReleased
 	}
 	h.hear(e, true)
-	if e.kind == wire.EventEnded && one.ranOut(s.began, h.sole()) {
-		last := one.term.renewed.Load()
+	if e.kind == wire.EventEnded && one.ranOut(then, h.sole()) {
+		last := one.last()
 		e.kind, e.time = wire.Expired, last.ends
 		e.held, e.silent = sinceOf(one.since, last.ends), sinceOf(last.sent, last.ends)
 	}
 	if e.kind == wire.EventEnded {
-		e.silent = one.silent(s.began)
+		e.silent = one.silent(then)
 	}
 	if one.term == nil || one.term.over.CompareAndSwap(false, true) {
 		h.record(e)

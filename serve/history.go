@@ -207,7 +207,9 @@ func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	if full {
 		answer.Next = fmt.Sprintf("%d-%s", next, r.id)
 	}
-	answer.Begins, answer.BeginsMS = stamp(begins), max(wire.Millis(now.Sub(begins)), 0)
+	// Together they are the present time by the clock, which may have been set since it began.
+	age := max(now.Sub(begins), 0)
+	answer.Begins, answer.BeginsMS = stamp(now.Add(-age)), wire.Millis(age)
 	answer.Complete = answer.Complete && len(answer.Gaps) == 0
 	return answer
 }

@@ -54,7 +54,11 @@ func (p *paper) Append(_ context.Context, seen time.Time, entries []serve.Histor
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.entries, p.alive = append(p.entries, entries...), seen
+	for _, e := range entries {
+		e.Time = e.Time.Round(0) // files keep no monotonic clock
+		p.entries = append(p.entries, e)
+	}
+	p.alive = seen
 	return nil
 }
 
@@ -262,6 +266,28 @@ func TestGapOfAnEarlierInstanceIsListed(t *testing.T) {
 	})
 }
 
+// A history begins with its oldest entry that no clock ahead has written, however many of those come
+// before it.
+func TestHistoryBeginsAfterAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		p := &paper{}
+		for i := range 45 {
+			at := now.Add(time.Duration(i-60) * time.Minute)
+			if i < 15 {
+				at = now.Add(48 * time.Hour)
+			}
+			p.entries = append(p.entries, serve.HistoryEntry{Seq: int64(i + 1), Time: at, Kind: wire.EventGranted, Name: "n"})
+		}
+		b := newBubble(t, memory.New(), keptIn(p, 0))
+		time.Sleep(time.Second)
+		if all := b.history("limit=1000"); all.Begins != all.Entries[29].Time {
+			t.Errorf("it begins at %s, want %s", all.Begins, all.Entries[29].Time)
+		}
+	})
+}
+
 // Closing a Server waits only some seconds for a file that hangs.
 func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	t.Parallel()
@@ -276,6 +302,35 @@ func TestCloseLeavesAHistoryFileThatHangs(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
+}
+
+// An entry that is recorded while Close waits for a write is written too.
+func TestCloseWritesWhatComesDuringAWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &paper{}
+		s, err := serve.New(memory.New(), keptIn(p, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bubble{t, s}
+		time.Sleep(time.Second)
+		hangs := make(chan struct{})
+		p.set(nil, hangs)
+		b.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":60000}`)
+		time.Sleep(time.Second) // until it is being written
+		b.want(200, wire.Release, `{"name":"n","owner":"a"}`)
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.Close()
+		}()
+		synctest.Wait()
+		close(hangs)
+		if <-closed; p.kinds() != "granted released" {
+			t.Errorf("the file has %s", p.kinds())
+		}
+	})
 }
 
 // While the file fails, rare entries are reported from memory, and not twice once the file has

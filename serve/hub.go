@@ -39,20 +39,20 @@ type hub struct {
 	nudge chan struct{}
 
 	mu        sync.Mutex
-	listeners map[*listener]bool  // guarded by mu
-	known     map[lease]*holding  // guarded by mu; leases, from reports and the last look; nil: nothing is compared
-	places    map[lease]*waitedAt // guarded by mu; waiters, as known
-	compared  bool                // guarded by mu; known has all names with prefix, from a look and later reports
-	evicts    map[lease]string    // guarded by mu; reasons of evictions that an engine has reported for leases in known
-	prefix    string              // guarded by mu; known has names with this prefix
-	asks      string              // guarded by mu; the prefix of the current or last look
-	touched   map[string]bool     // guarded by mu; names with reports since the last look began, or with an eviction in progress
-	evicting  map[lease]*eviction // guarded by mu; evictions in progress here, which nothing else reports
-	looking   bool                // guarded by mu; the goroutine of run exists
-	partial   bool                // guarded by mu; the last look for listeners found more than mostFollowed names
-	due       time.Time           // guarded by mu; when the history needs a look at all names
-	waited    map[lease]*waitedAt // guarded by mu; the places of the last look; nil: nobody listens for recalls
-	told      map[lease]bool      // guarded by mu; leases whose recalls this instance has reported since
+	listeners map[*listener]bool    // guarded by mu
+	known     map[lease]*holding    // guarded by mu; leases, from reports and the last look; nil: nothing is compared
+	places    map[lease]*waitedAt   // guarded by mu; waiters, as known
+	compared  bool                  // guarded by mu; known has all names with prefix, from a look and later reports
+	evicts    map[lease]string      // guarded by mu; reasons of evictions that an engine has reported for leases in known
+	prefix    string                // guarded by mu; known has names with this prefix
+	asks      string                // guarded by mu; the prefix of the current or last look
+	touched   map[string]bool       // guarded by mu; names with reports since the last look began, or with an eviction in progress
+	evicting  map[evictee]*eviction // guarded by mu; evictions in progress here, which nothing else reports
+	looking   bool                  // guarded by mu; the goroutine of run exists
+	partial   bool                  // guarded by mu; the last look for listeners found more than mostFollowed names
+	due       time.Time             // guarded by mu; when the history needs a look at all names
+	waited    map[lease]*waitedAt   // guarded by mu; the places of the last look; nil: nobody listens for recalls
+	told      map[lease]bool        // guarded by mu; leases whose recalls this instance has reported since
 }
 
 // A waitedAt is a place in a queue. since is when it was taken; zero: unknown.
@@ -128,7 +128,7 @@ func (e told) frame() sent {
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
 	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
-	h.evicting = make(map[lease]*eviction)
+	h.evicting = make(map[evictee]*eviction)
 	h.places = make(map[lease]*waitedAt)
 }
 
@@ -343,8 +343,8 @@ func (h *hub) begin() (g gaze, ok bool) {
 		h.known, h.prefix = make(map[lease]*holding), g.prefix
 	}
 	clear(h.touched)
-	for l := range h.evicting {
-		h.touched[l.name] = true
+	for of := range h.evicting {
+		h.touched[of.name] = true
 	}
 	h.asks = g.prefix
 	return g, true

@@ -78,10 +78,8 @@ func (one *holding) silent(then time.Time) *int64 {
 // length returns the lease's last TTL if this instance granted or renewed it last. Otherwise it
 // returns a lower bound; 0: unknown.
 func (one *holding) length() time.Duration {
-	if one.term != nil {
-		if last := one.term.renewed.Load(); last != nil && one.end.asked.After(last.sent) && one.end.is(last.ends) {
-			return last.ends.Sub(last.sent)
-		}
+	if last := one.last(); last != nil && one.end.asked.After(last.sent) && one.end.is(last.ends) {
+		return last.ends.Sub(last.sent)
 	}
 	return one.least
 }
@@ -137,15 +135,21 @@ func (t *term) lasts(sent time.Time, ttl time.Duration) {
 // isGivenUp reports whether the lease's holder has released it, without an answer.
 func (t *term) isGivenUp() bool { return t != nil && t.givenUp.Load() }
 
+// last returns this instance's last grant or renewal of the lease; nil: it has made none, or the
+// lease is not known.
+func (one *holding) last() *span {
+	if one == nil || one.term == nil {
+		return nil
+	}
+	return one.term.renewed.Load()
+}
+
 // ranOut reports whether a lease that a call at then or later found over was not renewed in time.
 // This is certain if no other instance or program uses the store. Otherwise a look must have found,
 // in the second half of the TTL, that nobody else had renewed it: a holder that goes on renews
 // sooner.
 func (one *holding) ranOut(then time.Time, sole bool) bool {
-	if one == nil || one.term == nil {
-		return false
-	}
-	last := one.term.renewed.Load()
+	last := one.last()
 	if last == nil || then.Before(last.ends) {
 		return false
 	}

@@ -195,6 +195,36 @@ func TestLeasesThatEndBesideDamage(t *testing.T) {
 	})
 }
 
+// While a record cannot be read, the ends of this instance's own leases are told, however many end
+// at once.
+func TestOwnLeasesThatEndBesideDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := &damaged{Driver: engine.Connect()}
+		d.name.Store("bad")
+		s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
+		other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+		time.Sleep(300 * time.Millisecond) // until the first look is over
+		const names = 40
+		for i := range names {
+			s.want(200, wire.Acquire, `{"name":"short/%d","owner":"o","ttl_ms":1000}`, i) // a look sees its second half
+			s.want(200, wire.Acquire, `{"name":"long/%d","owner":"o","ttl_ms":600000}`, i)
+		}
+		time.Sleep(time.Second)
+		for i := range names {
+			other.want(200, wire.Release, `{"name":"long/%d","owner":"o"}`, i)
+		}
+		time.Sleep(5 * time.Second)
+		for query, kind := range map[string]string{"prefix=short/": wire.Expired, "prefix=long/": wire.EventEnded} {
+			if n := len(s.history(query + "&limit=1000&kind=" + kind).Entries); n != names {
+				t.Errorf("%s: %d leases %s, want %d", query, n, kind, names)
+			}
+		}
+		s.wantMetric(`leasehold_service_lost_total{cause="expired"} %d`, names)
+	})
+}
+
 // repeats lists each name on two pages, as an engine that cannot sort may.
 type repeats struct{ *memory.Driver }
 

@@ -345,10 +345,14 @@ func (r *recorder) load(ctx context.Context) {
 
 // beginOf returns since when entries, newest first, are all that happened; more means that the file
 // has older ones. Some of the times may be of a wrong clock. Those in the future do not count. If
-// there are older entries, the latest of the oldest times claims too little rather than too much.
+// there are older entries, the latest of the ten oldest times claims too little rather than too
+// much.
 func beginOf(entries []HistoryEntry, more bool) (began time.Time) {
 	now := time.Now()
-	for _, e := range slices.Backward(entries[max(0, len(entries)-10):]) {
+	if more {
+		entries = entries[max(0, len(entries)-10):]
+	}
+	for _, e := range slices.Backward(entries) {
 		if e.Time.After(began) && !e.Time.After(now) {
 			if began = e.Time; !more {
 				break
@@ -440,7 +444,7 @@ func (r *recorder) write(ctx context.Context) {
 	r.load(ctx)
 	failing := false
 	for batch := []HistoryEntry(nil); ; {
-		pause := writeEvery
+		pause, last := writeEvery, ctx.Err() != nil
 		var err error
 		if batch, err = r.writeAll(ctx, batch); err != nil {
 			pause = retryEvery
@@ -452,7 +456,7 @@ func (r *recorder) write(ctx context.Context) {
 			r.log.Info("the history file is written again")
 		}
 		failing = err != nil
-		if ctx.Err() != nil {
+		if last {
 			return
 		}
 		if !failing {
