@@ -104,7 +104,7 @@ func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renew
 	there, err := d.lockedOf(ctx, names)
 	damaged := errors.Is(err, driver.ErrCorrupt) && len(names) > 1 // maybe one row of many
 	locked := make([][]*driver.Renewal, len(names))
-	several.Bounded(len(names), maxRows, func(i int) {
+	several.Each(ctx, len(names), maxRows, slowRow, func(i int) {
 		switch name, renewals := names[i], rows[names[i]]; {
 		case damaged:
 			locked[i] = d.renewByRow(ctx, map[string][]*driver.Renewal{name: renewals})
@@ -140,8 +140,12 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 }
 
 // maxRows is how many rows of a batch are renewed at once: as many as the core renews single leases
-// at once.
+// at once. Those that hang do not count.
 const maxRows = 16
+
+// slowRow is when a renewal by row counts as hanging: far above two round trips and a commit on a
+// slow disk.
+const slowRow = 200 * time.Millisecond
 
 // renewRow renews the leases of one resource by one write. Separate writes would conflict.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -240,6 +241,57 @@ func TestHungStatementHoldsUpNoLeasesByRow(t *testing.T) {
 		}
 		if err := renewals[1].Err; err != nil || answered[1] > 0 {
 			t.Errorf("the shared lease: %v, answered after %v; want at once", err, answered[1])
+		}
+	})
+}
+
+// Renewals by row that hang, more than are made at once, do not delay the others.
+func TestHungRowsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const names, served, within = 64, 8, 5 * time.Second
+		d := scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if text == d.texts.save {
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			}
+			var asked []string
+			if err := json.Unmarshal([]byte(args[0].Value.(string)), &asked); err != nil {
+				return nil, err
+			}
+			if text == d.texts.unlocked {
+				var all [][]sqldriver.Value
+				for _, name := range asked {
+					all = append(all, []sqldriver.Value{name})
+				}
+				return all, nil
+			}
+			if strings.HasPrefix(asked[0], "hung") {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return rowOf(asked[0], one("me", shared, record.Holding, 1_001_000)), nil
+		})
+		start := time.Now()
+		renewals := make([]driver.Renewal, names)
+		answered := make([]time.Duration, names)
+		for i := range renewals {
+			name := fmt.Sprint("hung/", i)
+			if i < served {
+				name = fmt.Sprint("served/", i)
+			}
+			c := claimed(t, d, driver.Request{Resource: name, Owner: "me", Mode: shared})
+			renewals[i] = driver.Renewal{Claim: c, TTL: time.Minute, Answered: func() { answered[i] = time.Since(start) }}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), within)
+		defer stop()
+		d.RenewAll(ctx, renewals)
+		for i, r := range renewals {
+			switch hangs := i >= served; {
+			case hangs && !errors.Is(r.Err, context.DeadlineExceeded):
+				t.Errorf("renewal %d, which hangs: %v", i, r.Err)
+			case !hangs && (r.Err != nil || answered[i] > within/2):
+				t.Errorf("renewal %d: %v, answered after %v of %v", i, r.Err, answered[i], within)
+			}
 		}
 	})
 }
