@@ -245,6 +245,61 @@ func TestHungStatementHoldsUpNoLeasesByRow(t *testing.T) {
 	})
 }
 
+// A lease whose row was locked for a moment is renewed beside another renewal that hangs.
+func TestHungRenewalHoldsUpNoLockedRow(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name          string
+		hung, skipped driver.Mode
+	}{
+		{"a statement hangs", exclusive, shared},
+		{"the statement skips the row, another row hangs", shared, exclusive},
+		{"another row hangs", shared, shared},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			d := scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				if text == d.texts.save {
+					return [][]sqldriver.Value{{int64(4)}}, nil
+				}
+				locked := time.Since(start) < time.Millisecond
+				list := args[0].Value.(string)
+				switch hung := strings.Contains(list, "hung"); {
+				case text == d.texts.unlocked && hung:
+					return [][]sqldriver.Value{{"hung"}}, nil
+				case text == d.texts.unlocked && locked, text == d.texts.renewAll && !hung:
+					return nil, nil
+				case text == d.texts.unlocked:
+					return [][]sqldriver.Value{{"locked"}}, nil
+				case hung:
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return rowOf("locked", one("me", test.skipped, record.Holding, 1_001_000)), nil
+			})
+			var answered time.Duration
+			lease := func(name string, mode driver.Mode, told func()) driver.Renewal {
+				c := claimed(t, d, driver.Request{Resource: name, Owner: "me", Mode: mode})
+				c.holds(7, time.Minute)
+				return driver.Renewal{Claim: c, TTL: time.Minute, Answered: told}
+			}
+			renewals := []driver.Renewal{
+				lease("hung", test.hung, nil),
+				lease("locked", test.skipped, func() { answered = time.Since(start) }),
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+			defer stop()
+			d.RenewAll(ctx, renewals)
+			if err := renewals[0].Err; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: the renewal that hangs: %v", test.name, err)
+			}
+			if err := renewals[1].Err; err != nil || answered > time.Second {
+				t.Errorf("%s: the lease whose row was locked: %v, answered after %v", test.name, err, answered)
+			}
+		})
+	}
+}
+
 // Renewals by row that hang, more than are made at once, do not delay the others.
 func TestHungRowsHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
