@@ -577,6 +577,39 @@ func TestCloseEndsAFirstCallThatHangs(t *testing.T) {
 	})
 }
 
+// Close waits only for a moment for a first call that hangs and ignores its context. That call ends
+// what it has begun.
+func TestCloseLeavesAFirstCallThatIgnoresItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			<-hang
+			return nil, errors.New("no answer")
+		})
+		d.checked.Store(nil)
+		first, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := d.ready(context.Background())
+			first <- err
+		}()
+		synctest.Wait()
+		go func() { closed <- d.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(2 * mostClosing):
+			t.Error("Close waits for the first call")
+		}
+		close(hang)
+		if err := <-first; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("the first call: %v; want ErrClosed", err)
+		}
+	})
+}
+
 // A far is a connection to a server that takes a while to prepare a statement.
 type far struct {
 	*lead
