@@ -150,7 +150,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 
 // Ping gets a connection from the database. If it fails, the error says what to do, as [ErrAuth]
 // does.
-func (d *Driver) Ping(ctx context.Context) error { return d.dialect.explain(d.db.PingContext(ctx)) }
+func (d *Driver) Ping(ctx context.Context) error { return d.explain(ctx, d.db.PingContext(ctx)) }
 
 // purgeShare is how many calls of Migrate there are for each that also purges, because a purge
 // reads all rows.
