@@ -216,8 +216,8 @@ func together(calls iter.Seq[*renewing]) (all []request) {
 
 // renewLeases returns the numbers of the leases that were renewed; told splits them.
 func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
-	if len(all) == 0 {
-		return nil, nil
+	if len(all) == 0 { // all callers have left, and nothing is sent: no answer
+		return nil, context.Canceled
 	}
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {

@@ -443,6 +443,15 @@ func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 	})
 }
 
+// A round whose callers have all left sends nothing, so it is no sign that the database answers.
+func TestRenewalOfNobodyIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	d, _ := leasing(t, func(context.Context, []request) error { return nil })
+	if err := d.renewCalls(t.Context(), "", func(func(*renewing) bool) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want the error of an ended call", err)
+	}
+}
+
 // A short lease is renewed beside a renewal that hangs, although its calls have less time than
 // others wait for that one.
 func TestHungRenewalLosesNoShortLease(t *testing.T) {
