@@ -220,6 +220,24 @@ func TestSQLitePathOfAnotherFile(t *testing.T) {
 	}
 }
 
+// Migrate leaves a file as it is that the Path does not lead to.
+func TestSQLiteMigrateWithPathOfAnotherFile(t *testing.T) {
+	t.Parallel()
+	path, other := lockFile(t), lockFile(t)
+	openSQLite(t, other)
+	t.Run("fill", func(t *testing.T) { mustExec(t, openDB(t, path), "CREATE TABLE orders (id INTEGER)") }) // closes what it opened
+	before := folder(t, path)
+	t.Run("migrate", func(t *testing.T) {
+		d := newSQLite(t, openDB(t, path), &sqllock.Options{Path: other, AllowForeign: true})
+		if err := d.Migrate(bounded(t)); !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), other) {
+			t.Errorf("Migrate: %v; want ErrCorrupt with %s", err, other)
+		}
+	})
+	if after := folder(t, path); after != before {
+		t.Error("the folder was changed")
+	}
+}
+
 // A file that somebody cuts to nothing, as `> locks.db` does, is no longer where the leases are:
 // the connections that are open would go on with what they remember of it.
 func TestSQLiteCutFile(t *testing.T) {

@@ -87,7 +87,7 @@ func (d *Driver) rehearseCreation(ctx context.Context, missing error) error {
 	may, known, err := d.dialect.creates(ctx, d.db)
 	switch {
 	case err != nil:
-		return d.dialect.explain(err)
+		return d.explain(ctx, err)
 	case known && !may:
 		return fmt.Errorf("%w, and may not create them: %w", ErrDenied, missing)
 	case !known:

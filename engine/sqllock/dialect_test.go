@@ -135,6 +135,15 @@ func TestErrorsOfServers(t *testing.T) {
 	}
 }
 
+// A pinged is a connection whose pings return what ping returns.
+type pinged struct {
+	script
+	ping func() error
+}
+
+func (p pinged) Connect(context.Context) (sqldriver.Conn, error) { return p, nil }
+func (p pinged) Ping(context.Context) error                      { return p.ping() }
+
 // A statement that the server ended because its caller's time was over has no answer. Some clients
 // return only the server's error.
 func TestEndOfACallIsNoTimeLimitOfTheServer(t *testing.T) {
@@ -149,9 +158,21 @@ func TestEndOfACallIsNoTimeLimitOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
+	db := sql.OpenDB(pinged{script{func(context.Context, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+		return nil, ended()
+	}}, ended})
+	defer db.Close()
+	first, err := NewPostgres(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
 	for name, call := range map[string]func(ctx context.Context) error{
 		"a statement": func(ctx context.Context) error { return d.retry(ctx, nil, func(runner) error { return ended() }) },
 		"CheckFence":  func(ctx context.Context) error { return d.CheckFence(ctx, tx, fence.LeaseOf("x", 7, "me")) },
+		"the check":   func(ctx context.Context) error { _, err := first.ready(ctx); return err },
+		"Migrate":     first.Migrate,
+		"Ping":        first.Ping,
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

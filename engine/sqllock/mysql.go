@@ -267,8 +267,8 @@ func (m *mysql) create(ctx context.Context, d *Driver) error {
 			return err
 		}
 		var none any
-		err = m.explain(d.db.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", m.prefix)).Scan(&none))
-		if err != nil && !errors.Is(err, ErrNoSchema) && !errors.Is(err, sql.ErrNoRows) {
+		err = d.db.QueryRowContext(ctx, strings.ReplaceAll(probe, "{p}", m.prefix)).Scan(&none)
+		if err != nil && !errors.Is(m.explain(err), ErrNoSchema) && !errors.Is(err, sql.ErrNoRows) {
 			return err // for example, a table of another program
 		}
 		schema := mysqlSchema3

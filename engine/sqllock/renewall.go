@@ -17,7 +17,7 @@ import (
 )
 
 // waitShare limits how long a batch waits for rows that others have locked: this part of its
-// shortest TTL. The whole batch waits, and still returns long before its deadlines.
+// shortest TTL. It still returns long before its deadlines.
 const waitShare = 16
 
 // errLocked means that nothing was changed. The core tries again.
@@ -28,34 +28,15 @@ var errLocked = errors.New("sqllock: somebody keeps the row of this resource loc
 // meanwhile share the next statement. Other leases, and those that the statement did not find, are
 // renewed resource by resource. Locked rows are skipped and keep no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	left := make([]*driver.Renewal, len(renewals))
-	wait := renewals[0].TTL
-	for i := range renewals {
-		renewals[i].Claim.(*claim).collect()
-		left[i], wait = &renewals[i], min(wait, renewals[i].TTL)
-	}
-	start := time.Now()
-	for try := 1; ; try++ {
-		if left = d.renewUnlocked(ctx, left); len(left) == 0 {
-			return
-		}
-		if time.Since(start) > wait/waitShare || rest(ctx, time.Duration(try)*time.Millisecond) != nil {
-			break
-		}
-	}
-	for _, r := range left {
-		r.Answer(driver.Grant{}, errLocked)
-	}
-}
-
-// renewUnlocked renews the leases whose rows nobody has locked, and returns the others. Leases that
-// one statement cannot renew do not wait for it, because it may hang.
-func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) (locked []*driver.Renewal) {
 	var mine renewing
 	var plain []*driver.Renewal
 	rows := make(map[string][]*driver.Renewal)
-	for _, r := range renewals {
+	wait := renewals[0].TTL
+	for i := range renewals {
+		r := &renewals[i]
 		c := r.Claim.(*claim)
+		c.collect()
+		wait = min(wait, r.TTL)
 		if !c.lengthens(r.TTL) {
 			rows[c.req.Resource] = append(rows[c.req.Resource], r)
 			continue
@@ -63,20 +44,20 @@ func (d *Driver) renewUnlocked(ctx context.Context, renewals []*driver.Renewal) 
 		plain = append(plain, r)
 		mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
 	}
-	if len(plain) == 0 {
-		return d.renewByRow(ctx, rows)
-	}
+	until := time.Now().Add(wait / waitShare)
 	var byRow sync.WaitGroup
-	if len(rows) > 0 {
-		byRow.Go(func() { locked = d.renewByRow(ctx, rows) })
+	defer byRow.Wait()
+	if len(rows) > 0 { // beside the statement, which may hang
+		byRow.Go(func() { d.renewByRow(ctx, rows, until) })
+	}
+	if len(plain) == 0 {
+		return
 	}
 	_, err := d.ready(ctx)
 	if err == nil { // a closed driver does not wait for others
 		err = d.renewals.Do(ctx, "", &mine)
 	}
-	more := d.renewByRow(ctx, mine.answer(plain, err))
-	byRow.Wait()
-	return append(locked, more...)
+	d.renewByRow(ctx, mine.answer(plain, err), until)
 }
 
 // answer answers the renewals of a call whose statement has ended in err. It returns by name those
@@ -97,28 +78,50 @@ func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[str
 	return missed
 }
 
-// renewByRow renews leases by the records of their rows. It returns those whose rows somebody has
-// locked, because a write would wait for them. If it cannot find out, it answers with the error.
-func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal) []*driver.Renewal {
-	names := slices.Collect(maps.Keys(rows))
-	there, err := d.lockedOf(ctx, names)
-	damaged := errors.Is(err, driver.ErrCorrupt) && len(names) > 1 // maybe one row of many
-	locked := make([][]*driver.Renewal, len(names))
-	several.Bounded(len(names), maxRows, func(i int) {
-		switch name, renewals := names[i], rows[names[i]]; {
-		case damaged:
-			locked[i] = d.renewByRow(ctx, map[string][]*driver.Renewal{name: renewals})
-		case err != nil:
-			for _, r := range renewals {
-				r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, false, err))
+// renewByRow renews leases by the records of their rows. A write would wait for a row that somebody
+// has locked, so it looks at such a row again, until the given time at most. The writes of other
+// rows begin before that, and may hang. If it cannot find out, it answers with the error.
+func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal, until time.Time) {
+	var begun sync.WaitGroup
+	defer begun.Wait()
+	for try := 1; len(rows) > 0; try++ {
+		there, err := d.lockedOf(ctx, slices.Collect(maps.Keys(rows)))
+		locked := make(map[string][]*driver.Renewal)
+		var names []string // of the others
+		for name, renewals := range rows {
+			if err == nil && there[name] {
+				locked[name] = renewals
+			} else {
+				names = append(names, name)
 			}
-		case there[name]:
-			locked[i] = renewals
-		default:
-			d.renewRow(ctx, name, renewals)
 		}
-	})
-	return slices.Concat(locked...)
+		damaged := errors.Is(err, driver.ErrCorrupt) && len(names) > 1 // maybe one row of many
+		looked := rows
+		begun.Go(func() {
+			several.Each(ctx, len(names), maxRows, slowRow, func(i int) {
+				switch name, renewals := names[i], looked[names[i]]; {
+				case damaged:
+					d.renewByRow(ctx, map[string][]*driver.Renewal{name: renewals}, until)
+				case err != nil:
+					fail(renewals, err)
+				default:
+					d.renewRow(ctx, name, renewals)
+				}
+			})
+		})
+		if rows = locked; len(rows) > 0 && (time.Now().After(until) || rest(ctx, time.Duration(try)*time.Millisecond) != nil) {
+			for _, renewals := range rows {
+				fail(renewals, errLocked)
+			}
+			return
+		}
+	}
+}
+
+func fail(renewals []*driver.Renewal, err error) {
+	for _, r := range renewals {
+		r.Answer(r.Claim.(*claim).renewed(r.TTL, 0, false, err))
+	}
 }
 
 // lockedOf returns the names whose rows exist and are locked.
@@ -140,8 +143,12 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 }
 
 // maxRows is how many rows of a batch are renewed at once: as many as the core renews single leases
-// at once.
+// at once. Those that hang do not count.
 const maxRows = 16
+
+// slowRow is when a renewal by row counts as hanging: far above two round trips and a commit on a
+// slow disk.
+const slowRow = 200 * time.Millisecond
 
 // renewRow renews the leases of one resource by one write. Separate writes would conflict.
 func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.Renewal) {
@@ -209,8 +216,8 @@ func together(calls iter.Seq[*renewing]) (all []request) {
 
 // renewLeases returns the numbers of the leases that were renewed; told splits them.
 func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[grantee]int64, err error) {
-	if len(all) == 0 {
-		return nil, nil
+	if len(all) == 0 { // all callers have left, and nothing is sent: no answer
+		return nil, context.Canceled
 	}
 	text, renewed, args := d.texts.renewAll, d.texts.renewed, []any{list(all...)}
 	if slices.ContainsFunc(all, func(r request) bool { return r.Asks != asksNot }) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -244,6 +245,112 @@ func TestHungStatementHoldsUpNoLeasesByRow(t *testing.T) {
 	})
 }
 
+// A lease whose row was locked for a moment is renewed beside another renewal that hangs.
+func TestHungRenewalHoldsUpNoLockedRow(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name          string
+		hung, skipped driver.Mode
+	}{
+		{"a statement hangs", exclusive, shared},
+		{"the statement skips the row, another row hangs", shared, exclusive},
+		{"another row hangs", shared, shared},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			d := scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				if text == d.texts.save {
+					return [][]sqldriver.Value{{int64(4)}}, nil
+				}
+				locked := time.Since(start) < time.Millisecond
+				list := args[0].Value.(string)
+				switch hung := strings.Contains(list, "hung"); {
+				case text == d.texts.unlocked && hung:
+					return [][]sqldriver.Value{{"hung"}}, nil
+				case text == d.texts.unlocked && locked, text == d.texts.renewAll && !hung:
+					return nil, nil
+				case text == d.texts.unlocked:
+					return [][]sqldriver.Value{{"locked"}}, nil
+				case hung:
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return rowOf("locked", one("me", test.skipped, record.Holding, 1_001_000)), nil
+			})
+			var answered time.Duration
+			lease := func(name string, mode driver.Mode, told func()) driver.Renewal {
+				c := claimed(t, d, driver.Request{Resource: name, Owner: "me", Mode: mode})
+				c.holds(7, time.Minute)
+				return driver.Renewal{Claim: c, TTL: time.Minute, Answered: told}
+			}
+			renewals := []driver.Renewal{
+				lease("hung", test.hung, nil),
+				lease("locked", test.skipped, func() { answered = time.Since(start) }),
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+			defer stop()
+			d.RenewAll(ctx, renewals)
+			if err := renewals[0].Err; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: the renewal that hangs: %v", test.name, err)
+			}
+			if err := renewals[1].Err; err != nil || answered > time.Second {
+				t.Errorf("%s: the lease whose row was locked: %v, answered after %v", test.name, err, answered)
+			}
+		})
+	}
+}
+
+// Renewals by row that hang, more than are made at once, do not delay the others.
+func TestHungRowsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const names, served, within = 64, 8, 5 * time.Second
+		d := scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			if text == d.texts.save {
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			}
+			var asked []string
+			if err := json.Unmarshal([]byte(args[0].Value.(string)), &asked); err != nil {
+				return nil, err
+			}
+			if text == d.texts.unlocked {
+				var all [][]sqldriver.Value
+				for _, name := range asked {
+					all = append(all, []sqldriver.Value{name})
+				}
+				return all, nil
+			}
+			if strings.HasPrefix(asked[0], "hung") {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return rowOf(asked[0], one("me", shared, record.Holding, 1_001_000)), nil
+		})
+		start := time.Now()
+		renewals := make([]driver.Renewal, names)
+		answered := make([]time.Duration, names)
+		for i := range renewals {
+			name := fmt.Sprint("hung/", i)
+			if i < served {
+				name = fmt.Sprint("served/", i)
+			}
+			c := claimed(t, d, driver.Request{Resource: name, Owner: "me", Mode: shared})
+			renewals[i] = driver.Renewal{Claim: c, TTL: time.Minute, Answered: func() { answered[i] = time.Since(start) }}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), within)
+		defer stop()
+		d.RenewAll(ctx, renewals)
+		for i, r := range renewals {
+			switch hangs := i >= served; {
+			case hangs && !errors.Is(r.Err, context.DeadlineExceeded):
+				t.Errorf("renewal %d, which hangs: %v", i, r.Err)
+			case !hangs && (r.Err != nil || answered[i] > within/2):
+				t.Errorf("renewal %d: %v, answered after %v of %v", i, r.Err, answered[i], within)
+			}
+		}
+	})
+}
+
 // A damaged row ends its own lease only, though the statements about many rows fail because of it.
 func TestDamagedRowLosesNoOtherLease(t *testing.T) {
 	t.Parallel()
@@ -334,6 +441,15 @@ func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 			t.Error("the renewal that hangs: no error")
 		}
 	})
+}
+
+// A round whose callers have all left sends nothing, so it is no sign that the database answers.
+func TestRenewalOfNobodyIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	d, _ := leasing(t, func(context.Context, []request) error { return nil })
+	if err := d.renewCalls(t.Context(), "", func(func(*renewing) bool) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want the error of an ended call", err)
+	}
 }
 
 // A short lease is renewed beside a renewal that hangs, although its calls have less time than
@@ -464,6 +580,39 @@ func TestCloseEndsAFirstCallThatHangs(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
+		if err := <-first; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("the first call: %v; want ErrClosed", err)
+		}
+	})
+}
+
+// Close waits only for a moment for a first call that hangs and ignores its context. That call ends
+// what it has begun.
+func TestCloseLeavesAFirstCallThatIgnoresItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		d := scripted(t, func(context.Context, *Driver, string, []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+			<-hang
+			return nil, errors.New("no answer")
+		})
+		d.checked.Store(nil)
+		first, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := d.ready(context.Background())
+			first <- err
+		}()
+		synctest.Wait()
+		go func() { closed <- d.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(2 * mostClosing):
+			t.Error("Close waits for the first call")
+		}
+		close(hang)
 		if err := <-first; !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("the first call: %v; want ErrClosed", err)
 		}

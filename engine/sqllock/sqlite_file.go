@@ -73,6 +73,9 @@ func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (version int64, er
 	if err != nil {
 		return 0, err
 	}
+	if err := s.opened(); err != nil {
+		return 0, err
+	}
 	var mode string
 	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
 		return 0, err
@@ -80,7 +83,7 @@ func (s *sqlite) prepareFile(ctx context.Context, db *sql.DB) (version int64, er
 	if !strings.EqualFold(mode, "wal") {
 		return 0, fmt.Errorf("%w: sqlite%s cannot be in WAL mode, only %s", driver.ErrUnsupported, s.at(), mode)
 	}
-	return version, s.opened()
+	return version, nil
 }
 
 // locate finds the file, and refuses places where SQLite cannot keep processes apart. It never

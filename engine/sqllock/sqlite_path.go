@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -84,7 +85,7 @@ func (s *sqlite) opened() error {
 	switch {
 	case err != nil:
 		return err
-	case before.info == nil && isOpen(file.info):
+	case before.info == nil && file.isOpen():
 		s.file.CompareAndSwap(before, file)
 	case before.info == nil || !os.SameFile(before.info, file.info):
 		return file.replaced()
@@ -93,16 +94,35 @@ func (s *sqlite) opened() error {
 }
 
 // isOpen reports whether this process has the file open, as far as the system tells.
-func isOpen(file os.FileInfo) bool {
-	const descriptors = "/proc/self/fd/"
-	all, err := os.ReadDir(descriptors)
+func (f *sqliteFile) isOpen() bool {
+	links, err := descriptorsOf(f.path)
 	if runtime.GOOS != "linux" || err != nil {
 		return true
 	}
-	return slices.ContainsFunc(all, func(one os.DirEntry) bool {
-		info, err := os.Stat(descriptors + one.Name()) // opens nothing; see heldDeleted
-		return err == nil && os.SameFile(info, file)
+	return slices.ContainsFunc(links, func(one string) bool {
+		info, err := os.Stat(one) // opens nothing; see heldDeleted
+		return err == nil && os.SameFile(info, f.info)
 	})
+}
+
+// descriptors has a link for each open file of this process, on Linux.
+const descriptors = "/proc/self/fd/"
+
+// descriptorsOf returns the links whose files have the name of the file at path, or had it before
+// they were deleted. A stat of another may never return, because its file server no longer answers.
+// Reading a link asks no server.
+func descriptorsOf(path string) (links []string, err error) {
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
+	all, err := os.ReadDir(descriptors)
+	for _, one := range all {
+		file, err := os.Readlink(descriptors + one.Name())
+		if name := filepath.Base(path); err == nil && slices.Contains([]string{name, name + " (deleted)"}, filepath.Base(file)) {
+			links = append(links, descriptors+one.Name())
+		}
+	}
+	return links, err
 }
 
 // isNamed reports whether the name still leads to the file.

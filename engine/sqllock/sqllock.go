@@ -150,7 +150,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 
 // Ping gets a connection from the database. If it fails, the error says what to do, as [ErrAuth]
 // does.
-func (d *Driver) Ping(ctx context.Context) error { return d.dialect.explain(d.db.PingContext(ctx)) }
+func (d *Driver) Ping(ctx context.Context) error { return d.explain(ctx, d.db.PingContext(ctx)) }
 
 // purgeShare is how many calls of Migrate there are for each that also purges, because a purge
 // reads all rows.
@@ -221,7 +221,7 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 	return &claim{d: d, req: req, recall: d.recallOf(&req)}, nil
 }
 
-// mostClosing bounds how long Close waits for statements in flight.
+// mostClosing bounds how long Close waits for statements in flight, and for the first call.
 const mostClosing = time.Second
 
 // Close wakes all waiting claims, whose next call returns ErrClosed, and closes prepared
@@ -233,15 +233,15 @@ func (d *Driver) Close() error {
 	}
 	d.watch.close()
 	d.stop()
-	d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
-	defer d.opening.End()
-	if len(*d.stmts) == 0 {
-		return nil
-	}
-	// Each is closed once its calls have ended. One may wait for a row, or for a silent server.
+	// A first call may ignore its context. Each statement is closed once its calls have ended. One
+	// may wait for a row, or for a silent server.
 	ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
 	defer cancel()
-	if ended, err := abandon.Call(ctx, func() (bool, error) { return true, d.stmts.close() }); ended {
+	if ended, err := abandon.Call(ctx, func() (bool, error) {
+		d.opening <- struct{}{} // no call prepares any more, and the next one sees closed
+		defer d.opening.End()
+		return true, d.stmts.close()
+	}); ended {
 		return err
 	}
 	return nil

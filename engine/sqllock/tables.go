@@ -66,13 +66,14 @@ func (s *server) check(ctx context.Context, db *sql.DB) error {
 }
 
 // recognize returns the version of the tables, or 0 if there are none. It refuses tables that
-// belong to somebody else or have an unknown version. It only reads.
+// belong to somebody else or have an unknown version. It only reads. Its caller explains errors of
+// the client.
 func (s *server) recognize(ctx context.Context, q querier) (version int64, err error) {
 	var found sql.NullInt64
-	err = s.explain(q.QueryRowContext(ctx, strings.ReplaceAll("SELECT max(version) FROM {p}meta", "{p}", s.prefix)).Scan(&found))
+	err = q.QueryRowContext(ctx, strings.ReplaceAll("SELECT max(version) FROM {p}meta", "{p}", s.prefix)).Scan(&found)
 	version = found.Int64
 	switch {
-	case errors.Is(err, ErrNoSchema):
+	case errors.Is(s.explain(err), ErrNoSchema):
 		return 0, nil
 	case err != nil:
 		return 0, err
@@ -84,7 +85,7 @@ func (s *server) recognize(ctx context.Context, q querier) (version int64, err e
 	for _, text := range probes(version) {
 		var none any
 		err = q.QueryRowContext(ctx, strings.ReplaceAll(text, "{p}", s.prefix)).Scan(&none)
-		if err = s.explain(err); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return 0, err
 		}
 	}
