@@ -115,3 +115,40 @@ func TestRenewForLessThatComesLate(t *testing.T) {
 		}
 	}
 }
+
+// A waiter that has gone on at another process in between holds by a key in a session of the process that grants it. The
+// key would otherwise end with what the other process keeps alive.
+func TestWaiterThatReturnsHoldsByItsOwnSession(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	here, there := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	claims, busy := queuedBehind(t, e, here, ttl)
+	keeper := claimOf(t, here, driver.Request{Resource: "keeper", Owner: "k", TTL: ttl})
+	if err := within(t, ttl, tryOf(keeper)); err != nil {
+		t.Fatal(err)
+	}
+	away := claimOf(t, there, driver.Request{Resource: "a", Owner: "second", TTL: ttl, Queue: true})
+	_, was := keysOf(t, direct, "a")
+	if err := within(t, ttl, tryOf(away)); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try at another process: %v; want busy", err)
+	}
+	if _, moved := keysOf(t, direct, "a"); len(moved) != 3 || moved[1] == was[1] {
+		t.Fatalf("the keys went from the leases %x to %x; want the second one in a session of the other process", was, moved)
+	}
+	if err := released(t, claims[0], ttl); err != nil {
+		t.Fatal(err)
+	}
+	<-busy.Wake
+	renew := func(ctx context.Context) error { _, err := keeper.Renew(ctx, ttl); return err }
+	if err := within(t, ttl, renew); err != nil { // so the session of this process is known to live
+		t.Fatal(err)
+	}
+	if err := within(t, ttl, tryOf(claims[1])); err != nil {
+		t.Fatal(err)
+	}
+	if _, is := keysOf(t, direct, "a"); is[0] != was[1] {
+		t.Errorf("it holds by a key in the lease %x; want %x, which its process keeps alive", is[0], was[1])
+	}
+}
