@@ -74,6 +74,13 @@ func (p *place) fits(ttl time.Duration) bool {
 	return p.in != nil && !p.in.gone && p.in.ttl == roundUp(ttl)
 }
 
+// isHere reports whether the key is in a session of this driver.
+func (p *place) isHere() bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	return p.in != nil
+}
+
 // rewrite changes the value of the key, which keeps its place. errGone means that there is no key.
 // With errElsewhere too, there is one, but it lingers and outlives the place. unsure is the error of
 // an attempt that may have been served; nil: there was none.

@@ -168,6 +168,8 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 			if err == nil {
 				return c.granted(p, started)
 			}
+		case own >= 0 && !p.isHere(): // another process has moved the key, and would end it
+			resp, err = p.readLine(ctx)
 		case own >= 0:
 			return driver.Grant{}, c.wait(p, look{all, limit, resp.Header.Revision}, own, started)
 		case p.revision() != 0:

@@ -152,3 +152,31 @@ func TestWaiterThatReturnsHoldsByItsOwnSession(t *testing.T) {
 		t.Errorf("it holds by a key in the lease %x; want %x, which its process keeps alive", is[0], was[1])
 	}
 }
+
+// A waiter that has gone on at another process in between is refused once its key is in a session of this process again.
+func TestWaiterThatReturnsWaitsInItsOwnSession(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	ahead := driverOn(t, clientOf(t, e), nil)
+	for i, owner := range []string{"first", "second", "third"} {
+		c := claimOf(t, ahead, driver.Request{Resource: "a", Owner: owner, TTL: time.Minute, Queue: true})
+		if err := within(t, ttl, tryOf(c)); i == 0 && err != nil || i > 0 && !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try of the %s: %v", owner, err)
+		}
+	}
+	req := driver.Request{Resource: "a", Owner: "o", TTL: ttl, Queue: true}
+	here, there := claimOf(t, driverOn(t, clientOf(t, e), nil), req), claimOf(t, driverOn(t, clientOf(t, e), nil), req)
+	var sessions []int64
+	for i, c := range []driver.Claim{here, there, here} { // the watch was not live before, so this reads
+		if err := within(t, ttl, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try %d: %v; want busy", i, err)
+		}
+		_, leases := keysOf(t, direct, "a")
+		sessions = append(sessions, leases[3])
+	}
+	if sessions[1] == sessions[0] || sessions[2] != sessions[0] {
+		t.Errorf("the key was in the leases %x; want the first one at last", sessions)
+	}
+}
