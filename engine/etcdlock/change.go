@@ -132,13 +132,14 @@ func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bo
 }
 
 // delete deletes the key of a place and reports whether there was one. It leaves a key that lingers,
-// because another process has resumed the lease and released it.
-func (p *place) delete(ctx context.Context) (was, lingers bool, err error) {
+// because another process has resumed the lease and released it. With mustKnow, it fails if there was
+// none, perhaps because of a deletion without an answer.
+func (p *place) delete(ctx context.Context, mustKnow bool) (was, lingers bool, err error) {
 	d := p.d
 	d.mu.Lock()
-	isOver, isSure := p.phase == over, p.in != nil && !p.unsure.mayCome()
+	isOver, isKnown := p.phase == over, p.in != nil && !p.unsure.mayCome()
 	var cmps []clientv3.Cmp
-	if isSure {
+	if isKnown {
 		cmps = []clientv3.Cmp{created(p.key, p.rev), clientv3.Compare(clientv3.LeaseValue(p.key), "=", p.in.id)}
 	}
 	d.mu.Unlock()
@@ -150,7 +151,8 @@ func (p *place) delete(ctx context.Context) (was, lingers bool, err error) {
 		return false, false, err
 	}
 	w := toDelete(p.claim.dir, p.key, cmps...)
-	if isSure {
+	w.deletes = mustKnow
+	if isKnown {
 		resp, err := d.send(ctx, w)
 		if err != nil {
 			return false, false, err
@@ -160,7 +162,7 @@ func (p *place) delete(ctx context.Context) (was, lingers bool, err error) {
 	var stays *entry
 	if !was { // perhaps it is in another session
 		var unsure error
-		if was, stays, unsure, err = p.deleteIf(ctx, deletionWait(ctx), p.mayRelease); err == nil && !was {
+		if was, stays, unsure, err = p.deleteIf(ctx, mustKnow, p.mayRelease); err == nil && !was && mustKnow {
 			err = cmp.Or(unsure, w.unsure)
 		}
 		if err != nil {
@@ -186,10 +188,14 @@ func (p *place) mayRelease(e *entry) bool {
 	return !e.Lingers && (e.rev == p.rev || len(p.unsure.puts) > 0 && p.claim.isOurs(*e))
 }
 
-// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. The first deletion
-// may hang for wait. stays is a key that it does not accept. unsure is the error of a deletion that
-// may have been served; nil: there was none.
-func (p *place) deleteIf(ctx context.Context, wait time.Duration, isOurs func(*entry) bool) (was bool, stays *entry, unsure, err error) {
+// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. With mustKnow, the
+// first deletion may hang for longer. stays is a key that isOurs does not accept. unsure is the error of a
+// deletion that may have been served; nil: there was none.
+func (p *place) deleteIf(ctx context.Context, mustKnow bool, isOurs func(*entry) bool) (was bool, stays *entry, unsure, err error) {
+	wait := hangAfter
+	if mustKnow {
+		wait = deletionWait(ctx)
+	}
 	for {
 		e, err := p.d.get(ctx, p.key)
 		if err != nil {
@@ -260,7 +266,7 @@ func (p *place) clear(ctx context.Context) error {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	_, stays, _, err := p.deleteIf(ctx, hangAfter, p.knows)
+	_, stays, _, err := p.deleteIf(ctx, false, p.knows)
 	if err != nil {
 		return err
 	}

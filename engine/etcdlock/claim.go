@@ -246,7 +246,7 @@ func (c *claim) withdraw(ctx context.Context, p *place) error {
 	}
 	p.on(release, errReleased)
 	d.mu.Unlock()
-	if _, _, err := p.delete(ctx); err != nil {
+	if _, _, err := p.delete(ctx, false); err != nil {
 		return err
 	}
 	d.mu.Lock()

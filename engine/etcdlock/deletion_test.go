@@ -80,3 +80,29 @@ func TestTryAfterADeletionWithoutAnswer(t *testing.T) {
 		t.Errorf("Try: %v, %d transactions after the deletion; want a grant", err, following.Load())
 	}
 }
+
+// A Try that gives up a key of its own, for the one that another process has made, need not know which deletion did it.
+func TestWaiterGoesOnAfterADeletionWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 10 * time.Second, 20 * time.Second // a waiter with a longer TTL puts no key before it knows of the other
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	here, there := driverOn(t, clientOf(t, e), nil), driverOn(t, taps.client(t, e), nil)
+	holder := claimOf(t, here, driver.Request{Resource: "a", Owner: "holder", TTL: ttl})
+	if err := within(t, limit, tryOf(holder)); err != nil {
+		t.Fatal(err)
+	}
+	following := new(atomic.Int64)
+	for i, d := range []driver.Driver{here, there} {
+		if i == 1 {
+			following = taps.loseDeletion()
+		}
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl, Queue: true})
+		if err := within(t, limit, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("Try at process %d: %v; want busy", i, err)
+		}
+	}
+	if following.Load() == 0 {
+		t.Error("no deletion lost its answer")
+	}
+}

@@ -37,7 +37,7 @@ func (c *claim) giveUp(ctx context.Context) error {
 		return err
 	}
 	defer p.done()
-	was, lingers, err := p.delete(ctx)
+	was, lingers, err := p.delete(ctx, true)
 	switch {
 	case lingers:
 		err = asLost(errElsewhere)
