@@ -189,13 +189,9 @@ func (p *place) mayRelease(e *entry) bool {
 }
 
 // deleteIf reads the key and deletes it as it was read, if isOurs accepts it. With mustKnow, the
-// first deletion may hang for longer. stays is a key that isOurs does not accept. unsure is the error of a
-// deletion that may have been served; nil: there was none.
+// first deletion may hang for longer. stays is a key that isOurs does not accept. unsure is the
+// error of a deletion that may have been served; nil: there was none.
 func (p *place) deleteIf(ctx context.Context, mustKnow bool, isOurs func(*entry) bool) (was bool, stays *entry, unsure, err error) {
-	wait := hangAfter
-	if mustKnow {
-		wait = deletionWait(ctx)
-	}
 	for {
 		e, err := p.d.get(ctx, p.key)
 		if err != nil {
@@ -203,6 +199,10 @@ func (p *place) deleteIf(ctx context.Context, mustKnow bool, isOurs func(*entry)
 		}
 		if e == nil || !isOurs(e) {
 			return false, e, unsure, nil
+		}
+		wait := hangAfter
+		if mustKnow {
+			wait = deletionWait(ctx)
 		}
 		err = p.d.repeating(ctx, wait, func(ctx context.Context) (err error) {
 			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
