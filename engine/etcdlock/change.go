@@ -131,10 +131,10 @@ func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bo
 	return err == nil && resp.Succeeded, err
 }
 
-// delete deletes the key of a place and reports whether there was one. It leaves a key that lingers,
-// because another process has resumed the lease and released it. With mustKnow, it fails if there was
-// none, perhaps because of a deletion without an answer.
-func (p *place) delete(ctx context.Context, mustKnow bool) (was, lingers bool, err error) {
+// delete deletes the key of a place and reports whether there was one. It leaves a key that lingers;
+// left then says who has released the lease: another process that had resumed it, or this one. With
+// mustKnow, it fails if there was none, perhaps because of a deletion without an answer.
+func (p *place) delete(ctx context.Context, mustKnow bool) (was bool, left, err error) {
 	d := p.d
 	d.mu.Lock()
 	isOver, isKnown := p.phase == over, p.in != nil && !p.unsure.mayCome()
@@ -144,18 +144,18 @@ func (p *place) delete(ctx context.Context, mustKnow bool) (was, lingers bool, e
 	}
 	d.mu.Unlock()
 	if isOver {
-		return false, false, nil
+		return false, nil, nil
 	}
 	// Without space the server refuses puts, including late puts of the key.
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
-		return false, false, err
+		return false, nil, err
 	}
 	w := toDelete(p.claim.dir, p.key, cmps...)
 	w.deletes = mustKnow
 	if isKnown {
 		resp, err := d.send(ctx, w)
 		if err != nil {
-			return false, false, err
+			return false, nil, err
 		}
 		was = hasDeleted(resp)
 	}
@@ -166,19 +166,25 @@ func (p *place) delete(ctx context.Context, mustKnow bool) (was, lingers bool, e
 			err = cmp.Or(unsure, w.unsure)
 		}
 		if err != nil {
-			return false, false, err
+			return false, nil, err
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if stays != nil {
 		p.spend()
-		lingers = stays.Lingers && stays.rev == p.rev
 	} else if !was {
 		d.lookThrough(p.in) // it may belong to another place that had the same key before
 	}
+	switch {
+	case stays == nil || !stays.Lingers || stays.rev != p.rev:
+	case slices.Contains(p.lingers, stays.lease): // by a release without an answer
+		left = errReleased
+	default:
+		left = errElsewhere
+	}
 	p.on(yes, errReleased)
-	return was, lingers, nil
+	return was, left, nil
 }
 
 // mayRelease reports whether the key, as it was read, is that of p and does not linger.

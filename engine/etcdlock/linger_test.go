@@ -290,3 +290,21 @@ func lingers(t *testing.T, c driver.Claim) error {
 	t.Helper()
 	return within(t, lingerWithin, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: time.Minute}) })
 }
+
+// The answer to a linger is lost, and the owner's next claim releases plainly. The lease lingers still, and no other
+// process is said to have done it.
+func TestLingerWithoutAnswerIsOfThisProcess(t *testing.T) {
+	t.Parallel()
+	l := newLingering(t)
+	first := l.claim(t)
+	if err := within(t, lingerWithin, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	l.lingersWithoutAnswer(t, first)
+	first.(driver.Forgetter).Forget()
+	err := within(t, lingerWithin, claimtest.Release(l.claim(t)))
+	if !errors.Is(err, driver.ErrLost) || strings.Contains(err.Error(), "another process") {
+		t.Errorf("Release by the next claim: %v; want ErrLost, not because of another process", err)
+	}
+	l.isBusy(t)
+}

@@ -37,10 +37,10 @@ func (c *claim) giveUp(ctx context.Context) error {
 		return err
 	}
 	defer p.done()
-	was, lingers, err := p.delete(ctx, true)
+	was, left, err := p.delete(ctx, true)
 	switch {
-	case lingers:
-		err = asLost(errElsewhere)
+	case left != nil:
+		err = asLost(left)
 	case err == nil && !was:
 		err = asLost(p.lastWord(lastWordWithin))
 	}
