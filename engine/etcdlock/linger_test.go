@@ -308,3 +308,27 @@ func TestLingerWithoutAnswerIsOfThisProcess(t *testing.T) {
 	}
 	l.isBusy(t)
 }
+
+// A Release that lingers and finds that the lease was evicted says why, as one that does not linger.
+func TestReleaseThatLingersFindsTheReason(t *testing.T) {
+	t.Parallel()
+	l := newLingering(t)
+	operator := driverOn(t, clientOf(t, l.server), nil)
+	c := l.claim(t)
+	if err := within(t, lingerWithin, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	evict := sync.OnceFunc(func() {
+		if err := operator.Evict(t.Context(), "a", "o", "why"); err != nil {
+			t.Error(err)
+		}
+	})
+	begun := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		evict()
+		return send(ctx)
+	}
+	l.taps.txn.Store(&begun)
+	if err := lingers(t, c); !errors.Is(err, driver.ErrEvicted) || !strings.Contains(err.Error(), "why") {
+		t.Errorf("Release of what was evicted: %v; want ErrEvicted with the reason", err)
+	}
+}
