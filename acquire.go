@@ -217,7 +217,7 @@ func (a *acquisition) newHold(owner string) (err error) {
 	h.holders.leases, h.renewals.entry.Value, h.deadline.entry.Value = h.holders.only[:0], h, h
 	h.req = driver.Request{
 		Resource: a.name, Owner: owner, Mode: a.mode, Limit: a.limit, Weight: a.weight,
-		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Lost: h.lose,
+		TTL: a.firstTTL(l), Queue: a.waits, Note: a.who.note, Fresh: !a.resumes, Lost: h.lose,
 	}
 	if h.yields || a.keeps {
 		h.req.Wanted, h.req.WantedOnce = h.recall, a.preference == nil

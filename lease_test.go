@@ -279,6 +279,32 @@ func TestResumeTakesOverByOwner(t *testing.T) {
 	})
 }
 
+// asked keeps the last request.
+type asked struct {
+	driver.Driver
+	last driver.Request
+}
+
+func (d *asked) Claim(req driver.Request) (driver.Claim, error) {
+	d.last = req
+	return d.Driver.Claim(req)
+}
+
+// Nobody knows the owner of an Acquire before its grant. That of a Resume is known.
+func TestOwnersAreFreshUnlessResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &asked{Driver: memory.New()}
+		locks := newLocker(t, d, nil)
+		lease := acquire(t, locks, "a")
+		if !d.last.Fresh {
+			t.Error("Acquire asks with an owner that others may know")
+		}
+		if _, err := locks.Resume(t.Context(), "a", lease.Owner()); err != nil || d.last.Fresh {
+			t.Errorf("Resume asks with an owner that nobody else knows: %t, %v", d.last.Fresh, err)
+		}
+	})
+}
+
 // The engine may have taken the shorter TTL although its answer got lost.
 func TestShorterExtendWithLostReplyEndsTheLeaseInTime(t *testing.T) {
 	for _, opts := range [][]leasehold.Option{nil, {leasehold.NoRenew()}} {

@@ -149,6 +149,10 @@ type Request struct {
 	Queue    bool          // the caller will call Try again: keep its place for seconds without a Try
 	Note     string        // for people: host, pid, purpose
 
+	// Fresh says that nobody else knows Owner before the grant, so no other process tries with it. It
+	// may be ignored. An engine need not check then whether another process has taken over the place.
+	Fresh bool
+
 	// Lost, if not nil, is called at most once, when the driver learns by itself that the grant
 	// ended early. cause wraps ErrLost. The driver must not hold a mutex during the call. Lost is
 	// not a channel, which would need a goroutine per lease.

@@ -137,7 +137,7 @@ var etcdMutants = []change{
 	inGo(mutant.Mutation{Name: "keepsUnwanted", Undoes: "a key that nobody renews goes though its session lives", Rejects: "TestEtcd$/left", File: "sweep.go",
 		Old: "} else if p.calls == 0 { // else", New: "} else if p.calls == 0 && !$ { // else"}),
 	inGo(mutant.Mutation{Name: "clearsWhatWasResumed", Undoes: "nor one that another process has resumed", Rejects: "TestEtcd$/resume", File: "change.go",
-		Old: "p.deleteIf(ctx, hangAfter, p.knows)", New: "p.deleteIf(ctx, hangAfter, func(e *entry) bool { return $ || p.knows(e) })"}),
+		Old: "p.deleteIf(ctx, false, p.knows)", New: "p.deleteIf(ctx, false, func(e *entry) bool { return $ || p.knows(e) })"}),
 	inGo(mutant.Mutation{Name: "renewsUnread", Undoes: "a renewal reads that the key is there", Rejects: "TestEtcd$/evict", File: "read.go",
 		Old: "return d.holdTrue(ctx, cmps, all[0].key, asking...)", New: "are, err := d.holdTrue(ctx, cmps, all[0].key, asking...)\n\treturn err == nil && (are || $), err"}),
 	inGo(mutant.Mutation{Name: "countsHeads", Undoes: "a heavy claim uses its weight", Rejects: "TestEtcd$/weights", File: "keys.go",

@@ -81,13 +81,14 @@ func TestLatePlaceIsRemovedThoughItComesLate(t *testing.T) {
 	})
 }
 
-// A queuedLink delays the next write of a place or loses its answer, drops or refuses the next write of a record, or loses
-// its answer.
+// A queuedLink delays the next write of a place, loses its answer or does not send it. It drops or refuses the next write
+// of a record, or loses its answer.
 type queuedLink struct {
 	*queueing
 	holdUp    atomic.Bool
 	late      func()
 	losePlace atomic.Bool
+	unsent    atomic.Bool // the next write of a place is not sent
 	drop      atomic.Bool // is not written
 	refuse    atomic.Bool // is not written, which is certain
 	lose      atomic.Bool // is written, and its answer is lost
@@ -97,6 +98,9 @@ func (l *queuedLink) Write(ctx context.Context, name string, value []byte, was c
 	if isPlace(name) && l.holdUp.CompareAndSwap(true, false) {
 		l.late = func() { _, _ = l.queueing.Write(context.Background(), name, value, was, life) }
 		return "", errCut
+	}
+	if isPlace(name) && l.unsent.CompareAndSwap(true, false) {
+		return "", caslock.ErrUnsent
 	}
 	if name == "r" && l.drop.CompareAndSwap(true, false) {
 		return "", errCut

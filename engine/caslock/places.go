@@ -48,14 +48,15 @@ func (q *crowd) removePending(ctx context.Context, ticks int64) {
 }
 
 // set writes the value of a name of two parts; nil removes it. was is its version as far as this
-// process knows; exact reports that it was. With follow, any later version is replaced too; otherwise
-// that is ErrChanged.
+// process knows. exact reports that it was, or that what was replaced is a place of this process. With
+// follow, any later version is replaced too; otherwise that is ErrChanged.
 func (q *crowd) set(ctx context.Context, name string, value []byte, was Version, life time.Duration, follow bool) (_ Version, exact bool, err error) {
-	for try := range maxTries {
+	exact = true
+	for range maxTries {
 		version, err := q.store.Write(ctx, name, value, was, life)
 		q.d.lanes.Answered(err)
 		if err == nil || !errors.Is(err, ErrChanged) && !errors.Is(err, ErrUnsent) && !links.Again(ctx, err) {
-			return version, err == nil && try == 0, failed(ctx, err)
+			return version, err == nil && exact, failed(ctx, err)
 		}
 		i, err := q.store.Read(ctx, name)
 		for links.Again(ctx, err) {
@@ -70,7 +71,7 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 		if !follow && !q.d.same(i.Version, was) {
 			return "", false, ErrChanged
 		}
-		was = i.Version
+		was, exact = i.Version, storedIn(i).Process == q.process
 	}
 	return "", false, ErrContended
 }

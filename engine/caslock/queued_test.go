@@ -279,3 +279,24 @@ func TestReleaseOfAWaiterThatWasGrantedElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// The removal of a waiter's place is sent again where its connection was lost before. The record, which all waiters write,
+// is left alone.
+func TestReleaseOfAWaiterAfterAReconnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := &queuedLink{queueing: &queueing{}}
+		claimtest.Granted(t, claimOf(t, process(t, l.queueing), driver.Request{Owner: "holder", TTL: time.Hour}))
+		waiter := claimOf(t, process(t, l), driver.Request{Owner: "waits", Queue: true})
+		claimtest.Refused(t, waiter)
+		before, err := l.Read(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.unsent.Store(true)
+		claimtest.Released(t, waiter)
+		after, err := l.Read(t.Context(), "r")
+		if err != nil || after.Version != before.Version || l.unsent.Load() || l.places() > 0 {
+			t.Errorf("the record is at version %s, then at %s, %v; %d places are left", before.Version, after.Version, err, l.places())
+		}
+	})
+}

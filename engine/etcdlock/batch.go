@@ -25,7 +25,7 @@ type write struct {
 	then      []clientv3.Op
 	otherwise []clientv3.Op
 	wantsFree bool  // it fails if others have keys of the resource
-	deletes   bool  // a second attempt would not show what the first one did
+	deletes   bool  // its outcome must be known, and a second attempt would not show what the first one did
 	unsure    error // the error of an attempt that may have been served but was not answered
 
 	at int // the index of its first response in its batch

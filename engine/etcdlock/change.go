@@ -74,6 +74,13 @@ func (p *place) fits(ttl time.Duration) bool {
 	return p.in != nil && !p.in.gone && p.in.ttl == roundUp(ttl)
 }
 
+// isHere reports whether the key is in a session of this driver.
+func (p *place) isHere() bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	return p.in != nil
+}
+
 // rewrite changes the value of the key, which keeps its place. errGone means that there is no key.
 // With errElsewhere too, there is one, but it lingers and outlives the place. unsure is the error of
 // an attempt that may have been served; nil: there was none.
@@ -124,52 +131,60 @@ func (d *Driver) replace(ctx context.Context, e *entry, op clientv3.Op) (done bo
 	return err == nil && resp.Succeeded, err
 }
 
-// delete deletes the key of a place and reports whether there was one. It leaves a key that lingers,
-// because another process has resumed the lease and released it.
-func (p *place) delete(ctx context.Context) (was, lingers bool, err error) {
+// delete deletes the key of a place and reports whether there was one. It leaves a key that lingers;
+// left then says who has released the lease: another process that had resumed it, or this one. With
+// mustKnow, it fails if there was none, perhaps because of a deletion without an answer.
+func (p *place) delete(ctx context.Context, mustKnow bool) (was bool, left, err error) {
 	d := p.d
 	d.mu.Lock()
-	isOver, isSure := p.phase == over, p.in != nil && !p.unsure.mayCome()
+	isOver, isKnown := p.phase == over, p.in != nil && !p.unsure.mayCome()
 	var cmps []clientv3.Cmp
-	if isSure {
+	if isKnown {
 		cmps = []clientv3.Cmp{created(p.key, p.rev), clientv3.Compare(clientv3.LeaseValue(p.key), "=", p.in.id)}
 	}
 	d.mu.Unlock()
 	if isOver {
-		return false, false, nil
+		return false, nil, nil
 	}
 	// Without space the server refuses puts, including late puts of the key.
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
-		return false, false, err
+		return false, nil, err
 	}
 	w := toDelete(p.claim.dir, p.key, cmps...)
-	if isSure {
+	w.deletes = mustKnow
+	if isKnown {
 		resp, err := d.send(ctx, w)
 		if err != nil {
-			return false, false, err
+			return false, nil, err
 		}
 		was = hasDeleted(resp)
 	}
 	var stays *entry
 	if !was { // perhaps it is in another session
 		var unsure error
-		if was, stays, unsure, err = p.deleteIf(ctx, deletionWait(ctx), p.mayRelease); err == nil && !was {
+		if was, stays, unsure, err = p.deleteIf(ctx, mustKnow, p.mayRelease); err == nil && !was && mustKnow {
 			err = cmp.Or(unsure, w.unsure)
 		}
 		if err != nil {
-			return false, false, err
+			return false, nil, err
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if stays != nil {
 		p.spend()
-		lingers = stays.Lingers && stays.rev == p.rev
 	} else if !was {
 		d.lookThrough(p.in) // it may belong to another place that had the same key before
 	}
+	switch {
+	case stays == nil || !stays.Lingers || stays.rev != p.rev:
+	case slices.Contains(p.lingers, stays.lease): // by a release without an answer
+		left = errReleased
+	default:
+		left = errElsewhere
+	}
 	p.on(yes, errReleased)
-	return was, lingers, nil
+	return was, left, nil
 }
 
 // mayRelease reports whether the key, as it was read, is that of p and does not linger.
@@ -179,10 +194,10 @@ func (p *place) mayRelease(e *entry) bool {
 	return !e.Lingers && (e.rev == p.rev || len(p.unsure.puts) > 0 && p.claim.isOurs(*e))
 }
 
-// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. The first deletion
-// may hang for wait. stays is a key that it does not accept. unsure is the error of a deletion that
-// may have been served; nil: there was none.
-func (p *place) deleteIf(ctx context.Context, wait time.Duration, isOurs func(*entry) bool) (was bool, stays *entry, unsure, err error) {
+// deleteIf reads the key and deletes it as it was read, if isOurs accepts it. With mustKnow, the
+// first deletion may hang for longer. stays is a key that isOurs does not accept. unsure is the
+// error of a deletion that may have been served; nil: there was none.
+func (p *place) deleteIf(ctx context.Context, mustKnow bool, isOurs func(*entry) bool) (was bool, stays *entry, unsure, err error) {
 	for {
 		e, err := p.d.get(ctx, p.key)
 		if err != nil {
@@ -190,6 +205,10 @@ func (p *place) deleteIf(ctx context.Context, wait time.Duration, isOurs func(*e
 		}
 		if e == nil || !isOurs(e) {
 			return false, e, unsure, nil
+		}
+		wait := hangAfter
+		if mustKnow {
+			wait = deletionWait(ctx)
 		}
 		err = p.d.repeating(ctx, wait, func(ctx context.Context) (err error) {
 			if was, err = p.d.replace(ctx, e, clientv3.OpDelete(p.key)); isUnknown(err) {
@@ -253,7 +272,7 @@ func (p *place) clear(ctx context.Context) error {
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	_, stays, _, err := p.deleteIf(ctx, hangAfter, p.knows)
+	_, stays, _, err := p.deleteIf(ctx, false, p.knows)
 	if err != nil {
 		return err
 	}

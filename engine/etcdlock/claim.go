@@ -168,6 +168,8 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 			if err == nil {
 				return c.granted(p, started)
 			}
+		case own >= 0 && !p.isHere(): // another process has moved the key, and would end it
+			resp, err = p.readLine(ctx)
 		case own >= 0:
 			return driver.Grant{}, c.wait(p, look{all, limit, resp.Header.Revision}, own, started)
 		case p.revision() != 0:
@@ -244,7 +246,7 @@ func (c *claim) withdraw(ctx context.Context, p *place) error {
 	}
 	p.on(release, errReleased)
 	d.mu.Unlock()
-	if _, _, err := p.delete(ctx); err != nil {
+	if _, _, err := p.delete(ctx, false); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -33,6 +33,7 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		{"the session is gone", func(_ *Driver, p *place) { p.in.gone = true }, true, false},
 		{"the session is shorter", func(_ *Driver, p *place) { p.in.ttl = ttl / 2 }, true, false},
 		{"it may have moved", func(_ *Driver, p *place) { awaiting(&p.unsure.moves, newSession(ttl, now)) }, true, false},
+		{"others may know its owner", func(_ *Driver, p *place) { p.claim.req.Fresh = false }, true, false},
 		{"it was adopted", func(_ *Driver, p *place) { p.in = nil }, true, false},
 		{"it was read in another session", func(_ *Driver, p *place) { readIn(p, 99) }, true, false},
 		{"the line was read when it was in another session", func(_ *Driver, p *place) { p.line.queue[0].lease = 99 }, true, false},
@@ -43,7 +44,7 @@ func TestNextHoldsUnreadOnlyWhileThatIsSure(t *testing.T) {
 		{"somebody is ahead", func(_ *Driver, p *place) { p.line.queue = slices.Insert(p.line.queue, 0, entry{key: "a/1", rev: 1}) }, false, false},
 		{"it holds", func(_ *Driver, p *place) { p.on(yes, nil) }, true, false},
 	} {
-		d, p := placeIn(t, queued, driver.Request{TTL: ttl})
+		d, p := placeIn(t, queued, driver.Request{TTL: ttl, Fresh: true})
 		p.in.sent = now
 		d.watch.live = true
 		p.line.learn(d.watch.begun, now, look{rev: p.rev, queue: []entry{{key: p.key, rev: p.rev, lease: p.in.id}}})

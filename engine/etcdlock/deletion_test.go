@@ -80,3 +80,56 @@ func TestTryAfterADeletionWithoutAnswer(t *testing.T) {
 		t.Errorf("Try: %v, %d transactions after the deletion; want a grant", err, following.Load())
 	}
 }
+
+// A Try that gives up a key of its own, for the one that another process has made, need not know which deletion did it.
+func TestWaiterGoesOnAfterADeletionWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	const ttl, limit = 10 * time.Second, 20 * time.Second // a waiter with a longer TTL puts no key before it knows of the other
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	here, there := driverOn(t, clientOf(t, e), nil), driverOn(t, taps.client(t, e), nil)
+	holder := claimOf(t, here, driver.Request{Resource: "a", Owner: "holder", TTL: ttl})
+	if err := within(t, limit, tryOf(holder)); err != nil {
+		t.Fatal(err)
+	}
+	following := new(atomic.Int64)
+	for i, d := range []driver.Driver{here, there} {
+		if i == 1 {
+			following = taps.loseDeletion()
+		}
+		c := claimOf(t, d, driver.Request{Resource: "a", Owner: "o", TTL: ttl, Queue: true})
+		if err := within(t, limit, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Errorf("Try at process %d: %v; want busy", i, err)
+		}
+	}
+	if following.Load() == 0 {
+		t.Error("no deletion lost its answer")
+	}
+}
+
+// A deletion that hangs leaves half of the time to another member, also when the read before it has hung.
+func TestDeletionLeavesTimeAfterASlowRead(t *testing.T) {
+	t.Parallel()
+	const ttl, limit, call = 30 * time.Second, 20 * time.Second, 5 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	var taps tap
+	req := driver.Request{Resource: "a", Owner: "o", TTL: ttl}
+	if err := within(t, limit, tryOf(claimOf(t, driverOn(t, clientOf(t, e), nil), req))); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := claimOf(t, driverOn(t, taps.client(t, e), nil), req) // which reads the key before it deletes it
+	var reads, deletions atomic.Int64
+	hang := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		first := req.Success[0]
+		isRead := first.GetRequestRange() != nil && len(first.GetRequestRange().RangeEnd) == 0
+		if isRead && reads.Add(1) <= 2 || first.GetRequestDeleteRange() != nil && reads.Load() > 0 && deletions.Add(1) == 1 {
+			<-ctx.Done() // after 1 and 2 s; the deletion after half of the remaining 2 s
+			return ctx.Err()
+		}
+		return send(ctx)
+	}
+	taps.txn.Store(&hang)
+	if err := within(t, call, claimtest.Release(elsewhere)); err != nil || deletions.Load() != 2 {
+		t.Errorf("Release within %v: %v, %d deletions; want the second one served", call, err, deletions.Load())
+	}
+}

@@ -290,3 +290,45 @@ func lingers(t *testing.T, c driver.Claim) error {
 	t.Helper()
 	return within(t, lingerWithin, func(ctx context.Context) error { return c.Release(ctx, driver.End{Linger: time.Minute}) })
 }
+
+// The answer to a linger is lost, and the owner's next claim releases plainly. The lease lingers still, and no other
+// process is said to have done it.
+func TestLingerWithoutAnswerIsOfThisProcess(t *testing.T) {
+	t.Parallel()
+	l := newLingering(t)
+	first := l.claim(t)
+	if err := within(t, lingerWithin, tryOf(first)); err != nil {
+		t.Fatal(err)
+	}
+	l.lingersWithoutAnswer(t, first)
+	first.(driver.Forgetter).Forget()
+	err := within(t, lingerWithin, claimtest.Release(l.claim(t)))
+	if !errors.Is(err, driver.ErrLost) || strings.Contains(err.Error(), "another process") {
+		t.Errorf("Release by the next claim: %v; want ErrLost, not because of another process", err)
+	}
+	l.isBusy(t)
+}
+
+// A Release that lingers and finds that the lease was evicted says why, as one that does not linger.
+func TestReleaseThatLingersFindsTheReason(t *testing.T) {
+	t.Parallel()
+	l := newLingering(t)
+	operator := driverOn(t, clientOf(t, l.server), nil)
+	c := l.claim(t)
+	if err := within(t, lingerWithin, tryOf(c)); err != nil {
+		t.Fatal(err)
+	}
+	evict := sync.OnceFunc(func() {
+		if err := operator.Evict(t.Context(), "a", "o", "why"); err != nil {
+			t.Error(err)
+		}
+	})
+	begun := func(_ *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
+		evict()
+		return send(ctx)
+	}
+	l.taps.txn.Store(&begun)
+	if err := lingers(t, c); !errors.Is(err, driver.ErrEvicted) || !strings.Contains(err.Error(), "why") {
+		t.Errorf("Release of what was evicted: %v; want ErrEvicted with the reason", err)
+	}
+}

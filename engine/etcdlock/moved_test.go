@@ -115,3 +115,68 @@ func TestRenewForLessThatComesLate(t *testing.T) {
 		}
 	}
 }
+
+// A waiter that has gone on at another process in between holds by a key in a session of the process that grants it. The
+// key would otherwise end with what the other process keeps alive.
+func TestWaiterThatReturnsHoldsByItsOwnSession(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	here, there := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
+	claims, busy := queuedBehind(t, e, here, ttl)
+	keeper := claimOf(t, here, driver.Request{Resource: "keeper", Owner: "k", TTL: ttl})
+	if err := within(t, ttl, tryOf(keeper)); err != nil {
+		t.Fatal(err)
+	}
+	away := claimOf(t, there, driver.Request{Resource: "a", Owner: "second", TTL: ttl, Queue: true})
+	_, was := keysOf(t, direct, "a")
+	if err := within(t, ttl, tryOf(away)); !errors.Is(err, driver.ErrBusy) {
+		t.Fatalf("Try at another process: %v; want busy", err)
+	}
+	if _, moved := keysOf(t, direct, "a"); len(moved) != 3 || moved[1] == was[1] {
+		t.Fatalf("the keys went from the leases %x to %x; want the second one in a session of the other process", was, moved)
+	}
+	if err := released(t, claims[0], ttl); err != nil {
+		t.Fatal(err)
+	}
+	<-busy.Wake
+	renew := func(ctx context.Context) error { _, err := keeper.Renew(ctx, ttl); return err }
+	if err := within(t, ttl, renew); err != nil { // so the session of this process is known to live
+		t.Fatal(err)
+	}
+	if err := within(t, ttl, tryOf(claims[1])); err != nil {
+		t.Fatal(err)
+	}
+	if _, is := keysOf(t, direct, "a"); is[0] != was[1] {
+		t.Errorf("it holds by a key in the lease %x; want %x, which its process keeps alive", is[0], was[1])
+	}
+}
+
+// A waiter that has gone on at another process in between is refused once its key is in a session of this process again.
+func TestWaiterThatReturnsWaitsInItsOwnSession(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	e := servers.StartEtcd(t, servers.EtcdCurrent)
+	direct := clientOf(t, e)
+	ahead := driverOn(t, clientOf(t, e), nil)
+	for i, owner := range []string{"first", "second", "third"} {
+		c := claimOf(t, ahead, driver.Request{Resource: "a", Owner: owner, TTL: time.Minute, Queue: true})
+		if err := within(t, ttl, tryOf(c)); i == 0 && err != nil || i > 0 && !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try of the %s: %v", owner, err)
+		}
+	}
+	req := driver.Request{Resource: "a", Owner: "o", TTL: ttl, Queue: true}
+	here, there := claimOf(t, driverOn(t, clientOf(t, e), nil), req), claimOf(t, driverOn(t, clientOf(t, e), nil), req)
+	var sessions []int64
+	for i, c := range []driver.Claim{here, there, here} { // the watch was not live before, so this reads
+		if err := within(t, ttl, tryOf(c)); !errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try %d: %v; want busy", i, err)
+		}
+		_, leases := keysOf(t, direct, "a")
+		sessions = append(sessions, leases[3])
+	}
+	if sessions[1] == sessions[0] || sessions[2] != sessions[0] {
+		t.Errorf("the key was in the leases %x; want the first one at last", sessions)
+	}
+}

@@ -27,16 +27,22 @@ func queuedBehind(t *testing.T, e *servers.Etcd, d driver.Driver, ttl time.Durat
 			t.Fatalf("Try of the %s: %v", owner, err)
 		}
 	}
+	return claims, heard(t, claims[1], ttl)
+}
+
+// heard is what c is refused with when the watch of its driver is live.
+func heard(t *testing.T, c driver.Claim, ttl time.Duration) *driver.Busy {
+	t.Helper()
 	for {
-		err := within(t, ttl, tryOf(claims[1]))
-		busy, _ = errors.AsType[*driver.Busy](err)
+		err := within(t, ttl, tryOf(c))
+		busy, _ := errors.AsType[*driver.Busy](err)
 		if busy == nil {
-			t.Fatalf("Try of the second: %v; want busy", err)
+			t.Fatalf("Try of a waiter: %v; want busy", err)
 		}
 		select {
 		case <-busy.Wake: // its watch has just begun
 		case <-time.After(busy.Retry / 2):
-			return claims, busy
+			return busy
 		}
 	}
 }

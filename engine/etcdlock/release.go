@@ -37,10 +37,10 @@ func (c *claim) giveUp(ctx context.Context) error {
 		return err
 	}
 	defer p.done()
-	was, lingers, err := p.delete(ctx)
+	was, left, err := p.delete(ctx, true)
 	switch {
-	case lingers:
-		err = asLost(errElsewhere)
+	case left != nil:
+		err = asLost(left)
 	case err == nil && !was:
 		err = asLost(p.lastWord(lastWordWithin))
 	}
@@ -111,7 +111,13 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 	if err != nil {
 		return err
 	}
-	if err = p.lingerIn(ctx, lease); err != nil && !errors.Is(err, errGone) {
+	err = p.lingerIn(ctx, lease)
+	switch {
+	case errors.Is(err, errElsewhere):
+		err = asLost(errElsewhere)
+	case errors.Is(err, errGone):
+		err = asLost(p.lastWord(lastWordWithin))
+	case err != nil:
 		return err
 	}
 	d.mu.Lock()
@@ -119,13 +125,7 @@ func (c *claim) linger(ctx context.Context, how driver.End) error {
 	p.spend() // the key outlives the claim
 	p.on(yes, errReleased)
 	c.leave()
-	switch {
-	case errors.Is(err, errElsewhere):
-		return asLost(errElsewhere)
-	case err != nil:
-		return asLost(errDeleted)
-	}
-	return nil
+	return err
 }
 
 // lingerIn leaves the key without an owner, in another lease of etcd. errGone means that it was

@@ -133,13 +133,15 @@ func (p *place) endWait() {
 // left. From then on, while its session lives, it is deleted only by force. A keep-alive that was
 // sent within the last moment has confirmed that the session lives for the TTL. A new leader may
 // answer a keep-alive although the end of the lease is decided, so the TTL must not have passed
-// since the key was found. Requires Driver.mu.
+// since the key was found. Another process that tries for the same owner moves the key to a session
+// of its own, which the watch does not report, so nobody else may know the owner. Requires
+// Driver.mu.
 func (p *place) isNext(ttl time.Duration, started boottime.Instant) (next, sure bool) {
 	ahead := p.ahead()
 	if ahead < 0 || ahead >= len(p.line.holders()) || p.line.limit.unknown && p.line.queue[ahead].mode() == driver.Shared {
 		return p.phase == held, false
 	}
-	sure = p.known(p.line.queue[ahead]) &&
+	sure = p.claim.req.Fresh && p.known(p.line.queue[ahead]) &&
 		p.fits(ttl) && p.in.covers(started) &&
 		started < p.line.from.Add(p.in.ttl)
 	return true, sure
