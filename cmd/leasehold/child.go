@@ -223,9 +223,10 @@ type tenure interface {
 	Deadline() time.Time
 }
 
-// run runs the command under held until none of its processes is left. held consists of leases,
-// NAME's first. The caller must release the leases and then call leave; see [guardian.Run].
-func (c *child) run(held tenure, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
+// run runs the command under held until none of its processes is left. The end of term ends the
+// command. held consists of leases, NAME's first. The caller must release the leases and then call
+// leave; see [guardian.Run].
+func (c *child) run(term context.Context, held tenure, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
 	c.freshen(leases)
 	c.app.flush(flushBound) // before the command writes its own
 	env := c.environ(held.Deadline(), leases)
@@ -239,11 +240,11 @@ func (c *child) run(held tenure, leases ...*leasehold.Lease) (result guardian.Re
 	return guardian.Run(guardian.Plan{
 		Program: guardian.Program{Path: path, Argv: c.argv, Env: env},
 		Own:     secret.Environ(),
-		Tenure:  guardian.Tenure{Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
+		Tenure:  guardian.Tenure{Term: term, Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
 		Signals: c.signals, Wanted: wanted, Yield: c.yield,
 		Reports: guardian.Reports{
 			Told:    c.tellYield,
-			Ending:  func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
+			Ending:  func(cut bool, left string) { c.tellEnding(term, cut, left) },
 			Refused: func(left string) { c.tellRefused(held, left) },
 			Silent:  c.tellSilent,
 		},
@@ -267,12 +268,12 @@ func findProgram(name string) (string, error) {
 const flushBound = 100 * time.Millisecond
 
 // tellEnding reports that the guardian ends the command, or processes that the command has left.
-func (c *child) tellEnding(lease context.Context, cut bool, left string) {
-	switch lost := context.Cause(lease); {
+func (c *child) tellEnding(term context.Context, cut bool, left string) {
+	switch over := context.Cause(term); {
 	case !cut:
 		c.app.detail(onEnding, c.name, 0, "the command has ended; ending what it left running: %s", left)
-	case lost != nil:
-		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command within %v", shown(c.name), lost, c.unrenewed(), &c.grace)
+	case over != nil:
+		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command within %v", shown(c.name), over, c.unrenewed(), &c.grace)
 	default:
 		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command within %v", shown(c.name), c.unrenewed(), &c.grace)
 	}

@@ -245,7 +245,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 		}
 	}
 	began := time.Now()
-	result, leave, err := r.child.run(leases, each...)
+	result, leave, err := r.child.run(leases.Context(), leases, each...)
 	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), keeps: began.Add(r.length()), ended: time.Now(), took: time.Since(began)}
 	e := ending{Result: result, err: err}
 	if leases.Context().Err() != nil {

@@ -62,6 +62,7 @@ type Program struct {
 
 // A Tenure says until when the command may run.
 type Tenure struct {
+	Term  context.Context // ends when the command must end: with the lease, or before
 	Lease interface {
 		Context() context.Context // ends when the lease is lost
 		Deadline() time.Time
@@ -112,7 +113,7 @@ type Result struct {
 // guardian and waits until it is gone. Until then the guardian releases the lease if this process
 // dies. Further calls do nothing.
 func Run(p Plan) (result Result, leave func(), err error) {
-	if p.Lease.Context().Err() != nil {
+	if p.Term.Err() != nil {
 		return Result{}, func() {}, ErrLate
 	}
 	h := &holder{plan: p, term: homeTerminal()}
@@ -266,7 +267,7 @@ func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline)
 // wait keeps the guardian informed until it reports the end of the command.
 func (h *holder) wait() (Result, error) {
 	messages := h.conn.receive()
-	lost, wanted := h.plan.Lease.Context().Done(), h.plan.Wanted
+	over, wanted := h.plan.Term.Done(), h.plan.Wanted
 	backup := time.NewTimer(h.backupIn())
 	defer backup.Stop()
 	pulse := time.NewTicker(pulse)
@@ -275,13 +276,13 @@ func (h *holder) wait() (Result, error) {
 		select {
 		case <-h.plan.Renewed:
 			h.setDeadline()
-			if lost != nil {
+			if over != nil {
 				backup.Reset(h.backupIn())
 			}
 		case <-pulse.C:
 			h.feel()
-		case <-lost:
-			lost = nil
+		case <-over:
+			over = nil
 			h.urge(message{Verb: toStop})
 			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
 		case <-wanted:
