@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"testing/synctest"
 )
 
 // metric is the value of a metric of "job" in a file; false: it is not there.
@@ -153,6 +154,48 @@ func TestMetricsForgetASuccessInTheFuture(t *testing.T) {
 }
 
 // A folder that another process locks delays nothing for long: the metrics are written all the
+// A success that lies in the future only because the clock is behind, as before a machine without a
+// battery has asked for the time, is kept once the clock is set.
+func TestMetricsKeepASuccessWhileTheClockIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cli{t: t, dir: t.TempDir()}
+		path := filepath.Join(c.dir, "job.prom")
+		success := time.Now().Add(time.Minute)
+		if err := os.WriteFile(path, (&runState{success: success}).text("job"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := newRunMetrics(&app{}, path, "job")
+		synctest.Wait()
+		c.wantMetrics("job.prom", "waiting 1", "success_timestamp_seconds 0")
+		m.granted()
+		synctest.Wait()
+		c.wantMetrics("job.prom", "held 1", "success_timestamp_seconds 0")
+		time.Sleep(2 * time.Minute)
+		m.ended(5)
+		c.wantMetrics("job.prom", "exit_code 5", fmt.Sprint("success_timestamp_seconds ", success.Unix()))
+	})
+}
+
+// A success in the future does not hide one that another run has had meanwhile.
+func TestMetricsTakeASuccessBesideOneInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cli{t: t, dir: t.TempDir()}
+		path := filepath.Join(c.dir, "job.prom")
+		succeeded := func(at time.Time) {
+			if err := os.WriteFile(path, (&runState{success: at}).text("job"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		succeeded(time.Now().AddDate(1, 0, 0))
+		m := newRunMetrics(&app{}, path, "job")
+		synctest.Wait()
+		other := time.Now().Add(-time.Minute)
+		succeeded(other)
+		m.ended(5)
+		c.wantMetrics("job.prom", "exit_code 5", fmt.Sprint("success_timestamp_seconds ", other.Unix()))
+	})
+}
+
 // same.
 func TestMetricsInALockedFolder(t *testing.T) {
 	t.Parallel()
