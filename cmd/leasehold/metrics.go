@@ -111,18 +111,23 @@ func (m *runMetrics) change(f func(*runState)) {
 	}
 }
 
-// write writes each change until the run has ended.
+// write writes each change until the run has ended. It warns once of each of the two ways in which
+// this can fail.
 func (m *runMetrics) write(changed <-chan struct{}) {
 	defer close(m.done)
-	failed := false
+	var unlocked, failed bool
 	for range changed {
 		m.mu.Lock()
 		s := m.now
 		m.mu.Unlock()
 		err := m.replace(&s)
-		if err != nil && !failed {
+		told := &failed
+		if err == errFolderLocked {
+			told = &unlocked
+		}
+		if err != nil && !*told {
 			m.app.tell(onWarning, m.name, 0, "warning: the metrics %v", err)
-			failed = true
+			*told = true
 		}
 	}
 }

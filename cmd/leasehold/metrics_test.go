@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"testing/synctest"
+	"time"
 )
 
 // metric is the value of a metric of "job" in a file; false: it is not there.
@@ -153,7 +154,6 @@ func TestMetricsForgetASuccessInTheFuture(t *testing.T) {
 	c.wantMetrics("job.prom", "exit_code 5", "success_timestamp_seconds 0")
 }
 
-// A folder that another process locks delays nothing for long: the metrics are written all the
 // A success that lies in the future only because the clock is behind, as before a machine without a
 // battery has asked for the time, is kept once the clock is set.
 func TestMetricsKeepASuccessWhileTheClockIsBehind(t *testing.T) {
@@ -196,6 +196,7 @@ func TestMetricsTakeASuccessBesideOneInTheFuture(t *testing.T) {
 	})
 }
 
+// A folder that another process locks delays nothing for long: the metrics are written all the
 // same.
 func TestMetricsInALockedFolder(t *testing.T) {
 	t.Parallel()
@@ -213,6 +214,43 @@ func TestMetricsInALockedFolder(t *testing.T) {
 	if n := strings.Count(o.stderr, "warning: the metrics"); n != 1 {
 		t.Errorf("warned %d times: %s", n, o.stderr)
 	}
+}
+
+// After a warning that the folder is locked, the run still reports that its end cannot be written.
+func TestMetricsThatCannotBeWrittenAfterALockedFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "metrics")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		folder, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer folder.Close()
+		if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX); err != nil {
+			t.Skipf("the file system locks no folders: %v", err)
+		}
+		var says bytes.Buffer
+		m := newRunMetrics(&app{stderr: &says}, filepath.Join(dir, "job.prom"), "job")
+		for range 2 {
+			m.granted()
+			time.Sleep(metricsBound)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			m.endedEarly()
+			synctest.Wait()
+		}
+		m.ended(0)
+		for _, text := range []string{"are written without a lock", "cannot be written"} {
+			if n := strings.Count(says.String(), "warning: the metrics "+text); n != 1 {
+				t.Errorf("warned %d times that they %s:\n%s", n, text, &says)
+			}
+		}
+	})
 }
 
 // What is written is what the collector reads, whatever the name.
