@@ -223,8 +223,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 	for {
 		select {
 		case sig := <-l.caught:
-			switch sig {
-			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+			if guardian.Ends(sig) {
 				end(bySignal(sig.(syscall.Signal), nil))
 			}
 			select {

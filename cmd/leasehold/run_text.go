@@ -189,10 +189,10 @@ lease was lost, or --at-most was over, and COMMAND is gone; LEASEHOLD_LOST is th
 --on-wanted runs beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that
 they wait for.
 
-Only the exit of "leasehold run" waits for hooks. A signal ends that wait after a second. Hooks
-do not change its exit code; if one fails or cannot be killed, standard error says so. The lock
-does not cover hooks, so they must not write what it guards. If "leasehold run" is killed, they
-keep running, and no more are started.
+Only the exit of "leasehold run" waits for hooks. A signal ends that wait after a second, even
+one that has ended COMMAND. Hooks do not change its exit code; if one fails or cannot be killed,
+standard error says so. The lock does not cover hooks, so they must not write what it guards. If
+"leasehold run" is killed, they keep running, and no more are started.
 
 # Metrics
 With --metrics-file, FILE has gauges of the last run, for the textfile collector of

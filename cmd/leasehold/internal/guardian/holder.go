@@ -103,6 +103,7 @@ type Result struct {
 	Cut         bool // it was ended because the lease had ended or was about to end
 	Terminal    bool // it had the terminal alone: a Ctrl-C reached no other process
 	Interrupted bool // it received a SIGINT that was sent to this process
+	Signalled   bool // it received a signal that was sent to this process and ends programs
 }
 
 // Run runs the command under a guardian until it and all its descendants are gone. That is at the
@@ -139,7 +140,7 @@ type holder struct {
 	watchdog
 	refusal
 
-	interrupted bool // for the Result
+	interrupted, signalled bool // for the Result
 }
 
 // A command is what the holder knows of the child.
@@ -292,6 +293,7 @@ func (h *holder) wait() (Result, error) {
 			}
 		case sig := <-h.plan.Signals:
 			h.interrupted = h.interrupted || sig == syscall.SIGINT
+			h.signalled = h.signalled || Ends(sig)
 			h.pass(sig.(syscall.Signal))
 		case <-backup.C:
 			h.look()
@@ -359,7 +361,7 @@ func (h *holder) ended(m message) (Result, error) {
 	case gotFailed:
 		return Result{}, &StartError{Code: int(m.N), Text: m.Text}
 	}
-	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
+	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted, Signalled: h.signalled}, nil
 }
 
 // leave kills a guardian that has reported the end. It has nothing left to do, but it keeps our
@@ -398,7 +400,7 @@ func (h *holder) guardianDied() (Result, error) {
 	}
 	switch {
 	case h.child.over && h.child.known:
-		return Result{h.child.status, h.child.cut, h.term.lent, h.interrupted}, nil
+		return Result{h.child.status, h.child.cut, h.term.lent, h.interrupted, h.signalled}, nil
 	case h.child.over:
 		return Result{}, ErrUnknownEnd
 	case byUs && h.helpless():
