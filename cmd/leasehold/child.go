@@ -286,7 +286,8 @@ func (c *child) tellRefused(held tenure, left string) {
 	case held.Context().Err() != nil:
 		fate = "The lease is over, and another process may hold " + shown(c.name)
 	case c.fixed:
-		fate = fmt.Sprintf("%s is held until %s at most: the lease is not renewed", shown(c.name), localTime(held.Deadline().Format(time.RFC3339), time.Now()))
+		fate = fmt.Sprintf("The lease is not renewed. If they still run at %s, another process may hold %s from then on",
+			localTime(held.Deadline().Format(time.RFC3339), time.Now()), shown(c.name))
 	}
 	c.app.announce(onWarning, c.name, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
 }

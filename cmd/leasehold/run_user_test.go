@@ -120,5 +120,5 @@ func TestLeftAsAnotherUserUnderAFixedLease(t *testing.T) {
 	c.name, c.fixed = "x", true
 	until := time.Now().AddDate(0, 0, 1)
 	c.tellRefused(heldUntil{t.Context(), until}, "sh[7]")
-	contains(t, says.String(), "cannot be ended: sh[7]", "x is held until "+until.Format(time.DateTime)+" at most")
+	contains(t, says.String(), "cannot be ended: sh[7]", "If they still run at "+until.Format(time.DateTime)+", another process may hold x from then on")
 }
