@@ -189,7 +189,10 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	})
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, names decide
-		nested = slices.Contains(strings.Split(os.Getenv("LEASEHOLD_NAMES"), "\n"), a.heldName(name))
+		nested = slices.ContainsFunc(strings.Split(os.Getenv("LEASEHOLD_NAMES"), "\n"), func(line string) bool {
+			names, here := strings.CutPrefix(line, stores.WithoutPassword(a.storeURL)+"\t")
+			return here && slices.Contains(strings.Split(names, "\t"), name)
+		})
 	case err != nil:
 		return err
 	}
@@ -198,9 +201,6 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	}
 	return usageErrorf("%s is held by the leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
-
-// heldName returns the line of LEASEHOLD_NAMES for name in the present store.
-func (a *app) heldName(name string) string { return stores.WithoutPassword(a.storeURL) + "\t" + name }
 
 // freshen renews leases that may be too short to start a command under. A lease that was granted by
 // another's release is short at first, and its next renewal is not due for a while.
@@ -307,11 +307,12 @@ func (c *child) tellSilent(pid int, silent bool) {
 func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
 	var tokens, owners, names strings.Builder
 	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
-	names.WriteString(os.Getenv("LEASEHOLD_NAMES"))
+	store := stores.WithoutPassword(c.app.storeURL)
+	names.WriteString(os.Getenv("LEASEHOLD_NAMES") + "\n" + store)
 	for _, l := range leases {
 		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
 		fmt.Fprintf(&owners, " %s", l.Owner())
-		fmt.Fprintf(&names, "\n%s", c.app.heldName(l.Name()))
+		fmt.Fprintf(&names, "\t%s", l.Name())
 	}
 	env := secret.Environ()
 	for _, v := range [][2]string{
@@ -320,7 +321,7 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 		{"LEASEHOLD_TOKENS", strings.TrimSuffix(tokens.String(), "\n")},
 		{"LEASEHOLD_OWNER", leases[0].Owner()},
 		{"LEASEHOLD_DEADLINE", deadline.Format("2006-01-02T15:04:05.000Z07:00")},
-		{"LEASEHOLD_STORE", stores.WithoutPassword(c.app.storeURL)},
+		{"LEASEHOLD_STORE", store},
 		{"LEASEHOLD_HELD", strings.TrimSpace(owners.String())},
 		{"LEASEHOLD_NAMES", strings.TrimPrefix(names.String(), "\n")},
 	} {

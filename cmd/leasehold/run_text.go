@@ -150,7 +150,7 @@ COMMAND has these variables:
   LEASEHOLD_DEADLINE  when the lease ends if it is not renewed after the start; for people
   LEASEHOLD_STORE     the store, without its password
   LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of the same NAME is refused, even if shared, because it would wait for itself
-  LEASEHOLD_NAMES     the names that they hold, one per line after its store and a tab
+  LEASEHOLD_NAMES     the names that they hold, a line per run: its store and its names, separated by tabs
 
 # Exit codes
   N      COMMAND's own
