@@ -189,7 +189,10 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	})
 	switch {
 	case errors.Is(err, leasehold.ErrUnsupported), errors.Is(err, leasehold.ErrDenied): // without Inspect, names decide
-		nested = slices.Contains(strings.Split(os.Getenv("LEASEHOLD_NAMES"), "\n"), a.heldName(name))
+		nested = slices.ContainsFunc(strings.Split(os.Getenv("LEASEHOLD_NAMES"), "\n"), func(line string) bool {
+			names, here := strings.CutPrefix(line, stores.WithoutPassword(a.storeURL)+"\t")
+			return here && slices.Contains(strings.Split(names, "\t"), name)
+		})
 	case err != nil:
 		return err
 	}
@@ -198,9 +201,6 @@ func (a *app) refuseNested(ctx context.Context, locks *leasehold.Locker, name st
 	}
 	return usageErrorf("%s is held by the leasehold run around this one, which would wait for itself\nRun the command without the inner leasehold, or lock another name", shown(name))
 }
-
-// heldName returns the line of LEASEHOLD_NAMES for name in the present store.
-func (a *app) heldName(name string) string { return stores.WithoutPassword(a.storeURL) + "\t" + name }
 
 // freshen renews leases that may be too short to start a command under. A lease that was granted by
 // another's release is short at first, and its next renewal is not due for a while.
@@ -223,9 +223,10 @@ type tenure interface {
 	Deadline() time.Time
 }
 
-// run runs the command under held until none of its processes is left. held consists of leases,
-// NAME's first. The caller must release the leases and then call leave; see [guardian.Run].
-func (c *child) run(held tenure, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
+// run runs the command under held until none of its processes is left. The end of term ends the
+// command. held consists of leases, NAME's first. The caller must release the leases and then call
+// leave; see [guardian.Run].
+func (c *child) run(term context.Context, held tenure, leases ...*leasehold.Lease) (result guardian.Result, leave func(), err error) {
 	c.freshen(leases)
 	c.app.flush(flushBound) // before the command writes its own
 	env := c.environ(held.Deadline(), leases)
@@ -239,11 +240,11 @@ func (c *child) run(held tenure, leases ...*leasehold.Lease) (result guardian.Re
 	return guardian.Run(guardian.Plan{
 		Program: guardian.Program{Path: path, Argv: c.argv, Env: env},
 		Own:     secret.Environ(),
-		Tenure:  guardian.Tenure{Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
+		Tenure:  guardian.Tenure{Term: term, Lease: held, Renewed: c.renewed, Grace: time.Duration(c.grace), Margin: guardian.Margin(c.ttl)},
 		Signals: c.signals, Wanted: wanted, Yield: c.yield,
 		Reports: guardian.Reports{
 			Told:    c.tellYield,
-			Ending:  func(cut bool, left string) { c.tellEnding(held.Context(), cut, left) },
+			Ending:  func(cut bool, left string) { c.tellEnding(term, cut, left) },
 			Refused: func(left string) { c.tellRefused(held, left) },
 			Silent:  c.tellSilent,
 		},
@@ -267,12 +268,12 @@ func findProgram(name string) (string, error) {
 const flushBound = 100 * time.Millisecond
 
 // tellEnding reports that the guardian ends the command, or processes that the command has left.
-func (c *child) tellEnding(lease context.Context, cut bool, left string) {
-	switch lost := context.Cause(lease); {
+func (c *child) tellEnding(term context.Context, cut bool, left string) {
+	switch over := context.Cause(term); {
 	case !cut:
 		c.app.detail(onEnding, c.name, 0, "the command has ended; ending what it left running: %s", left)
-	case lost != nil:
-		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command within %v", shown(c.name), lost, c.unrenewed(), &c.grace)
+	case over != nil:
+		c.app.tell(onEnding, c.name, 0, "%s: %v%s; ending the command within %v", shown(c.name), over, c.unrenewed(), &c.grace)
 	default:
 		c.app.tell(onEnding, c.name, 0, "the lease of %s is about to end%s; ending the command within %v", shown(c.name), c.unrenewed(), &c.grace)
 	}
@@ -285,7 +286,8 @@ func (c *child) tellRefused(held tenure, left string) {
 	case held.Context().Err() != nil:
 		fate = "The lease is over, and another process may hold " + shown(c.name)
 	case c.fixed:
-		fate = fmt.Sprintf("%s is held until %s at most: the lease is not renewed", shown(c.name), localTime(held.Deadline().Format(time.RFC3339), time.Now()))
+		fate = fmt.Sprintf("The lease is not renewed. If they still run at %s, another process may hold %s from then on",
+			localTime(held.Deadline().Format(time.RFC3339), time.Now()), shown(c.name))
 	}
 	c.app.announce(onWarning, c.name, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
 }
@@ -305,11 +307,12 @@ func (c *child) tellSilent(pid int, silent bool) {
 func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string {
 	var tokens, owners, names strings.Builder
 	owners.WriteString(os.Getenv("LEASEHOLD_HELD"))
-	names.WriteString(os.Getenv("LEASEHOLD_NAMES"))
+	store := stores.WithoutPassword(c.app.storeURL)
+	names.WriteString(os.Getenv("LEASEHOLD_NAMES") + "\n" + store)
 	for _, l := range leases {
 		fmt.Fprintf(&tokens, "%d %s\n", l.Token(), l.Name())
 		fmt.Fprintf(&owners, " %s", l.Owner())
-		fmt.Fprintf(&names, "\n%s", c.app.heldName(l.Name()))
+		fmt.Fprintf(&names, "\t%s", l.Name())
 	}
 	env := secret.Environ()
 	for _, v := range [][2]string{
@@ -318,7 +321,7 @@ func (c *child) environ(deadline time.Time, leases []*leasehold.Lease) []string 
 		{"LEASEHOLD_TOKENS", strings.TrimSuffix(tokens.String(), "\n")},
 		{"LEASEHOLD_OWNER", leases[0].Owner()},
 		{"LEASEHOLD_DEADLINE", deadline.Format("2006-01-02T15:04:05.000Z07:00")},
-		{"LEASEHOLD_STORE", stores.WithoutPassword(c.app.storeURL)},
+		{"LEASEHOLD_STORE", store},
 		{"LEASEHOLD_HELD", strings.TrimSpace(owners.String())},
 		{"LEASEHOLD_NAMES", strings.TrimPrefix(names.String(), "\n")},
 	} {

@@ -98,6 +98,30 @@ func TestSignalThatEndedTheRunEndsTheWaitForHooks(t *testing.T) {
 	}
 }
 
+// A signal that has ended the command, as that of "docker stop", also bounds the wait for the hooks.
+func TestSignalThatEndedTheCommandEndsTheWaitForHooks(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]string{
+		"killed": "echo > held; exec sleep 60",
+		"caught": "trap 'exit 143' TERM; echo > held; while :; do sleep 0.02; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			j := c.start("run", "--on-acquire", "echo > hook; exec sleep 60", "job", "--", "sh", "-c", command)
+			c.read("held")
+			c.read("hook")
+			j.signal(syscall.SIGTERM)
+			if code := j.code(); code != 143 {
+				t.Errorf("exit code %d: %s", code, j.errors())
+			}
+			if told := j.errors(); strings.Contains(told, "--on-acquire has failed") { // killed after 10 s
+				t.Errorf("it has waited for the hook: %s", told)
+			}
+		})
+	}
+}
+
 // With a hook that hangs, the command is dead before the next holder is let in, although nothing
 // can be renewed and nothing answers.
 func TestHooksDoNotDelayTheKill(t *testing.T) {

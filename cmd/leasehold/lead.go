@@ -223,8 +223,7 @@ func (l *lead) pass(end context.CancelCauseFunc, over <-chan struct{}) {
 	for {
 		select {
 		case sig := <-l.caught:
-			switch sig {
-			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+			if guardian.Ends(sig) {
 				end(bySignal(sig.(syscall.Signal), nil))
 			}
 			select {
@@ -257,11 +256,11 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	began := time.Now()
 	var result guardian.Result
 	var err error
-	held := outrankable(ctx, lease)
-	defer held.stop()
-	result, l.leave, err = l.child.run(held, lease)
-	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(held.ctx)})
-	cut := result.Cut || held.ctx.Err() != nil || errors.Is(err, guardian.ErrLate)
+	reign, stop := outrankable(ctx, lease)
+	defer stop()
+	result, l.leave, err = l.child.run(reign, lease, lease)
+	l.last = l.verdict(ending{Result: result, err: err, lost: context.Cause(reign)})
+	cut := result.Cut || reign.Err() != nil || errors.Is(err, guardian.ErrLate)
 	l.signalled = campaign.Err() != nil && !cut
 	switch {
 	case l.signalled:
@@ -280,23 +279,14 @@ func (l *lead) serve(ctx, campaign context.Context) error {
 	return errExited
 }
 
-// A reign is the lease of a leader. Its context also ends when a candidate of higher preference
-// waits.
-type reign struct {
-	*leasehold.Lease
-	ctx  context.Context
-	stop func()
-}
-
-func (r reign) Context() context.Context { return r.ctx }
-
-// outrankable returns the reign of a term. Unlike term, its context does not end with the campaign.
-func outrankable(term context.Context, lease *leasehold.Lease) reign {
-	ctx, end := context.WithCancelCause(lease.Context())
+// outrankable returns a context that ends with the lease, or when a candidate of higher preference
+// waits. Unlike term, it does not end with the campaign.
+func outrankable(term context.Context, lease *leasehold.Lease) (reign context.Context, stop func()) {
+	reign, end := context.WithCancelCause(lease.Context())
 	leave := context.AfterFunc(term, func() {
 		if cause := context.Cause(term); errors.Is(cause, leasehold.ErrOutranked) {
 			end(cause)
 		}
 	})
-	return reign{lease, ctx, func() { leave(); end(nil) }}
+	return reign, func() { leave(); end(nil) }
 }

@@ -31,6 +31,8 @@ type runMetrics struct {
 	name string
 	done chan struct{} // closed when the end of the run has been written
 
+	ahead time.Time // the last success that lay in the future when write read it
+
 	mu      sync.Mutex
 	now     runState      // guarded by mu
 	changed chan struct{} // guarded by mu; receives an element when now must be written; nil: the run has ended
@@ -109,18 +111,23 @@ func (m *runMetrics) change(f func(*runState)) {
 	}
 }
 
-// write writes each change until the run has ended.
+// write writes each change until the run has ended. It warns once of each of the two ways in which
+// this can fail.
 func (m *runMetrics) write(changed <-chan struct{}) {
 	defer close(m.done)
-	failed := false
+	var unlocked, failed bool
 	for range changed {
 		m.mu.Lock()
 		s := m.now
 		m.mu.Unlock()
 		err := m.replace(&s)
-		if err != nil && !failed {
+		told := &failed
+		if err == errFolderLocked {
+			told = &unlocked
+		}
+		if err != nil && !*told {
 			m.app.tell(onWarning, m.name, 0, "warning: the metrics %v", err)
-			failed = true
+			*told = true
 		}
 	}
 }
@@ -137,10 +144,16 @@ func (m *runMetrics) replace(s *runState) error {
 		defer folder.Close()
 		locked = lockFolder(folder)
 	}
-	// A success in the future was stamped by a clock that was ahead. An alert on its age would be
-	// silent for as long as the clock was ahead.
-	if last := m.lastSuccess(); last.After(s.success) && !last.After(time.Now()) {
-		s.success = last
+	// An alert on the age of a success in the future would be silent. Either the clock was ahead, or
+	// it is behind, as at a boot without a battery, and may be set before the run ends.
+	last, now := m.lastSuccess(), time.Now()
+	if last.After(now) {
+		m.ahead = last
+	}
+	for _, t := range []time.Time{last, m.ahead} {
+		if t.After(s.success) && !t.After(now) {
+			s.success = t
+		}
 	}
 	if err := replaceFile(m.path, s.text(m.name)); err != nil {
 		return fmt.Errorf("cannot be written: %w", err)

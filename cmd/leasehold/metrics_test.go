@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -152,6 +154,48 @@ func TestMetricsForgetASuccessInTheFuture(t *testing.T) {
 	c.wantMetrics("job.prom", "exit_code 5", "success_timestamp_seconds 0")
 }
 
+// A success that lies in the future only because the clock is behind, as before a machine without a
+// battery has asked for the time, is kept once the clock is set.
+func TestMetricsKeepASuccessWhileTheClockIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cli{t: t, dir: t.TempDir()}
+		path := filepath.Join(c.dir, "job.prom")
+		success := time.Now().Add(time.Minute)
+		if err := os.WriteFile(path, (&runState{success: success}).text("job"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := newRunMetrics(&app{}, path, "job")
+		synctest.Wait()
+		c.wantMetrics("job.prom", "waiting 1", "success_timestamp_seconds 0")
+		m.granted()
+		synctest.Wait()
+		c.wantMetrics("job.prom", "held 1", "success_timestamp_seconds 0")
+		time.Sleep(2 * time.Minute)
+		m.ended(5)
+		c.wantMetrics("job.prom", "exit_code 5", fmt.Sprint("success_timestamp_seconds ", success.Unix()))
+	})
+}
+
+// A success in the future does not hide one that another run has had meanwhile.
+func TestMetricsTakeASuccessBesideOneInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cli{t: t, dir: t.TempDir()}
+		path := filepath.Join(c.dir, "job.prom")
+		succeeded := func(at time.Time) {
+			if err := os.WriteFile(path, (&runState{success: at}).text("job"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		succeeded(time.Now().AddDate(1, 0, 0))
+		m := newRunMetrics(&app{}, path, "job")
+		synctest.Wait()
+		other := time.Now().Add(-time.Minute)
+		succeeded(other)
+		m.ended(5)
+		c.wantMetrics("job.prom", "exit_code 5", fmt.Sprint("success_timestamp_seconds ", other.Unix()))
+	})
+}
+
 // A folder that another process locks delays nothing for long: the metrics are written all the
 // same.
 func TestMetricsInALockedFolder(t *testing.T) {
@@ -170,6 +214,43 @@ func TestMetricsInALockedFolder(t *testing.T) {
 	if n := strings.Count(o.stderr, "warning: the metrics"); n != 1 {
 		t.Errorf("warned %d times: %s", n, o.stderr)
 	}
+}
+
+// After a warning that the folder is locked, the run still reports that its end cannot be written.
+func TestMetricsThatCannotBeWrittenAfterALockedFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "metrics")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		folder, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer folder.Close()
+		if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX); err != nil {
+			t.Skipf("the file system locks no folders: %v", err)
+		}
+		var says bytes.Buffer
+		m := newRunMetrics(&app{stderr: &says}, filepath.Join(dir, "job.prom"), "job")
+		for range 2 {
+			m.granted()
+			time.Sleep(metricsBound)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			m.endedEarly()
+			synctest.Wait()
+		}
+		m.ended(0)
+		for _, text := range []string{"are written without a lock", "cannot be written"} {
+			if n := strings.Count(says.String(), "warning: the metrics "+text); n != 1 {
+				t.Errorf("warned %d times that they %s:\n%s", n, text, &says)
+			}
+		}
+	})
 }
 
 // What is written is what the collector reads, whatever the name.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,5 +75,36 @@ func TestNestedRunMayLockWhatItMayNotView(t *testing.T) {
 	other := &app{storeURL: "sqlite:/other"}
 	if err := other.refuseNested(t.Context(), locks, "outer"); err != nil {
 		t.Errorf("in another store: %v", err)
+	}
+}
+
+// A variable of the environment has room for 128 KiB. The store of many names is written only once.
+func TestEnvironmentOfManyNames(t *testing.T) {
+	t.Setenv("LEASEHOLD_NAMES", "")
+	a := &app{storeURL: "sqlite:/" + strings.Repeat("folder/", 30) + "locks.db"}
+	locks, err := leasehold.New(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	var names []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprint("stock/", i))
+	}
+	leases, err := locks.AcquireAll(t.Context(), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leases.Release(context.Background())
+	var each []*leasehold.Lease
+	for _, name := range names {
+		each = append(each, leases.Lease(name))
+	}
+	c := newChild(a)
+	c.name = names[0]
+	for _, v := range c.environ(time.Now(), each) {
+		if key, _, _ := strings.Cut(v, "="); strings.HasPrefix(key, "LEASEHOLD_") && len(v) >= 128<<10 {
+			t.Errorf("%s has %d bytes", key, len(v))
+		}
 	}
 }

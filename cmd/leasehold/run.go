@@ -27,6 +27,8 @@ type run struct {
 	okIfBusy bool
 	asked    boottime.Instant // before the leases were granted
 
+	signalled bool // COMMAND ended after a signal that ends programs, not because the lease was over
+
 	metricsFile string
 	yieldName   string
 }
@@ -67,11 +69,11 @@ func newRunCommand(a *app) *cobra.Command {
 }
 
 // awaitHooks waits for the hooks, but not longer than lastWord after a signal that ends a program.
-// The signal may have come before, and be the error that the run ends with.
+// The signal may have come before, for COMMAND or as the error that the run ends with.
 func (r *run) awaitHooks(err error) {
 	ctx, _, stop := r.untilSignal(context.Background())
 	defer stop()
-	if errors.As(err, new(*signalError)) {
+	if r.signalled || errors.As(err, new(*signalError)) {
 		var over context.CancelFunc
 		ctx, over = context.WithTimeout(ctx, lastWord)
 		defer over()
@@ -245,7 +247,8 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 		}
 	}
 	began := time.Now()
-	result, leave, err := r.child.run(leases, each...)
+	result, leave, err := r.child.run(leases.Context(), leases, each...)
+	r.signalled = result.Signalled && !result.Cut
 	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), keeps: began.Add(r.length()), ended: time.Now(), took: time.Since(began)}
 	e := ending{Result: result, err: err}
 	if leases.Context().Err() != nil {
@@ -300,8 +303,7 @@ func (r *run) endedBySignal(ctx context.Context) (_ context.Context, stop func()
 		for {
 			select {
 			case sig := <-r.signals:
-				switch sig {
-				case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+				if guardian.Ends(sig) {
 					cancel(bySignal(sig.(syscall.Signal), nil))
 				}
 			case <-stopped:

@@ -150,7 +150,7 @@ COMMAND has these variables:
   LEASEHOLD_DEADLINE  when the lease ends if it is not renewed after the start; for people
   LEASEHOLD_STORE     the store, without its password
   LEASEHOLD_HELD      the owners of all enclosing runs; a nested run of the same NAME is refused, even if shared, because it would wait for itself
-  LEASEHOLD_NAMES     the names that they hold, one per line after its store and a tab
+  LEASEHOLD_NAMES     the names that they hold, a line per run: its store and its names, separated by tabs
 
 # Exit codes
   N      COMMAND's own
@@ -189,10 +189,10 @@ lease was lost, or --at-most was over, and COMMAND is gone; LEASEHOLD_LOST is th
 --on-wanted runs beside COMMAND, once, when others wait; LEASEHOLD_WANTED is the name that
 they wait for.
 
-Only the exit of "leasehold run" waits for hooks. A signal ends that wait after a second. Hooks
-do not change its exit code; if one fails or cannot be killed, standard error says so. The lock
-does not cover hooks, so they must not write what it guards. If "leasehold run" is killed, they
-keep running, and no more are started.
+Only the exit of "leasehold run" waits for hooks. A signal ends that wait after a second, even
+one that has ended COMMAND. Hooks do not change its exit code; if one fails or cannot be killed,
+standard error says so. The lock does not cover hooks, so they must not write what it guards. If
+"leasehold run" is killed, they keep running, and no more are started.
 
 # Metrics
 With --metrics-file, FILE has gauges of the last run, for the textfile collector of

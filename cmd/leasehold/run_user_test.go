@@ -86,6 +86,23 @@ func TestRunsOnAsAnotherUser(t *testing.T) {
 	}
 }
 
+// A leader that steps down for a preferred candidate, but cannot end its command, still holds the
+// lease. The run reports that, and again once the lease is over.
+func TestOutrankedAsAnotherUser(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	j := c.asNobody("lead", "--grace", "500ms", "--preference", "1", "x", "--", "./become", "--reuid", "0", "sh", "-c", "trap '' TERM; echo > ready; while ! [ -e go ]; do sleep 0.1; done")
+	c.read("ready")
+	c.waits(c.start("lead", "-v", "--preference", "2", "x", "--", "sleep", "60"))
+	j.says("cannot be ended: sh[")
+	contains(t, j.errors(), "x is held until they end")
+	c.evict("x")
+	j.says("The lease is over, and another process may hold x")
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // heldUntil is a tenure that ends at a time.
 type heldUntil struct {
 	ctx   context.Context
@@ -103,5 +120,5 @@ func TestLeftAsAnotherUserUnderAFixedLease(t *testing.T) {
 	c.name, c.fixed = "x", true
 	until := time.Now().AddDate(0, 0, 1)
 	c.tellRefused(heldUntil{t.Context(), until}, "sh[7]")
-	contains(t, says.String(), "cannot be ended: sh[7]", "x is held until "+until.Format(time.DateTime)+" at most")
+	contains(t, says.String(), "cannot be ended: sh[7]", "If they still run at "+until.Format(time.DateTime)+", another process may hold x from then on")
 }

@@ -55,9 +55,9 @@ type watchedList struct {
 	behind  bool                 // the last look has forgotten names
 }
 
-// missingMost is the most names that wait to be asked about. Beyond that, names come and go faster
-// than the store answers.
-const missingMost = 10_000
+// missingMost is the most names that wait to be asked about. All names of one list may become free
+// at once. Beyond that, names come and go faster than the store answers.
+const missingMost = watchMost
 
 // take prints views that differ from what was seen. A name that is missing in views may be held all
 // the same, because the list may leave it out.

@@ -217,6 +217,36 @@ func TestWatchedListKeepsUp(t *testing.T) {
 	})
 }
 
+// All names that are held may become free at once.
+func TestWatchedListSeesAllBecomeFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.New()
+		locks, err := leasehold.New(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var claims []driver.Claim
+		for i := range 15_000 {
+			claims = append(claims, claimtest.New(t, d, driver.Request{Resource: fmt.Sprint("job", i), Owner: "o", TTL: time.Hour}))
+			claimtest.Granted(t, claims[i])
+		}
+		var out, says bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
+		defer func() { cancel(); watching.Wait(); locks.Close() }()
+		synctest.Wait()
+		for _, c := range claims {
+			claimtest.Released(t, c)
+		}
+		time.Sleep(3 * topEvery)
+		synctest.Wait()
+		if free := strings.Count(out.String(), "is free"); free != len(claims) || says.Len() > 0 {
+			t.Errorf("%d of %d are free: %s", free, len(claims), &says)
+		}
+	})
+}
+
 // If names come and go faster than the store answers, the list says so once, and reports those that
 // it can ask about.
 func TestWatchedListFallsBehind(t *testing.T) {

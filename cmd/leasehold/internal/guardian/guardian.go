@@ -20,6 +20,15 @@ var Forwarded = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
+// Ends reports whether sig is a signal that people end programs with.
+func Ends(sig os.Signal) bool {
+	switch sig {
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
+}
+
 // retry is the pause before the remaining processes are killed again. It doubles up to retryMost,
 // because a process that the kernel cannot end yet may stay for long.
 const (

@@ -59,7 +59,7 @@ func (l *fakeLease) Deadline() time.Time      { return *l.deadline.Load() }
 func (l *fakeLease) plan(script string) Plan {
 	return Plan{
 		Program: Program{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ()}, Own: os.Environ(),
-		Tenure:  Tenure{Lease: l, Renewed: l.renewed, Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond},
+		Tenure:  Tenure{Term: l.ctx, Lease: l, Renewed: l.renewed, Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond},
 		Signals: make(chan os.Signal),
 	}
 }

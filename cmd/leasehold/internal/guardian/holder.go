@@ -62,6 +62,7 @@ type Program struct {
 
 // A Tenure says until when the command may run.
 type Tenure struct {
+	Term  context.Context // ends when the command must end: with the lease, or before
 	Lease interface {
 		Context() context.Context // ends when the lease is lost
 		Deadline() time.Time
@@ -102,6 +103,7 @@ type Result struct {
 	Cut         bool // it was ended because the lease had ended or was about to end
 	Terminal    bool // it had the terminal alone: a Ctrl-C reached no other process
 	Interrupted bool // it received a SIGINT that was sent to this process
+	Signalled   bool // it received a signal that was sent to this process and ends programs
 }
 
 // Run runs the command under a guardian until it and all its descendants are gone. That is at the
@@ -112,7 +114,7 @@ type Result struct {
 // guardian and waits until it is gone. Until then the guardian releases the lease if this process
 // dies. Further calls do nothing.
 func Run(p Plan) (result Result, leave func(), err error) {
-	if p.Lease.Context().Err() != nil {
+	if p.Term.Err() != nil {
 		return Result{}, func() {}, ErrLate
 	}
 	h := &holder{plan: p, term: homeTerminal()}
@@ -138,7 +140,7 @@ type holder struct {
 	watchdog
 	refusal
 
-	interrupted bool // for the Result
+	interrupted, signalled bool // for the Result
 }
 
 // A command is what the holder knows of the child.
@@ -266,7 +268,7 @@ func (h *holder) setDeadline() { h.deadline.set(instantOf(h.plan.Lease.Deadline)
 // wait keeps the guardian informed until it reports the end of the command.
 func (h *holder) wait() (Result, error) {
 	messages := h.conn.receive()
-	lost, wanted := h.plan.Lease.Context().Done(), h.plan.Wanted
+	over, wanted := h.plan.Term.Done(), h.plan.Wanted
 	backup := time.NewTimer(h.backupIn())
 	defer backup.Stop()
 	pulse := time.NewTicker(pulse)
@@ -275,13 +277,13 @@ func (h *holder) wait() (Result, error) {
 		select {
 		case <-h.plan.Renewed:
 			h.setDeadline()
-			if lost != nil {
+			if over != nil {
 				backup.Reset(h.backupIn())
 			}
 		case <-pulse.C:
 			h.feel()
-		case <-lost:
-			lost = nil
+		case <-over:
+			over = nil
 			h.urge(message{Verb: toStop})
 			backup.Reset(min(h.backupIn(), h.plan.Grace+h.plan.Margin))
 		case <-wanted:
@@ -291,6 +293,7 @@ func (h *holder) wait() (Result, error) {
 			}
 		case sig := <-h.plan.Signals:
 			h.interrupted = h.interrupted || sig == syscall.SIGINT
+			h.signalled = h.signalled || Ends(sig)
 			h.pass(sig.(syscall.Signal))
 		case <-backup.C:
 			h.look()
@@ -358,7 +361,7 @@ func (h *holder) ended(m message) (Result, error) {
 	case gotFailed:
 		return Result{}, &StartError{Code: int(m.N), Text: m.Text}
 	}
-	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted}, nil
+	return Result{Status: syscall.WaitStatus(m.N), Cut: m.Cut, Terminal: m.Lent, Interrupted: h.interrupted, Signalled: h.signalled}, nil
 }
 
 // leave kills a guardian that has reported the end. It has nothing left to do, but it keeps our
@@ -397,7 +400,7 @@ func (h *holder) guardianDied() (Result, error) {
 	}
 	switch {
 	case h.child.over && h.child.known:
-		return Result{h.child.status, h.child.cut, h.term.lent, h.interrupted}, nil
+		return Result{h.child.status, h.child.cut, h.term.lent, h.interrupted, h.signalled}, nil
 	case h.child.over:
 		return Result{}, ErrUnknownEnd
 	case byUs && h.helpless():
