@@ -882,6 +882,19 @@ class TestClient(Served, unittest.TestCase):
         again = pickle.loads(pickle.dumps(lost.exception))
         self.assertEqual((type(again), again.code, str(again)), (Lost, "evicted", "maintenance"))
 
+    def test_a_loss_at_the_end_of_its_section_leaves_no_lease(self):
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        call.errcheck = len
+        for take in (self.client.acquire, self.client.lock):
+            with self.subTest(take=take):
+                with contextlib.suppress(Lost):
+                    with take(self.name + take.__name__, ttl=10 * LONG) as lease:
+                        with lease._mutex:
+                            lease._lose(Lost("no answer", "deadline"))
+                            lease._loss = _sync._loss_of(lease)
+                        call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(lease._loss))
+                until(lambda: self.client.show(lease.name)["holders"] == [])
+
     def test_an_interrupted_release_goes_on_behind(self):
         client = Client(self.server.url)
         answers = client._ask

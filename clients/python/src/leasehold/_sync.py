@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, Union, cast
+from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
                      Steps, Term, judge, listens_again, nothing_left, now, read_page)
@@ -206,7 +206,8 @@ class Lease:
         self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
         self._job: Optional[FrameType] = None  # what that thread ran when it entered the section
-        self._loss: Optional[Type[Lost]] = None  # what has yet to come up there
+        self._loss: Optional[Type[_Raised]] = None  # what has yet to come up there
+        self._raised: Optional[_Raised] = None  # what has come up there
         self._stream: Optional[socket.socket] = None  # of events
         if grant.wanted:
             self._want()
@@ -297,8 +298,8 @@ class Lease:
                  trace: Optional[TracebackType]) -> None:
         if os.getpid() != self._process:
             return
-        with self._mutex:  # from here on nothing is raised in this thread
-            if self._section is not None and self.cause is not None and _runs(self._section, self._job):
+        with self._mutex:  # if the loss comes up before the section is None, _watch gives the lease back
+            if self._section is not None and self._loss is not None and _runs(self._section, self._job):
                 # It may not have come yet, and must not come later. If it was another lease's, that one raises it again.
                 _raise_in(self._section, None)
             self._section = self._job = None
@@ -356,6 +357,11 @@ class Lease:
             while self._section is not None and self._loss is not None:
                 self._changed.wait(RAISE_EVERY)
                 self._end_section()
+            if self._section is not None and self._raised is not None:
+                self._changed.wait(LOOK_EVERY)  # the section ends, or the loss has left the frame in which it came up
+        if self in _unended(self._raised):  # that was the section's own __exit__, which gave nothing back
+            self._abandon()
+        self._raised = None
 
     def _renew(self) -> None:
         """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
@@ -493,10 +499,6 @@ class _Section(contextlib.ContextDecorator):
                  trace: Optional[TracebackType]) -> None:
         cast(Lease, self._lease).__exit__(kind, value, trace)
 
-    def _abandon(self) -> None:
-        if self._lease is not None:
-            self._lease._abandon()
-
 
 class _Connection(http.client.HTTPConnection):
     """A connection that gives up at a time, by now(), whatever each byte takes."""
@@ -598,14 +600,14 @@ class _Raised(Lost):
     def __init__(self) -> None:
         cause = cast(Lost, self.lease.cause)
         super().__init__(str(cause), cause.code)
-        self.lease._loss = None
+        self.lease._loss, self.lease._raised = None, self
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return Lost, (str(self), self.code)
 
 
-def _loss_of(lease: Lease) -> Type[Lost]:
-    return cast(Type[Lost], type("Lost", (_Raised,), {"__module__": Lost.__module__, "lease": lease}))
+def _loss_of(lease: Lease) -> Type[_Raised]:
+    return cast(Type[_Raised], type("Lost", (_Raised,), {"__module__": Lost.__module__, "lease": lease}))
 
 
 def _interrupts(error: Optional[BaseException]) -> bool:
@@ -613,13 +615,16 @@ def _interrupts(error: Optional[BaseException]) -> bool:
     return isinstance(error, _Raised)
 
 
-def _unended(error: Optional[BaseException]) -> Iterator[Union[Lease, _Section]]:
-    """Those whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
+def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
+    """The leases whose __enter__ or __exit__ a loss has ended, perhaps before its first line."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
             if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__,
                                 _Section.__enter__.__code__, _Section.__exit__.__code__):
-                yield frame.f_locals["self"]
+                ended = frame.f_locals.get("self")  # a frame that was cleared has none
+                lease = ended._lease if isinstance(ended, _Section) else ended
+                if lease is not None:
+                    yield lease
         error = error.__context__
 
 
