@@ -267,6 +267,22 @@ class TestClient(Served, unittest.TestCase):
                     until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
                     raise KeyError from e
 
+    def test_a_loss_is_raised_again_ever_more_seldom(self):
+        looks = []
+
+        def look(*args):
+            looks.append(time.monotonic())
+            return False
+
+        with unittest.mock.patch.object(_sync, "_runs", look):
+            with contextlib.suppress(Lost):
+                with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                    thread = threading.Thread(target=self.lose, args=(lease,))
+                    thread.start()
+                    until(lambda: len(looks) > 5)
+            thread.join()
+        self.assertGreater(looks[5] - looks[0], 2)
+
     def test_a_loss_ends_a_section_that_a_helper_entered(self):
         @contextlib.contextmanager
         def wrapped():

@@ -28,8 +28,9 @@ T = TypeVar("T")
 # Packages whose threads run one job after another.
 POOLS = ("anyio", "concurrent", "multiprocessing", "threading", "trio")
 
-# The pause until a loss that has not come up in the thread of its section is raised there again, in seconds.
-RAISE_EVERY = 0.1
+# The pause until a loss that has not come up in the thread of its section is raised there again, in seconds. It
+# doubles up to LOOK_EVERY: a look at that thread costs as much as there are threads, and all may have lost leases.
+RAISE_AGAIN = 0.1
 
 
 class Client:
@@ -354,8 +355,10 @@ class Lease:
             while not self._term.over():
                 self._changed.wait(min(self._term.left(), LOOK_EVERY))
                 self._expire()
+            pause = RAISE_AGAIN
             while self._section is not None and self._loss is not None:
-                self._changed.wait(RAISE_EVERY)
+                self._changed.wait(pause)
+                pause = min(2 * pause, LOOK_EVERY)
                 self._end_section()
             if self._section is not None and self._raised is not None:
                 self._changed.wait(LOOK_EVERY)  # the section ends, or the loss has left the frame in which it came up
