@@ -1,5 +1,6 @@
 """Tests of Client against the real command: see harness.py."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import ctypes
@@ -793,6 +794,16 @@ class TestClient(Served, unittest.TestCase):
                 with self.assertRaises(ValueError) as refused:
                     kind(server.url, token)
                 self.assertNotRegex(repr(refused.exception), "s.cret")
+
+    def test_a_url_that_no_request_can_have_is_refused_without_the_token(self):
+        urls = [self.server.url + path for path in ("/\u20ac", "/\xe9", "/a b")] + ["http://\u20ac:1"]
+        for kind, url in itertools.product((Client, AsyncClient), urls):
+            with self.subTest(kind=kind, url=url):
+                with self.assertRaises(ValueError) as refused:
+                    answer = kind(url, "secret").features()
+                    if kind is AsyncClient:
+                        asyncio.run(answer)
+                self.assertNotIn("secret", repr(refused.exception))
 
     def test_a_stopped_process_does_not_believe_that_it_holds(self):
         for mode in ("check", "sync"):
