@@ -268,6 +268,43 @@ class TestClient(Served, unittest.TestCase):
                     until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
                     raise KeyError from e
 
+    def test_a_loss_that_has_just_come_up_is_neither_raised_again_nor_taken_back(self):
+        # It comes up while another thread is about to raise it again: as that one looks at the section, or after the look.
+        section, coming = threading.get_ident(), _sync._Raised.__init__.__code__
+        runs, raise_in = _sync._runs, _sync._raise_in
+        for where in ("look", "raise"):
+            with self.subTest(where):
+                go, calls, kinds = queue.SimpleQueue(), [], []
+
+                def come(here):
+                    calls.extend([here] if here == where else [])
+                    if here == where and len(calls) == 2:
+                        go.put(None)
+                        until(lambda: lease._loss is None or sys._current_frames()[section].f_code is coming)
+
+                def look(*args):
+                    come("look")
+                    return runs(*args)
+
+                def raises(thread, kind):
+                    if threading.get_ident() != section:
+                        come("raise")
+                        kinds.append(kind)
+                    raise_in(thread, kind)
+
+                with unittest.mock.patch.object(_sync, "_runs", look), unittest.mock.patch.object(_sync, "_raise_in", raises):
+                    with self.assertRaises(KeyError):
+                        with self.client.lock(self.name + where, ttl=10 * LONG) as lease:
+                            threading.Thread(target=self.lose, args=(lease,)).start()
+                            try:
+                                go.get()  # a call in C: nothing is raised before it ends
+                                until(lambda: False)
+                            except Lost as e:
+                                until(lambda: "leasehold-" + lease.name not in [thread.name for thread in threading.enumerate()])
+                                raise KeyError from e
+                self.assertGreater(len(calls), 1)
+                self.assertNotIn(None, kinds)
+
     def test_a_loss_is_raised_again_ever_more_seldom(self):
         looks = []
 

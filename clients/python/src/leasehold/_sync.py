@@ -32,6 +32,10 @@ POOLS = ("anyio", "concurrent", "multiprocessing", "threading", "trio")
 # doubles up to LOOK_EVERY: a look at that thread costs as much as there are threads, and all may have lost leases.
 RAISE_AGAIN = 0.1
 
+# Held while a loss is raised, and while one comes up. All leases share it: with one each, two threads in which each
+# other's loss comes up could wait for each other.
+_raising = threading.RLock()
+
 
 class Client:
     """A client of the server at url. Threads may share it. It keeps no connection open.
@@ -347,7 +351,9 @@ class Lease:
     def _end_section(self) -> None:
         """Raise Lost in the thread of the section, unless it runs another job now. The mutex is held."""
         if self._section is not None and self._loss is not None and _runs(self._section, self._job):
-            _raise_in(self._section, self._loss)
+            with _raising:
+                if self._loss is not None:  # else it has come up meanwhile
+                    _raise_in(self._section, self._loss)
 
     def _watch(self) -> None:
         """End the lease at its deadline, whatever hangs, and its section with it."""
@@ -603,7 +609,9 @@ class _Raised(Lost):
     def __init__(self) -> None:
         cause = cast(Lost, self.lease.cause)
         super().__init__(str(cause), cause.code)
-        self.lease._loss, self.lease._raised = None, self
+        with _raising:
+            self.lease._loss, self.lease._raised = None, self
+        # If it was raised again before that, the second comes up at the end of the with, in the place of this one.
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return Lost, (str(self), self.code)
