@@ -99,7 +99,7 @@ export class Client {
   #timeout
 
   constructor (url, { token, timeout = 5 } = {}) {
-    const parsed = new URL(url)
+    const parsed = URL.canParse(url) ? new URL(url) : {} // the error of URL would show a token in it
     if (!/^https?:$/.test(parsed.protocol) || parsed.search || parsed.hash) {
       throw new TypeError('the url must be http://host:port or https://host:port')
     }

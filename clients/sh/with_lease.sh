@@ -1,5 +1,5 @@
 # with_lease NAME TTL COMMAND...: runs COMMAND while it holds the lock NAME of `leasehold serve`, with curl alone. It needs
-# Linux and setsid of util-linux. TTL is in seconds, at least 6. NAME has no quotes and no backslashes.
+# Linux and setsid of util-linux. TTL is in seconds, at least 7. NAME has no quotes and no backslashes.
 #
 #     . ./with_lease.sh
 #     with_lease nightly-report 30 ./report.sh
@@ -9,15 +9,16 @@
 # the command's; 75 busy; 76 lost or maybe lost; 69 no answer; as of a signal's if one comes before COMMAND. LEASEHOLD_URL is
 # the service's URL.
 with_lease() (
+	set +x # its output would have the owner
 	name=$1 ttl=$2 && shift 2
 	{ command exec 9<&0; } 2>/dev/null || exec 9</dev/null # it may be closed
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
 	owner=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
-	now() { read -r up _ </proc/uptime && echo "${up%.*}"; }
+	now() { IFS=' ' read -r up _ </proc/uptime && echo "${up%.*}"; }
 	# call WHAT SECONDS FIELDS: sets answer and status, 000 without an answer of the service. No process has the owner as an
 	# argument, which everyone sees.
 	call() {
-		answer=$(printf '{"name":"%s","owner":"%s"%s}' "$name" "$owner" "$3" |
+		answer=$(printf '{"name":"%s","owner":"%s"%s}' "$name" "$owner" "${3-}" |
 			curl -s -w '%{http_code}' --max-time "$2" -H 'Content-Type: application/json' -d @- "$url/v1/$1") || : # status says so
 		status=${answer##*[!0-9]}
 		case $answer in # a yes may be to another call
@@ -45,7 +46,7 @@ with_lease() (
 	trap 'stop 130' INT
 	trap 'stop 131' QUIT
 	trap 'stop 143' TERM
-	sent=$(now)
+	sent=$(now) || exit 69 # before anything is held
 	call acquire 5 ",\"ttl_ms\":${ttl}000"
 	[ -z "$stopped" ] || { call release 1; exit "$stopped"; }
 	case $status in

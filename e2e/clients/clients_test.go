@@ -404,6 +404,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"outcome":"granted","name":%q,"owner":%q,"token":"1838477713367293952","ttl_ms":%d,"left_ms":%[3]d,"waited_ms":0}`,
 			call.Name, call.Owner, f.ttl.Milliseconds())
 	case "/v1/release":
+		if call.Owner == "" {
+			http.Error(w, "no owner", http.StatusBadRequest)
+			return
+		}
 		if f.released.Store(true); f.cut {
 			panic(http.ErrAbortHandler)
 		}
@@ -466,7 +470,7 @@ func TestCopyGivesBackWhatItLost(t *testing.T) {
 				f.ServeHTTP(w, r)
 			}))
 			t.Cleanup(web.Close)
-			if code, _ := copied(t, shell, web.URL, "", "while :; do sleep 0.05; done"); code != 76 {
+			if code, _ := copied(t, shell, web.URL, "", "while :; do sleep 0.05; done", "set -eu"); code != 76 {
 				t.Errorf("exit code %d, want 76", code)
 			}
 			if got := f.released.Load(); got == lost {
@@ -617,6 +621,25 @@ func TestCopyPassesItsInput(t *testing.T) {
 	}
 }
 
+// A shell's section works under the settings of strict scripts, and their trace shows no owner.
+func TestCopyUnderStrictSettings(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		f := &fake{ttl: 20 * time.Second}
+		web := httptest.NewServer(f)
+		t.Cleanup(web.Close)
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		strict := `set -eux; IFS=$(printf '\n\t'); . "$FILE"; with_lease x 20 echo "it runs"`
+		out, code := run(t, env, t.TempDir(), shell, "-c", strict)
+		if code != 0 || !strings.Contains(out, "\nit runs\n") || regexp.MustCompile("[0-9a-f]{40}").MatchString(out) {
+			t.Errorf("%s: exit code %d, %s", shell, code, out)
+		}
+		if !f.released.Load() {
+			t.Errorf("%s: the lease is not released", shell)
+		}
+	}
+}
+
 // The list of processes shows no owner.
 func TestCopyHidesItsOwner(t *testing.T) {
 	t.Parallel()
@@ -638,14 +661,14 @@ func TestCopyHidesItsOwner(t *testing.T) {
 func TestCopyRenewsWithinItsLease(t *testing.T) {
 	t.Parallel()
 	for i := range 4 {
-		shell, ttl := []string{"dash", "bash"}[i/2], []int{9, 60}[i%2]
+		shell, ttl := []string{"dash", "bash"}[i/2], []int{7, 60}[i%2] // 7 is the least
 		t.Run(fmt.Sprint(shell, ", ", ttl), func(t *testing.T) {
 			t.Parallel()
 			web := httptest.NewServer(&fake{ttl: 9 * time.Second, proxy: "upstream timed out"})
 			t.Cleanup(web.Close)
 			looks := fmt.Sprintf(`. "$FILE"
 				curl() { command curl "$@"; case $* in *renew*) echo "spare $((end - sent - most))" >&2 ;; esac; }
-				sleep() { command sleep "$@"; [ "$renew" -lt "$end" ] || echo "no other one"; }
+				sleep() { command sleep "$@"; : "${first:=$renew}"; [ $((end - first - step)) -gt 1 ] || echo "no other one"; }
 				with_lease x %d sh -c 'exec sleep 60'`, ttl)
 			env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
 			out, code := run(t, env, t.TempDir(), shell, "-c", looks)

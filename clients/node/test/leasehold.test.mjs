@@ -741,6 +741,9 @@ test('a token of a file has a line end, and shows in no error', async () => {
   for (const token of ['secret\r\nX: y', 'secret\0', 'secret\u20ac', 's\u00e9cret']) {
     assert.throws(() => new Client(url, { token }), (err) => err instanceof TypeError && !/s.cret/.test(inspect(err)))
   }
+  for (const wrong of ['https://:secret@localhost:74000', 'https://:secret@localhost', 'secret']) {
+    assert.throws(() => new Client(wrong), (err) => err instanceof TypeError && !/secret/.test(inspect(err)))
+  }
 })
 
 test('a wanted holder that is killed', async () => {

@@ -1,5 +1,6 @@
 """Tests of Client against the real command: see harness.py."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import ctypes
@@ -266,6 +267,59 @@ class TestClient(Served, unittest.TestCase):
                 except Lost as e:
                     until(lambda: "leasehold-" + self.name not in [thread.name for thread in threading.enumerate()])
                     raise KeyError from e
+
+    def test_a_loss_that_has_just_come_up_is_neither_raised_again_nor_taken_back(self):
+        # It comes up while another thread is about to raise it again: as that one looks at the section, or after the look.
+        section, coming = threading.get_ident(), _sync._Raised.__init__.__code__
+        runs, raise_in = _sync._runs, _sync._raise_in
+        for where in ("look", "raise"):
+            with self.subTest(where):
+                go, calls, kinds = queue.SimpleQueue(), [], []
+
+                def come(here):
+                    calls.extend([here] if here == where else [])
+                    if here == where and len(calls) == 2:
+                        go.put(None)
+                        until(lambda: lease._loss is None or sys._current_frames()[section].f_code is coming)
+
+                def look(*args):
+                    come("look")
+                    return runs(*args)
+
+                def raises(thread, kind):
+                    if threading.get_ident() != section:
+                        come("raise")
+                        kinds.append(kind)
+                    raise_in(thread, kind)
+
+                with unittest.mock.patch.object(_sync, "_runs", look), unittest.mock.patch.object(_sync, "_raise_in", raises):
+                    with self.assertRaises(KeyError):
+                        with self.client.lock(self.name + where, ttl=10 * LONG) as lease:
+                            threading.Thread(target=self.lose, args=(lease,)).start()
+                            try:
+                                go.get()  # a call in C: nothing is raised before it ends
+                                until(lambda: False)
+                            except Lost as e:
+                                until(lambda: "leasehold-" + lease.name not in [thread.name for thread in threading.enumerate()])
+                                raise KeyError from e
+                self.assertGreater(len(calls), 1)
+                self.assertNotIn(None, kinds)
+
+    def test_a_loss_is_raised_again_ever_more_seldom(self):
+        looks = []
+
+        def look(*args):
+            looks.append(time.monotonic())
+            return False
+
+        with unittest.mock.patch.object(_sync, "_runs", look):
+            with contextlib.suppress(Lost):
+                with self.client.lock(self.name, ttl=10 * LONG) as lease:
+                    thread = threading.Thread(target=self.lose, args=(lease,))
+                    thread.start()
+                    until(lambda: len(looks) > 5)
+            thread.join()
+        self.assertGreater(looks[5] - looks[0], 2)
 
     def test_a_loss_ends_a_section_that_a_helper_entered(self):
         @contextlib.contextmanager
@@ -778,6 +832,16 @@ class TestClient(Served, unittest.TestCase):
                     kind(server.url, token)
                 self.assertNotRegex(repr(refused.exception), "s.cret")
 
+    def test_a_url_that_no_request_can_have_is_refused_without_the_token(self):
+        urls = [self.server.url + path for path in ("/\u20ac", "/\xe9", "/a b")] + ["http://\u20ac:1"]
+        for kind, url in itertools.product((Client, AsyncClient), urls):
+            with self.subTest(kind=kind, url=url):
+                with self.assertRaises(ValueError) as refused:
+                    answer = kind(url, "secret").features()
+                    if kind is AsyncClient:
+                        asyncio.run(answer)
+                self.assertNotIn("secret", repr(refused.exception))
+
     def test_a_stopped_process_does_not_believe_that_it_holds(self):
         for mode in ("check", "sync"):
             with self.subTest(mode):
@@ -881,6 +945,19 @@ class TestClient(Served, unittest.TestCase):
         self.assertEqual((lost.exception.code, str(lost.exception)), ("evicted", "maintenance"))
         again = pickle.loads(pickle.dumps(lost.exception))
         self.assertEqual((type(again), again.code, str(again)), (Lost, "evicted", "maintenance"))
+
+    def test_a_loss_at_the_end_of_its_section_leaves_no_lease(self):
+        call = ctypes.PyDLL(None)["PyThreadState_SetAsyncExc"]
+        call.errcheck = len
+        for take in (self.client.acquire, self.client.lock):
+            with self.subTest(take=take):
+                with contextlib.suppress(Lost):
+                    with take(self.name + take.__name__, ttl=10 * LONG) as lease:
+                        with lease._mutex:
+                            lease._lose(Lost("no answer", "deadline"))
+                            lease._loss = _sync._loss_of(lease)
+                        call(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(lease._loss))
+                until(lambda: self.client.show(lease.name)["holders"] == [])
 
     def test_an_interrupted_release_goes_on_behind(self):
         client = Client(self.server.url)

@@ -93,6 +93,8 @@ class Server(NamedTuple):
             raise ValueError("the url must be http://host:port or https://host:port")
         if parts.username or parts.password:
             raise ValueError("the url must not contain a password: pass token")
+        if any(not "!" <= c <= "~" for c in parts.hostname + parts.path):
+            raise ValueError("the url's host and path must be printable ASCII")  # else an error of the call may show the token
         if not 0 < timeout < math.inf:
             raise ValueError("timeout must be above 0 seconds")
         token = (token or "").strip()  # a file ends with a newline

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, Union, cast
+from typing import Any, Callable, Iterator, List, Optional, Tuple, Type, TypeVar, cast
 
 from ._claim import (HEAD_START, LONGEST_PAUSE, LOOK_EVERY, PAUSE, SILENT, Answer, Claim, Ears, Grant, Request, Server,
                      Steps, Term, judge, listens_again, nothing_left, now, read_page)
@@ -28,8 +28,13 @@ T = TypeVar("T")
 # Packages whose threads run one job after another.
 POOLS = ("anyio", "concurrent", "multiprocessing", "threading", "trio")
 
-# The pause until a loss that has not come up in the thread of its section is raised there again, in seconds.
-RAISE_EVERY = 0.1
+# The pause until a loss that has not come up in the thread of its section is raised there again, in seconds. It
+# doubles up to LOOK_EVERY: a look at that thread costs as much as there are threads, and all may have lost leases.
+RAISE_AGAIN = 0.1
+
+# Held while a loss is raised, and while one comes up. All leases share it: with one each, two threads in which each
+# other's loss comes up could wait for each other.
+_raising = threading.RLock()
 
 
 class Client:
@@ -206,7 +211,8 @@ class Lease:
         self._term = term
         self._section: Optional[int] = None  # the thread to end by Lost
         self._job: Optional[FrameType] = None  # what that thread ran when it entered the section
-        self._loss: Optional[Type[Lost]] = None  # what has yet to come up there
+        self._loss: Optional[Type[_Raised]] = None  # what has yet to come up there
+        self._raised: Optional[_Raised] = None  # what has come up there
         self._stream: Optional[socket.socket] = None  # of events
         if grant.wanted:
             self._want()
@@ -297,8 +303,8 @@ class Lease:
                  trace: Optional[TracebackType]) -> None:
         if os.getpid() != self._process:
             return
-        with self._mutex:  # from here on nothing is raised in this thread
-            if self._section is not None and self.cause is not None and _runs(self._section, self._job):
+        with self._mutex:  # if the loss comes up before the section is None, _watch gives the lease back
+            if self._section is not None and self._loss is not None and _runs(self._section, self._job):
                 # It may not have come yet, and must not come later. If it was another lease's, that one raises it again.
                 _raise_in(self._section, None)
             self._section = self._job = None
@@ -345,7 +351,9 @@ class Lease:
     def _end_section(self) -> None:
         """Raise Lost in the thread of the section, unless it runs another job now. The mutex is held."""
         if self._section is not None and self._loss is not None and _runs(self._section, self._job):
-            _raise_in(self._section, self._loss)
+            with _raising:
+                if self._loss is not None:  # else it has come up meanwhile
+                    _raise_in(self._section, self._loss)
 
     def _watch(self) -> None:
         """End the lease at its deadline, whatever hangs, and its section with it."""
@@ -353,9 +361,16 @@ class Lease:
             while not self._term.over():
                 self._changed.wait(min(self._term.left(), LOOK_EVERY))
                 self._expire()
+            pause = RAISE_AGAIN
             while self._section is not None and self._loss is not None:
-                self._changed.wait(RAISE_EVERY)
+                self._changed.wait(pause)
+                pause = min(2 * pause, LOOK_EVERY)
                 self._end_section()
+            if self._section is not None and self._raised is not None:
+                self._changed.wait(LOOK_EVERY)  # the section ends, or the loss has left the frame in which it came up
+        if self in _unended(self._raised):  # that was the section's own __exit__, which gave nothing back
+            self._abandon()
+        self._raised = None
 
     def _renew(self) -> None:
         """Renew every third of the TTL, and after an attempt without an answer every twelfth."""
@@ -493,10 +508,6 @@ class _Section(contextlib.ContextDecorator):
                  trace: Optional[TracebackType]) -> None:
         cast(Lease, self._lease).__exit__(kind, value, trace)
 
-    def _abandon(self) -> None:
-        if self._lease is not None:
-            self._lease._abandon()
-
 
 class _Connection(http.client.HTTPConnection):
     """A connection that gives up at a time, by now(), whatever each byte takes."""
@@ -598,14 +609,16 @@ class _Raised(Lost):
     def __init__(self) -> None:
         cause = cast(Lost, self.lease.cause)
         super().__init__(str(cause), cause.code)
-        self.lease._loss = None
+        with _raising:
+            self.lease._loss, self.lease._raised = None, self
+        # If it was raised again before that, the second comes up at the end of the with, in the place of this one.
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return Lost, (str(self), self.code)
 
 
-def _loss_of(lease: Lease) -> Type[Lost]:
-    return cast(Type[Lost], type("Lost", (_Raised,), {"__module__": Lost.__module__, "lease": lease}))
+def _loss_of(lease: Lease) -> Type[_Raised]:
+    return cast(Type[_Raised], type("Lost", (_Raised,), {"__module__": Lost.__module__, "lease": lease}))
 
 
 def _interrupts(error: Optional[BaseException]) -> bool:
@@ -613,13 +626,16 @@ def _interrupts(error: Optional[BaseException]) -> bool:
     return isinstance(error, _Raised)
 
 
-def _unended(error: Optional[BaseException]) -> Iterator[Union[Lease, _Section]]:
-    """Those whose __enter__ or __exit__ the loss of an outer section has ended, perhaps before its first line."""
+def _unended(error: Optional[BaseException]) -> Iterator[Lease]:
+    """The leases whose __enter__ or __exit__ a loss has ended, perhaps before its first line."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__ if _interrupts(error) else None):
             if frame.f_code in (Lease.__enter__.__code__, Lease.__exit__.__code__,
                                 _Section.__enter__.__code__, _Section.__exit__.__code__):
-                yield frame.f_locals["self"]
+                ended = frame.f_locals.get("self")  # a frame that was cleared has none
+                lease = ended._lease if isinstance(ended, _Section) else ended
+                if lease is not None:
+                    yield lease
         error = error.__context__
 
 
