@@ -575,6 +575,36 @@ func subscriptionFollows(t *testing.T, ends bool) {
 	})
 }
 
+// A subscription that hangs while it connects to the former primary does not hold up the driver's
+// first connection to the next one.
+func TestHungSubscriptionHoldsUpNoConnection(t *testing.T) {
+	t.Parallel()
+	connects, up := make(chan bool), make(chan bool)
+	once := sync.OnceFunc(func() { close(connects) })
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		once()
+		<-up
+		return nil, errGone
+	}})
+	t.Cleanup(func() { client.Close() })
+	d := driverOn(t, client, nil)
+	t.Cleanup(func() { close(up) })
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Lost: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.subscriber.listen(c.(*claim))
+	<-connects
+	d.pipelines.leadTo("former")
+	led := make(chan bool)
+	go func() { defer close(led); d.pipelines.leadTo("next") }()
+	select {
+	case <-led:
+	case <-time.After(5 * time.Second):
+		t.Error("who has connected to the next primary waits for the subscription")
+	}
+}
+
 // redisAt returns a client of r until t ends.
 func redisAt(t *testing.T, r *servers.Redis) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
