@@ -40,7 +40,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			if answered[a.at] {
 				continue
 			}
-			if verdicts[a.at].add(a.answer); d.decided(&verdicts[a.at]) {
+			v := &verdicts[a.at]
+			if v.add(a.answer); d.decided(v) || v.count() == len(d.nodes) {
 				answer(a.at)
 			}
 		case <-ctx.Done():
