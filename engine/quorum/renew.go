@@ -151,7 +151,7 @@ func (b *batch) renew(caller context.Context) {
 }
 
 func (b *batch) renewEach(caller context.Context) {
-	several.Bounded(len(b.ttls), maxInFlight, func(i int) {
+	several.Each(caller, len(b.ttls), maxInFlight, several.Slow, func(i int) {
 		var g driver.Grant
 		err := b.node.renew(caller, func(ctx context.Context) (err error) {
 			g, err = b.ttls[i].Claim.Renew(ctx, b.ttls[i].TTL)

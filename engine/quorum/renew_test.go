@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,6 +183,41 @@ func TestUndecidedRenewalIsAnsweredAtOnce(t *testing.T) {
 		d.RenewAll(ctx, all)
 		if took > given/2 || !errors.Is(all[0].Err, unreachable) {
 			t.Errorf("what one node renewed, one lost and one could not say is answered after %v: %v", took, all[0].Err)
+		}
+	})
+}
+
+// Renewals that hang at nodes which renew one by one hold up no others, however many they are.
+func TestManyHungRenewalsHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const given, hung = 2 * time.Second, 100
+		hangs := func(ctx context.Context, name string) error {
+			if name != "last" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		var nodes []driver.Driver
+		var names []string
+		for range 3 {
+			nodes = append(nodes, struct{ driver.Driver }{&renewer{memory.New(), hangs}})
+		}
+		d, err := quorum.New(nodes, &quorum.Options{NoFencing: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for i := range hung {
+			names = append(names, fmt.Sprint(i))
+		}
+		all := held(t, d, append(names, "last")...)
+		start, took := time.Now(), time.Duration(0)
+		all[hung].Answered = func() { took = time.Since(start) }
+		ctx, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		d.RenewAll(ctx, all)
+		if took > given/2 || all[hung].Err != nil {
+			t.Errorf("the last is answered after %v: %v", took, all[hung].Err)
 		}
 	})
 }
