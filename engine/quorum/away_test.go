@@ -232,6 +232,39 @@ func TestHungNodeDelaysOneListInPages(t *testing.T) {
 	})
 }
 
+// What one node has left over is not listed as held because another, which is not waited for, is
+// slow.
+func TestSlowListMakesNoHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 4 * quorum.DefaultNodeTimeout
+		nodes := []*lister{{memory.New(), locktest.SlowReply(0)}, {memory.New(), locktest.SlowReply(0)}, {memory.New(), locktest.SlowReply(slow)}}
+		d, err := quorum.New([]driver.Driver{nodes[0], nodes[1], nodes[2]}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for i, names := range [][]string{{"left", "held"}, {"held"}} { // "held" at a majority
+			for _, name := range names {
+				c, err := nodes[i].Claim(driver.Request{Resource: name, Owner: "o", TTL: time.Minute})
+				if err == nil {
+					_, err = c.Try(t.Context())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		start := time.Now()
+		held, _, err := d.List(t.Context(), "", "", 100)
+		if err != nil || len(held) != 1 || held[0].Resource != "held" {
+			t.Errorf("%v are listed, %v", held, err)
+		}
+		if took := time.Since(start); took >= slow {
+			t.Errorf("the list took %v", took)
+		}
+	})
+}
+
 // A page begins only where another may have ended.
 func TestListRefusesAlienPlaces(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 
 // listAll asks all nodes for everything. whole reports that it fits into a page.
 func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []driver.State, whole bool, err error) {
-	pages, more, err := d.firstPages(ctx, prefix, limit)
+	pages, more, late, err := d.firstPages(ctx, prefix, limit)
 	if more || err != nil {
 		return nil, false, err
 	}
@@ -101,23 +101,34 @@ func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []
 			byResource[st.Resource] = append(byResource[st.Resource], st)
 		}
 	}
+	var unsure []driver.State
 	for name, states := range byResource {
-		if st := d.merge(name, states, len(d.nodes)-len(pages)); len(st.Holders) > 0 {
+		switch st := d.merge(name, states, len(d.nodes)-len(pages)); {
+		case len(st.Holders) == 0:
+		case late && len(d.merge(name, states, 0).Holders) == 0: // a node may only have been slow
+			unsure = append(unsure, st)
+		default:
 			held = append(held, st)
 		}
 	}
+	sure, err := d.inspectAll(ctx, unsure)
+	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+		return nil, false, err
+	}
+	held = append(held, sure...)
 	slices.SortFunc(held, byName)
-	return held, len(held) <= limit, errors.Join(damaged...)
+	return held, len(held) <= limit, errors.Join(append(damaged, err)...)
 }
 
 // firstPages returns the first pages of a majority of the nodes, and of others that are not much
-// slower. more reports that one of them is not the last, and is returned at once.
-func (d *Driver) firstPages(ctx context.Context, prefix string, limit int) (pages []page, more bool, err error) {
+// slower. more reports that one of them is not the last, and is returned at once. late reports that
+// others were not waited for.
+func (d *Driver) firstPages(ctx context.Context, prefix string, limit int) (pages []page, more, late bool, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	start := time.Now()
-	var mu sync.Mutex // guards what is returned, and late
-	late := false
+	var mu sync.Mutex // guards pages, more and cut
+	cut := false
 	errs := d.each(func(_ int, n *node) error {
 		p, err := n.page(ctx, false, prefix, "", limit)
 		if err != nil {
@@ -133,7 +144,7 @@ func (d *Driver) firstPages(ctx context.Context, prefix string, limit int) (page
 			time.AfterFunc(max(n.timeout, time.Since(start)), func() {
 				mu.Lock()
 				defer mu.Unlock()
-				late = true
+				cut = true
 				end()
 			})
 		}
@@ -142,14 +153,14 @@ func (d *Driver) firstPages(ctx context.Context, prefix string, limit int) (page
 	mu.Lock()
 	defer mu.Unlock()
 	if more {
-		return nil, true, nil
+		return nil, true, false, nil
 	}
 	for i, err := range errs {
-		if err != nil && late {
+		if err != nil && cut {
 			d.nodes[i].setLate(true)
 		}
 	}
-	return pages, false, d.majorityOf("list", errs)
+	return pages, false, cut, d.majorityOf("list", errs)
 }
 
 // inspectAll returns the states that are held at a majority.

@@ -238,6 +238,8 @@ func (v *verdict) add(a answer) {
 	}
 }
 
+func (v *verdict) count() int { return len(v.yes) + len(v.no) + len(v.unknown) }
+
 // miss counts the parts that have not answered as unknown, with the error cause. Pass ctx.Err() and
 // not context.Cause, which may match ErrLost for another lease.
 func (v *verdict) miss(parts []*part, cause error) {

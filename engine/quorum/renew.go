@@ -40,7 +40,8 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 			if answered[a.at] {
 				continue
 			}
-			if verdicts[a.at].add(a.answer); d.decided(&verdicts[a.at]) {
+			v := &verdicts[a.at]
+			if v.add(a.answer); d.decided(v) || v.count() == len(d.nodes) {
 				answer(a.at)
 			}
 		case <-ctx.Done():
@@ -150,7 +151,7 @@ func (b *batch) renew(caller context.Context) {
 }
 
 func (b *batch) renewEach(caller context.Context) {
-	several.Bounded(len(b.ttls), maxInFlight, func(i int) {
+	several.Each(caller, len(b.ttls), maxInFlight, several.Slow, func(i int) {
 		var g driver.Grant
 		err := b.node.renew(caller, func(ctx context.Context) (err error) {
 			g, err = b.ttls[i].Claim.Renew(ctx, b.ttls[i].TTL)

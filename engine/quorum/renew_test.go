@@ -2,6 +2,8 @@ package quorum_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,31 +63,64 @@ func TestHungRegainHoldsUpNoOthers(t *testing.T) {
 	})
 }
 
-// hangsForB is a node whose batches answer the renewal of b only when their time is over.
-type hangsForB struct {
+// A renewer is a node that renews in batches. Its renewals are subject to renew, if that is not nil.
+type renewer struct {
 	*memory.Driver
-	hangs bool
+	renew func(ctx context.Context, name string) error
 }
 
 type ofName struct {
 	driver.Claim
 	name string
+	node *renewer
 }
 
-func (n *hangsForB) Claim(req driver.Request) (driver.Claim, error) {
+func (n *renewer) Claim(req driver.Request) (driver.Claim, error) {
 	c, err := n.Driver.Claim(req)
-	return ofName{c, req.Resource}, err
+	return ofName{c, req.Resource, n}, err
 }
 
-func (n *hangsForB) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+func (c ofName) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
+	if c.node.renew != nil {
+		if err := c.node.renew(ctx, c.name); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	return c.Claim.Renew(ctx, ttl)
+}
+
+func (n *renewer) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	for i := range renewals {
 		r := &renewals[i]
-		c := r.Claim.(ofName)
-		if n.hangs && c.name == "b" {
+		r.Answer(r.Claim.Renew(ctx, r.TTL))
+	}
+}
+
+// hangsFor makes the renewals of one name hang until their time is over.
+func hangsFor(hung string) func(ctx context.Context, name string) error {
+	return func(ctx context.Context, name string) error {
+		if name == hung {
 			<-ctx.Done()
 		}
-		r.Answer(c.Renew(ctx, r.TTL))
+		return ctx.Err()
 	}
+}
+
+// held returns renewals of leases that were granted just now.
+func held(t *testing.T, d driver.Driver, names ...string) (all []driver.Renewal) {
+	t.Helper()
+	for _, name := range names {
+		c, err := d.Claim(driver.Request{Resource: name, Owner: "holder", TTL: time.Minute})
+		if err == nil {
+			_, err = c.Try(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, driver.Renewal{Claim: c, TTL: time.Minute})
+	}
+	synctest.Wait() // all calls are over
+	return all
 }
 
 // A renewal that hangs at nodes which renew in batches holds up no other of its batch, nor the next
@@ -93,29 +128,16 @@ func (n *hangsForB) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const given = time.Second
-		var nodes []driver.Driver
-		for i := range 3 {
-			nodes = append(nodes, &hangsForB{memory.New(), i < 2})
-		}
-		d, err := quorum.New(nodes, nil)
+		d, err := quorum.New([]driver.Driver{
+			&renewer{memory.New(), hangsFor("b")}, &renewer{memory.New(), hangsFor("b")}, &renewer{memory.New(), nil},
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
 		start := time.Now()
 		answered := make(chan time.Duration, 2)
-		var all []driver.Renewal
-		for _, name := range []string{"a", "b"} {
-			c, err := d.Claim(driver.Request{Resource: name, Owner: "holder", TTL: time.Minute})
-			if err == nil {
-				_, err = c.Try(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait() // all calls are over
-			all = append(all, driver.Renewal{Claim: c, TTL: time.Minute})
-		}
+		all := held(t, d, "a", "b")
 		all[0].Answered = func() { answered <- time.Since(start) }
 		ctx, cancel := context.WithTimeout(t.Context(), given)
 		defer cancel()
@@ -128,5 +150,74 @@ func TestHungRenewalHoldsUpNoOthers(t *testing.T) {
 			t.Errorf("its next renewal is answered after %v: %v", time.Since(start), err)
 		}
 		<-over
+	})
+}
+
+// A renewal that all nodes have answered without a majority is over, though another of its batch
+// hangs at a node.
+func TestUndecidedRenewalIsAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const given = time.Second
+		unreachable := errors.New("unreachable")
+		nodes := []*renewer{{Driver: memory.New()}, {Driver: memory.New()}, {Driver: memory.New()}}
+		d, err := quorum.New([]driver.Driver{nodes[0], nodes[1], nodes[2]}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		all := held(t, d, "a", "b")
+		if err := nodes[1].Evict(t.Context(), "a", "holder", "x"); err != nil {
+			t.Fatal(err)
+		}
+		nodes[2].renew = func(_ context.Context, name string) error {
+			if name == "a" {
+				return unreachable
+			}
+			return nil
+		}
+		nodes[0].renew, nodes[1].renew = hangsFor("b"), hangsFor("b")
+		start, took := time.Now(), time.Duration(0)
+		all[0].Answered = func() { took = time.Since(start) }
+		ctx, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		d.RenewAll(ctx, all)
+		if took > given/2 || !errors.Is(all[0].Err, unreachable) {
+			t.Errorf("what one node renewed, one lost and one could not say is answered after %v: %v", took, all[0].Err)
+		}
+	})
+}
+
+// Renewals that hang at nodes which renew one by one hold up no others, however many they are.
+func TestManyHungRenewalsHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const given, hung = 2 * time.Second, 100
+		hangs := func(ctx context.Context, name string) error {
+			if name != "last" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		var nodes []driver.Driver
+		var names []string
+		for range 3 {
+			nodes = append(nodes, struct{ driver.Driver }{&renewer{memory.New(), hangs}})
+		}
+		d, err := quorum.New(nodes, &quorum.Options{NoFencing: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for i := range hung {
+			names = append(names, fmt.Sprint(i))
+		}
+		all := held(t, d, append(names, "last")...)
+		start, took := time.Now(), time.Duration(0)
+		all[hung].Answered = func() { took = time.Since(start) }
+		ctx, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		d.RenewAll(ctx, all)
+		if took > given/2 || all[hung].Err != nil {
+			t.Errorf("the last is answered after %v: %v", took, all[hung].Err)
+		}
 	})
 }

@@ -187,10 +187,12 @@ func (c *claim) beginAttempt() before {
 	}
 	if was.uncertain.attempt { // this attempt needs a greater number than the uncertain one
 		was.releases++
+	} else {
+		was.since = c.d.subscriber.clock.Now()
 	}
 	// The outcome is unknown until an answer comes, even if that is the answer to another attempt.
 	c.update(func(now *state) {
-		now.releases = was.releases
+		now.releases, now.since = was.releases, was.since
 		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
 	})
 	return before{was, seen}
@@ -237,7 +239,7 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 		fence := uint64(number(values[1]))
 		// Whether the grant belongs to another claim of this owner: none of this claim's attempts can
 		// have brought it.
-		adopts := was.grant.fence == 0 && (!was.mayBeGranted() || fence <= was.floor)
+		adopts := was.grant.fence == 0 && (!was.mayBeGranted() || fence <= was.floor && !c.mayHaveBrought(was, values))
 		switch {
 		case number(values[0]) == replyGranted:
 			was.floor, adopts = seen, false // granted by this attempt
@@ -270,6 +272,16 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 	unserved()
 	c.update(func(now *state) { now.releases = int(number(values[1])) + 1 })
 	return c.attempt(ctx, try)
+}
+
+// mayHaveBrought reports whether an uncertain attempt may have brought a sharer's grant: the grant
+// is no older than that. Its fence does not tell, because the server may have gone back.
+func (c *claim) mayHaveBrought(was state, granted []any) bool {
+	if !was.uncertain.attempt || len(granted) < 4 {
+		return false
+	}
+	age := time.Duration(number(granted[3])) * time.Millisecond
+	return age <= c.d.subscriber.clock.Now().Sub(was.since)+time.Millisecond // both instants are rounded
 }
 
 // newTry returns an attempt by a claim in state was. number is the number of the Try.

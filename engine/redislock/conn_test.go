@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -420,29 +421,12 @@ func TestAnotherPrimaryIsFollowed(t *testing.T) {
 	if _, err := longClaim(t, d, "a").Try(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, err := d.pipelines.of(t.Context(), "", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	connected := func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.conn != nil
-	}
-	eventually := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
-	eventually("go-redis is asked", func() bool { return ended.asked.Load() > 0 })
-	if !connected() {
+	eventually(t, "go-redis is asked", func() bool { return ended.asked.Load() > 0 })
+	if !isConnected(t, d) {
 		t.Error("left without a reason")
 	}
 	ended.fail.Store(true)
-	eventually("the connection is left", func() bool { return !connected() })
+	eventually(t, "the connection is left", func() bool { return !isConnected(t, d) })
 	if _, err := longClaim(t, d, "b").Try(t.Context()); err != nil {
 		t.Errorf("Try on the next connection: %v", err)
 	}
@@ -510,11 +494,62 @@ func TestFormerPrimaryIsLeftAfterALateHandshake(t *testing.T) {
 // not renewed would not hear of its eviction.
 func TestSubscriptionFollowsThePrimary(t *testing.T) {
 	t.Parallel()
-	t.Run("connected", func(t *testing.T) { t.Parallel(); subscriptionFollows(t, false) })
-	t.Run("after the driver's connection has ended", func(t *testing.T) { t.Parallel(); subscriptionFollows(t, true) })
+	for name, former := range map[string]func(t *testing.T, former *servers.Redis, d *Driver, a driver.Claim){
+		"connected": func(*testing.T, *servers.Redis, *Driver, driver.Claim) {},
+		"after the driver's connection has ended": func(t *testing.T, former *servers.Redis, d *Driver, _ driver.Claim) {
+			eventually(t, "the driver has no connection", func() bool {
+				former.Must(t, "CLIENT", "KILL", "TYPE", "normal") // again, for a look at a lease may make another
+				return !isConnected(t, d)
+			})
+		},
+		"after it was made anew at the former one": func(t *testing.T, former *servers.Redis, d *Driver, a driver.Claim) {
+			if err := a.Release(t.Context(), driver.End{}); err != nil { // a look at it would connect the driver
+				t.Fatal(err)
+			}
+			e := d.subscriber
+			e.mu.Lock()
+			sub := e.sub
+			e.mu.Unlock()
+			eventually(t, "the connection is there that follow watches", func() bool {
+				asks := regexp.MustCompile(`id=(\d+) .* cmd=info `).FindStringSubmatch(former.Must(t, "CLIENT", "LIST"))
+				if asks != nil {
+					former.Must(t, "CLIENT", "KILL", "ID", asks[1])
+				}
+				return asks != nil
+			})
+			eventually(t, "it listens anew while the driver has no connection", func() bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return e.sub != sub && e.own.hears && !isConnected(t, d)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); subscriptionFollows(t, former) })
+	}
 }
 
-func subscriptionFollows(t *testing.T, ends bool) {
+// isConnected reports whether the driver, which has one server, is connected to it or connects.
+func isConnected(t *testing.T, d *Driver) bool {
+	p, err := d.pipelines.of(t.Context(), "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conn != nil || p.making != nil
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// subscriptionFollows has the sentinels name another primary after what disturb does at the former.
+func subscriptionFollows(t *testing.T, disturb func(t *testing.T, former *servers.Redis, d *Driver, a driver.Claim)) {
 	former, next := servers.StartRedis(t), servers.StartRedis(t)
 	var named atomic.Value
 	named.Store(former.Addr())
@@ -522,38 +557,23 @@ func subscriptionFollows(t *testing.T, ends bool) {
 	t.Cleanup(func() { client.Close() })
 	d := driverOn(t, client, nil)
 	lost := make(chan string, 1000)
-	take := func(name string) {
+	take := func(name string) driver.Claim {
 		c, err := d.Claim(driver.Request{Resource: name, Owner: "o-" + name, TTL: time.Minute, Lost: func(error) { lost <- name }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = c.Try(t.Context()) // may fail while the connection is left
+		return c
 	}
-	eventually := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
-	take("a")
-	eventually("it listens at the former primary", func() bool {
+	a := take("a")
+	eventually(t, "it listens at the former primary", func() bool {
 		return strings.Contains(former.Must(t, "PUBSUB", "CHANNELS"), d.subscriber.channel)
 	})
-	if ends {
-		eventually("the driver has no connection", func() bool {
-			former.Must(t, "CLIENT", "KILL", "TYPE", "normal") // again, for a look at a lease may make another
-			p, _ := d.pipelines.of(t.Context(), "", false)     // there is one server
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.conn == nil && p.making == nil
-		})
-	}
+	disturb(t, former, d, a)
 	named.Store(next.Addr())
 	name := ""
 	for n := 0; name == ""; n++ {
-		eventually("go-redis finds the next primary", func() bool { return client.Ping(t.Context()).Err() == nil })
+		eventually(t, "go-redis finds the next primary", func() bool { return client.Ping(t.Context()).Err() == nil })
 		took := fmt.Sprint("b", n)
 		if take(took); next.Must(t, "EXISTS", "lock:"+took) == "1" {
 			name = took
@@ -565,7 +585,7 @@ func subscriptionFollows(t *testing.T, ends bool) {
 	if err := driverOn(t, redisAt(t, next), nil).Evict(t.Context(), name, "o-"+name, "x"); err != nil {
 		t.Fatal(err)
 	}
-	eventually("the holder hears of its eviction", func() bool {
+	eventually(t, "the holder hears of its eviction", func() bool {
 		select {
 		case of := <-lost:
 			return of == name
@@ -573,6 +593,36 @@ func subscriptionFollows(t *testing.T, ends bool) {
 			return false
 		}
 	})
+}
+
+// A subscription that hangs while it connects to the former primary does not hold up the driver's
+// first connection to the next one.
+func TestHungSubscriptionHoldsUpNoConnection(t *testing.T) {
+	t.Parallel()
+	connects, up := make(chan bool), make(chan bool)
+	once := sync.OnceFunc(func() { close(connects) })
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		once()
+		<-up
+		return nil, errGone
+	}})
+	t.Cleanup(func() { client.Close() })
+	d := driverOn(t, client, nil)
+	t.Cleanup(func() { close(up) })
+	c, err := d.Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Lost: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.subscriber.listen(c.(*claim))
+	<-connects
+	d.pipelines.leadTo("former")
+	led := make(chan bool)
+	go func() { defer close(led); d.pipelines.leadTo("next") }()
+	select {
+	case <-led:
+	case <-time.After(5 * time.Second):
+		t.Error("who has connected to the next primary waits for the subscription")
+	}
 }
 
 // redisAt returns a client of r until t ends.

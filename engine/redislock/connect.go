@@ -76,7 +76,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 	context.AfterFunc(h.changed, n.leave)
 	if d.primary != nil {
 		p.node.leadTo(server["run_id"])
-		go d.follow(life, n, server["run_id"], p.node.leave)
+		go d.follow(life, n, server["run_id"], p.node.moved)
 	}
 	return n, nil
 }
@@ -207,7 +207,8 @@ const askPrimary = time.Second
 // follow watches a connection of go-redis to the same primary. go-redis ends it when the sentinels
 // name another primary. follow then leaves n. It also leaves n, which leads to the server with that
 // run id ("": unknown), if they named another while n was made: the watched connection leads there.
-// It calls moved then. After the end of n, leadTo notices another primary.
+// It calls moved then. The subscription may be made at the former primary once more, and n may have
+// ended before: leadTo notices another primary in either case.
 func (d dialer) follow(life context.Context, n *conn, id string, moved func()) {
 	own := d.primary.Conn()
 	defer func() { own.Close() }()

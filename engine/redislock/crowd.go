@@ -137,77 +137,102 @@ func (e *subscriber) keepAll() bool {
 	defer e.mu.Unlock()
 	now := e.clock.Now()
 	for lock, k := range e.crowds {
-		wait, gone := k.roll(now)
+		called := k.roll(now)
 		switch {
 		case len(k.waiters) == 0:
 			delete(e.crowds, lock)
-		case len(wait)+len(gone) > 0 && !k.beating && e.ctx.Err() == nil:
+		case len(called.wait)+len(called.gone) > 0 && !k.beating && e.ctx.Err() == nil:
 			k.beating = true
-			e.done.Go(func() { e.keepOne(k, wait, gone) })
+			e.done.Go(func() { e.keepOne(k, called) })
 		}
 	}
 	e.keeping = len(e.crowds) > 0 && e.ctx.Err() == nil
 	return e.keeping
 }
 
-// roll returns the owners that wait behind others, and those that no longer wait but may still have
-// a place. The first in the queue belongs to the latter if this driver does not know it. If it is
-// another driver's, the server leaves it alone. Requires the subscriber's mu.
-func (k *crowd) roll(now boottime.Instant) (wait, gone []string) {
+// A roll is the owners that a beat is about.
+type roll struct {
+	wait []string // wait behind others
+	ask  []string // ask the server themselves: the first in the queue, and who has no answer yet
+	gone []string // no longer wait, but may still have a place
+}
+
+// cut returns the first owners of each kind, as many as one script checks, and the others.
+func (r roll) cut() (some, others roll) {
+	cut := func(all []string) (some, others []string) {
+		n := min(len(all), maxBeat)
+		return all[:n], all[n:]
+	}
+	some.wait, others.wait = cut(r.wait)
+	some.ask, others.ask = cut(r.ask)
+	some.gone, others.gone = cut(r.gone)
+	return some, others
+}
+
+func (r roll) empty() bool { return len(r.wait)+len(r.ask)+len(r.gone) == 0 }
+
+// roll returns the owners for the next beat. The first in the queue counts as gone if this driver
+// does not know it. If it is another driver's, the server leaves it alone. Requires the
+// subscriber's mu.
+func (k *crowd) roll(now boottime.Instant) (r roll) {
 	for owner, w := range k.waiters {
 		switch age := now.Sub(w.tried); {
 		case age > goneTTL && (w.told || len(k.waiters) > maxGone), // no attempt arrives so late
 			min(age, now.Sub(k.heard)) > goneTTL+placeTTL:
 			delete(k.waiters, owner)
 		case age > placeTTL:
-			gone = append(gone, owner)
+			r.gone = append(r.gone, owner)
 		case w.queued && !w.first:
-			wait = append(wait, owner)
+			r.wait = append(r.wait, owner)
+		default:
+			r.ask = append(r.ask, owner)
 		}
 	}
-	if len(wait) > 0 && k.ahead != "" && k.waiters[k.ahead] == nil {
-		gone = append(gone, k.ahead)
+	if len(r.wait) > 0 && k.ahead != "" && k.waiters[k.ahead] == nil {
+		r.gone = append(r.gone, k.ahead)
 	}
-	return wait, gone
+	return r
 }
 
-// keepOne keeps the places of the owners in wait and removes those of gone. If the server does not
-// answer, the waiters keep their places by a Try.
-func (e *subscriber) keepOne(k *crowd, wait, gone []string) {
+// keepOne keeps the places of the owners that wait and removes those of the gone. If the server
+// does not answer, the waiters keep their places by a Try.
+func (e *subscriber) keepOne(k *crowd, r roll) {
 	ctx, cancel := context.WithTimeout(e.ctx, 2*keepPlace)
 	defer cancel()
-	for len(wait)+len(gone) > 0 {
-		some, left := wait[:min(len(wait), maxBeat)], gone[:min(len(gone), maxBeat)]
-		if e.beat(ctx, k, some, left) != nil {
+	for !r.empty() {
+		some, others := r.cut()
+		if e.beat(ctx, k, some, !others.empty()) != nil {
 			break
 		}
-		wait, gone = wait[len(some):], gone[len(left):]
+		r = others
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k.beating = false
-	for _, owner := range wait { // no beat has kept their places
+	for _, owner := range r.wait { // no beat has kept their places
 		if w := k.waiters[owner]; w != nil {
 			w.kept = 0
 		}
 	}
 }
 
-// beat runs beat.lua for at most maxBeat owners in wait and in gone.
-func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) error {
+// beat runs beat.lua for at most maxBeat owners of each kind. With more, another beat follows at
+// once for the others.
+func (e *subscriber) beat(ctx context.Context, k *crowd, r roll, more bool) error {
 	for {
 		c := k.d.pipelines.newCall(scriptBeat)
 		c.leaves = leavesSoon
 		c.keys(k.keys, "", kindHistory, kindQueue, kindDetails, kindShares, kindLimits, kindBeats, kindWeights, kindMost)
-		c.args(e.wakeChannel(k.keys.lock), placeTTL, len(wait))
-		c.texts(wait...)
-		c.texts(gone...)
+		c.args(e.wakeChannel(k.keys.lock), placeTTL, len(r.wait), len(r.ask), more)
+		c.texts(r.wait...)
+		c.texts(r.ask...)
+		c.texts(r.gone...)
 		sent := e.clock.Now()
 		reply, err := k.d.ask(ctx, k.keys.lock, c)
 		if err == nil {
 			var values []any
 			if values, err = reply.slice(4); err == nil {
-				e.beaten(k, wait, gone, values, sent)
+				e.beaten(k, r, more, values, sent)
 			}
 			return err
 		}
@@ -219,17 +244,19 @@ func (e *subscriber) beat(ctx context.Context, k *crowd, wait, gone []string) er
 
 // beaten handles the answer to a beat. It wakes waiters that have lost their place or have become
 // the first, so that they ask the server.
-func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent boottime.Instant) {
+func (e *subscriber) beaten(k *crowd, r roll, more bool, values []any, sent boottime.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k.heard = sent
-	for _, owner := range gone {
+	for _, owner := range r.gone {
 		if w := k.waiters[owner]; w != nil {
 			w.told = sent.Sub(w.tried) > goneTTL
 		}
 	}
-	k.ahead = text(values[1])
-	if len(wait) == 0 {
+	if !more {
+		k.ahead = text(values[1])
+	}
+	if len(r.wait)+len(r.ask) == 0 {
 		return // no place was kept
 	}
 	k.beats = append(k.beats[max(0, len(k.beats)-rememberBeats+1):], beat{number(values[0]), sent})
@@ -238,19 +265,25 @@ func (e *subscriber) beaten(k *crowd, wait, gone []string, values []any, sent bo
 	for _, n := range list(values[2]) {
 		isMissing[number(n)] = true
 	}
-	for i, owner := range wait {
+	asks := func(w *waiter) {
+		w.kept = 0
+		if l := e.at(w.claim); l != nil {
+			l.wakeUp()
+		}
+	}
+	for i, owner := range r.wait {
 		w := k.waiters[owner]
 		if w == nil || !w.queued {
 			continue // its attempt has no answer yet
 		}
-		w.queued = !isMissing[int64(i+1)]
-		w.first = owner == k.ahead
-		if w.kept = sent; !w.queued || w.first {
-			w.kept = 0
-			if l := e.at(w.claim); l != nil {
-				l.wakeUp()
-			}
+		w.queued, w.first, w.kept = !isMissing[int64(i+1)], false, sent
+		if !w.queued {
+			asks(w)
 		}
+	}
+	if w := k.waiters[k.ahead]; !more && w != nil && w.queued && !w.first {
+		w.first = true
+		asks(w)
 	}
 }
 

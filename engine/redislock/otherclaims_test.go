@@ -161,6 +161,10 @@ func TestAttemptAfterOneWithoutAnAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		within(t, 20*time.Second, "the lease is older than the attempt without doubt", func() bool {
+			st, err := a.Inspect(t.Context(), name)
+			return err == nil && len(st.Holders) > 0 && st.Holders[0].Held > time.Second/2
+		})
 		again := claim(b, name, "o", mode)
 		link.cancelled(t, tryOf(again))()
 		found, err := again.Try(t.Context())

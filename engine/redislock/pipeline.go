@@ -203,13 +203,6 @@ func (l *pipelines) leadTo(id string) {
 	}
 }
 
-// leave calls moved, because the sentinels have named another primary. The next connection leads
-// there.
-func (l *pipelines) leave() {
-	l.leadTo("")
-	l.moved()
-}
-
 // of returns the pipeline to the server of key. On Cluster the client's knowledge may be outdated;
 // a node that does not serve the key says so.
 func (l *pipelines) of(ctx context.Context, key string, waits bool) (*pipeline, error) {

@@ -212,6 +212,32 @@ func TestRedisRolledBackFenceIsRefused(t *testing.T) {
 	}
 }
 
+// A sharer's grant whose fence went back does not count, even if the answer to its attempt was lost
+// and the next attempt finds the grant.
+func TestSharersFenceThatWentBackUnanswered(t *testing.T) {
+	t.Parallel()
+	r, clock := servers.StartRedisWithClock(t)
+	d, client, link := openLate(t, r.Addr(), nil)
+	sharer := func(owner string) driver.Claim {
+		c, err := d.Claim(driver.Request{Resource: "n", Owner: owner, TTL: time.Minute, Mode: driver.Shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	mustTry(t, sharer("before"))
+	r.Must(t, "FLUSHALL")
+	clock.Set(-time.Hour)
+	c := sharer("o")
+	link.cancelled(t, tryOf(c))()
+	if _, err := c.Try(t.Context()); !errors.Is(err, redislock.ErrFenceRegressed) {
+		t.Errorf("Try: %v; want ErrFenceRegressed", err)
+	}
+	if n := client.Exists(t.Context(), "lock:n").Val(); n != 0 {
+		t.Error("the grant was not given back")
+	}
+}
+
 // A failover without Replicas, to a replica that had not seen the grant: a second holder
 // is let in beside the first, with a larger token; and the first one hears of its loss at
 // its next renewal.

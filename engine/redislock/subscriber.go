@@ -308,13 +308,13 @@ func (e *subscriber) subscribe() (heard bool) {
 }
 
 // anew ends the present subscription, so that run makes another. The sentinels have named another
-// primary, but the former one may go on serving.
+// primary, but the former one may go on serving. It does not wait for go-redis, which closes no
+// subscription while it connects.
 func (e *subscriber) anew() {
 	e.mu.Lock()
-	sub := e.sub
-	e.mu.Unlock()
-	if sub != nil {
-		sub.Close() // its only error says that it is closed
+	defer e.mu.Unlock()
+	if sub := e.sub; sub != nil && e.ctx.Err() == nil {
+		e.done.Go(func() { sub.Close() }) // its only error says that it is closed
 	}
 }
 

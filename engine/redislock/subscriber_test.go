@@ -92,7 +92,7 @@ func TestGrantByABeat(t *testing.T) {
 	}
 	beat := func(c *claim, asked int64, missing ...any) {
 		values := []any{asked, "another", missing, []any{int64(0), int64(0), int64(0), int64(0)}}
-		e.beaten(e.crowds[c.keys.lock], []string{"o"}, nil, values, e.clock.Now())
+		e.beaten(e.crowds[c.keys.lock], roll{wait: []string{"o"}}, false, values, e.clock.Now())
 	}
 	c, a := refuse("kept")
 	if e.kept(c) != nil {
@@ -155,11 +155,10 @@ func TestGoneWaiterIsRemembered(t *testing.T) {
 	c.(*claim).arm()
 	k := e.crowds[c.(*claim).keys.lock]
 	gone := func() int {
-		_, gone := k.roll(e.clock.Now())
-		return len(gone)
+		return len(k.roll(e.clock.Now()).gone)
 	}
 	removed := func() {
-		e.beaten(k, nil, []string{"o"}, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
+		e.beaten(k, roll{gone: []string{"o"}}, false, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
 	}
 	if n := gone(); n != 0 {
 		t.Errorf("%d are gone at once", n)
@@ -329,6 +328,101 @@ func TestBeatAfterAPauseKeepsItsWaiters(t *testing.T) {
 	}
 }
 
+// leads has owners of d wait in front of one of other. Their places have expired, and nobody has
+// asked since.
+func (o *outage) leads(t *testing.T, owners ...string) {
+	t.Helper()
+	if err := o.first.Release(t.Context(), driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	o.other.subscriber.mu.Lock()
+	o.other.subscriber.keeping = true // its beats would remove the places
+	o.other.subscriber.mu.Unlock()
+	for _, owner := range owners {
+		o.queue(t, o.d, owner)
+	}
+	o.queue(t, o.other, "last")
+	const expire = `for _, who in ipairs(ARGV) do
+			local place = {cmsgpack.unpack(redis.call('HGET', KEYS[1], 'w' .. who))}
+			place[1] = 1
+			redis.call('HSET', KEYS[1], 'w' .. who, cmsgpack.pack(unpack(place)))
+		end`
+	e := o.d.subscriber
+	if err := e.client.Eval(t.Context(), expire, []string{o.d.keysOf("n").companion(kindDetails)}, owners).Err(); err != redis.Nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.crowds["lock:n"].waiters {
+		w.tried = e.clock.Now()
+	}
+}
+
+// queued returns who is in the queue, with or without a place that has expired.
+func (o *outage) queued(t *testing.T) []string {
+	t.Helper()
+	owners, err := o.d.client.ZRange(t.Context(), o.d.keysOf("n").companion(kindQueue), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return owners
+}
+
+// The first beat after a pause keeps the place of its driver's first waiter too, which asks the
+// server itself.
+func TestBeatAfterAPauseKeepsTheFirst(t *testing.T) {
+	t.Parallel()
+	t.Run("before others", func(t *testing.T) {
+		t.Parallel()
+		o := newOutage(t)
+		o.leads(t, "first", "second")
+		o.beat(t)
+		if got := o.queued(t); !slices.Equal(got, []string{"first", "second", "last"}) {
+			t.Errorf("after a beat %q wait", got)
+		}
+	})
+	t.Run("beside one that is gone", func(t *testing.T) {
+		t.Parallel()
+		o := newOutage(t)
+		o.leads(t, "first", "gone")
+		e := o.d.subscriber
+		e.mu.Lock()
+		gone := e.crowds["lock:n"].waiters["gone"]
+		gone.tried = gone.tried.Add(-placeTTL - time.Second)
+		e.mu.Unlock()
+		o.beat(t)
+		if got := o.queued(t); !slices.Equal(got, []string{"first", "last"}) {
+			t.Errorf("after a beat %q wait", got)
+		}
+	})
+}
+
+// The first beat after a pause keeps the places of all waiters of a crowd that takes several
+// scripts, and finds the first of them.
+func TestBeatAfterAPauseKeepsALargeCrowd(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	o.leads(t, "first", "second")
+	e := o.d.subscriber
+	e.mu.Lock()
+	k := e.crowds["lock:n"]
+	k.waiters["first"].first = false
+	e.mu.Unlock()
+	wait := []string{"second"}
+	for i := range maxBeat {
+		wait = append(wait, fmt.Sprint("without a place ", i))
+	}
+	e.keepOne(k, roll{wait: append(wait, "first")})
+	if got := o.queued(t); !slices.Equal(got, []string{"first", "second", "last"}) {
+		t.Errorf("after two scripts %q wait", got)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !k.waiters["first"].first || k.waiters["second"].first {
+		t.Error("the first does not know that it is first")
+	}
+}
+
 // Close does not wait for go-redis for long, which ignores contexts while it connects. Without a read timeout it would
 // wait for a silent server for ever.
 func TestCloseWithoutAnAnswerToTheSubscription(t *testing.T) {
@@ -476,9 +570,9 @@ func TestAllGonePlacesAreRemoved(t *testing.T) {
 		t.Fatalf("%d have places", got)
 	}
 	for end := time.Now().Add(placeTTL); time.Now().Before(end); time.Sleep(keepPlace) {
-		e.keepOne(k, []string{"waits"}, nil)
+		e.keepOne(k, roll{wait: []string{"waits"}})
 	}
-	e.keepOne(k, []string{"waits"}, gone)
+	e.keepOne(k, roll{wait: []string{"waits"}, gone: gone})
 	if got := places(); got != 1 {
 		t.Errorf("%d places are left of %d", got, n+1)
 	}
@@ -511,11 +605,11 @@ func TestFailedBeatKeepsNobody(t *testing.T) {
 	c.arm()
 	e.placed(c, false)
 	k := e.crowds[c.keys.lock]
-	e.beaten(k, []string{"o"}, nil, []any{int64(7000), "another", []any{}, []any{int64(0), int64(0), int64(0), int64(0)}}, e.clock.Now())
+	e.beaten(k, roll{wait: []string{"o"}}, false, []any{int64(7000), "another", []any{}, []any{int64(0), int64(0), int64(0), int64(0)}}, e.clock.Now())
 	if e.kept(c) == nil {
 		t.Fatal("a beat has kept nobody")
 	}
-	e.keepOne(k, []string{"o"}, nil)
+	e.keepOne(k, roll{wait: []string{"o"}})
 	if e.kept(c) != nil {
 		t.Error("it is refused unasked after a beat without an answer")
 	}
