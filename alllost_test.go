@@ -269,7 +269,7 @@ func TestReleaseOfManyWithAnEngineThatHangs(t *testing.T) {
 	}
 }
 
-// What a lost lease leaves at the engine is given back beside the others, whose releases may hang.
+// The clean-up of a lost lease does not wait for the releases of the others, which may hang.
 func TestLostFirstOfAllIsGivenUpAtOnce(t *testing.T) {
 	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
 		var stuck atomic.Bool

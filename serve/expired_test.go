@@ -216,8 +216,8 @@ func numbered(all wire.Entries) string {
 	return strings.Join(told, ", ")
 }
 
-// An end is told of the lease that has ended, with its token, whatever the owner holds by then and
-// whichever instance has granted it.
+// The history tells the end of a lease with its own token, whatever its owner holds by then, and
+// whichever instance granted it.
 func TestEndsAreToldOfTheLeaseThatEnded(t *testing.T) {
 	t.Parallel()
 	const evict, short, long = `{"name":"n","owner":"a","reason":"r"}`, 1000, 600_000

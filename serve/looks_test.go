@@ -195,8 +195,7 @@ func TestLeasesThatEndBesideDamage(t *testing.T) {
 	})
 }
 
-// While a record cannot be read, the ends of this instance's own leases are told, however many end
-// at once.
+// The history tells all ends of this instance's own leases, even while a record cannot be read.
 func TestOwnLeasesThatEndBesideDamage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// What drivers may know by themselves says nothing about the store.
+// An error that a driver may return without asking the store says nothing about it.
 func TestErrorsWithoutTheStoreAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	for err, answers := range map[error]bool{

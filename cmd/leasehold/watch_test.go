@@ -60,27 +60,19 @@ func (d *blurred) List(ctx context.Context, prefix, after string, limit int) ([]
 func TestWatchedListDoesNotCallDamagedFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &blurred{Driver: memory.New()}
-		locks, err := leasehold.New(d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		claims := map[string]driver.Claim{}
 		for _, name := range []string{"job", "other"} {
 			claims[name] = claimtest.New(t, d, driver.Request{Resource: name, Owner: "o", TTL: time.Hour})
 			claimtest.Granted(t, claims[name])
 		}
-		var out, says bytes.Buffer
-		ctx, cancel := context.WithCancel(t.Context())
-		var watching sync.WaitGroup
-		watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
-		defer func() { cancel(); watching.Wait(); locks.Close() }()
+		out, says := watched(t, d)
 		sees := func(damages int, last string) {
 			t.Helper()
 			time.Sleep(3 * topEvery)
 			synctest.Wait()
 			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 			if !strings.Contains(lines[len(lines)-1], last) || strings.Count(says.String(), `"job"`) != damages {
-				t.Errorf("want %q, and %d times the damage:\n%s\n%s", last, damages, &out, &says)
+				t.Errorf("want %q, and %d times the damage:\n%s\n%s", last, damages, out, says)
 			}
 		}
 		sees(0, "other is held")
@@ -105,31 +97,23 @@ func TestWatchedListDoesNotCallUnlistedFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &blurred{Driver: memory.New()}
-				locks, err := leasehold.New(d, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
 				claim := claimtest.New(t, d, driver.Request{Resource: "job", Owner: "o", TTL: time.Hour})
 				claimtest.Granted(t, claim)
-				var out, says bytes.Buffer
-				ctx, cancel := context.WithCancel(t.Context())
-				var watching sync.WaitGroup
-				watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
-				defer func() { cancel(); watching.Wait(); locks.Close() }()
+				out, says := watched(t, d)
 				time.Sleep(3 * topEvery)
 				d.denies.Store(denies)
 				d.omits.Store(true)
 				time.Sleep(3 * topEvery)
 				synctest.Wait()
 				if strings.Contains(out.String(), "job is free") || says.Len() > 0 {
-					t.Errorf("it is held:\n%s%s", &out, &says)
+					t.Errorf("it is held:\n%s%s", out, says)
 				}
 				d.omits.Store(false)
 				claimtest.Released(t, claim)
 				time.Sleep(3 * topEvery)
 				synctest.Wait()
 				if free := strings.Contains(out.String(), "job is free"); free == denies || says.Len() > 0 {
-					t.Errorf("it is free:\n%s%s", &out, &says)
+					t.Errorf("it is free:\n%s%s", out, says)
 				}
 			})
 		})
@@ -140,20 +124,8 @@ func TestWatchedListDoesNotCallUnlistedFree(t *testing.T) {
 func TestWatchedListAsksAStoreThatHangsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &blurred{Driver: memory.New()}
-		locks, err := leasehold.New(d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var claims []driver.Claim
-		for i := range 40 {
-			claims = append(claims, claimtest.New(t, d, driver.Request{Resource: fmt.Sprint("other", i), Owner: "o", TTL: time.Hour}))
-			claimtest.Granted(t, claims[i])
-		}
-		var out, says bytes.Buffer
-		ctx, cancel := context.WithCancel(t.Context())
-		var watching sync.WaitGroup
-		watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
-		defer func() { cancel(); watching.Wait(); locks.Close() }()
+		claims := heldNames(t, d, 40)
+		out, says := watched(t, d)
 		time.Sleep(3 * topEvery)
 		d.damaged.Store(true)
 		time.Sleep(3 * topEvery)
@@ -164,26 +136,43 @@ func TestWatchedListAsksAStoreThatHangsOnce(t *testing.T) {
 		time.Sleep(answerBound + 3*topEvery)
 		synctest.Wait()
 		if n := strings.Count(says.String(), "deadline exceeded"); n != 1 || strings.Count(says.String(), `"job"`) != 1 {
-			t.Errorf("want the damage and the silence reported:\n%s", &says)
+			t.Errorf("want the damage and the silence reported:\n%s", says)
 		}
 		if strings.Contains(out.String(), "is free") {
-			t.Errorf("nothing is known to be free:\n%s", &out)
+			t.Errorf("nothing is known to be free:\n%s", out)
 		}
 	})
+}
+
+// watched runs "ls --watch" on d until the test ends. The bubble must stand still when its output is read.
+func watched(t *testing.T, d driver.Driver) (out, says *bytes.Buffer) {
+	t.Helper()
+	locks, err := leasehold.New(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, says = new(bytes.Buffer), new(bytes.Buffer)
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { watchList(ctx, &app{stdout: out, stderr: says}, locks, "") })
+	t.Cleanup(func() { cancel(); watching.Wait(); locks.Close() })
+	return out, says
+}
+
+// heldNames returns claims that hold n names.
+func heldNames(t *testing.T, d driver.Driver, n int) (claims []driver.Claim) {
+	t.Helper()
+	for i := range n {
+		claims = append(claims, claimtest.New(t, d, driver.Request{Resource: fmt.Sprint("other", i), Owner: "o", TTL: time.Hour}))
+		claimtest.Granted(t, claims[i])
+	}
+	return claims
 }
 
 // watchedChurn watches a store for a while in which each second perSecond names are locked, for 1.5
 // s each. It returns the output at that moment.
 func watchedChurn(t *testing.T, d *blurred, perSecond int, lasts time.Duration) (out, says string) {
-	locks, err := leasehold.New(d, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stdout, stderr bytes.Buffer
-	ctx, cancel := context.WithCancel(t.Context())
-	var watching sync.WaitGroup
-	watching.Go(func() { watchList(ctx, &app{stdout: &stdout, stderr: &stderr}, locks, "") })
-	defer func() { cancel(); watching.Wait(); locks.Close() }()
+	stdout, stderr := watched(t, d)
 	const pause, held = 100 * time.Millisecond, 15 // pauses
 	var batches [][]driver.Claim
 	for n := 0; time.Duration(n)*pause < lasts; n++ {
@@ -221,20 +210,8 @@ func TestWatchedListKeepsUp(t *testing.T) {
 func TestWatchedListSeesAllBecomeFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.New()
-		locks, err := leasehold.New(d, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var claims []driver.Claim
-		for i := range 15_000 {
-			claims = append(claims, claimtest.New(t, d, driver.Request{Resource: fmt.Sprint("job", i), Owner: "o", TTL: time.Hour}))
-			claimtest.Granted(t, claims[i])
-		}
-		var out, says bytes.Buffer
-		ctx, cancel := context.WithCancel(t.Context())
-		var watching sync.WaitGroup
-		watching.Go(func() { watchList(ctx, &app{stdout: &out, stderr: &says}, locks, "") })
-		defer func() { cancel(); watching.Wait(); locks.Close() }()
+		claims := heldNames(t, d, 15_000)
+		out, says := watched(t, d)
 		synctest.Wait()
 		for _, c := range claims {
 			claimtest.Released(t, c)
@@ -242,7 +219,7 @@ func TestWatchedListSeesAllBecomeFree(t *testing.T) {
 		time.Sleep(3 * topEvery)
 		synctest.Wait()
 		if free := strings.Count(out.String(), "is free"); free != len(claims) || says.Len() > 0 {
-			t.Errorf("%d of %d are free: %s", free, len(claims), &says)
+			t.Errorf("%d of %d are free: %s", free, len(claims), says)
 		}
 	})
 }

@@ -232,8 +232,7 @@ func TestHungNodeDelaysOneListInPages(t *testing.T) {
 	})
 }
 
-// What one node has left over is not listed as held because another, which is not waited for, is
-// slow.
+// A lock that only one node still has is not listed as held while another node is slow.
 func TestSlowListMakesNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 4 * quorum.DefaultNodeTimeout

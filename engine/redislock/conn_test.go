@@ -548,7 +548,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// subscriptionFollows has the sentinels name another primary after what disturb does at the former.
+// subscriptionFollows checks that the subscription moves when the sentinels name another primary.
+// Before that, disturb may break connections to the former one.
 func subscriptionFollows(t *testing.T, disturb func(t *testing.T, former *servers.Redis, d *Driver, a driver.Claim)) {
 	former, next := servers.StartRedis(t), servers.StartRedis(t)
 	var named atomic.Value

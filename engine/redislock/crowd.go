@@ -194,8 +194,8 @@ func (k *crowd) roll(now boottime.Instant) (r roll) {
 	return r
 }
 
-// keepOne keeps the places of the owners that wait and removes those of the gone. If the server
-// does not answer, the waiters keep their places by a Try.
+// keepOne keeps the places of the owners that wait, and removes the places of those that are gone.
+// If the server does not answer, the waiters keep their places by a Try.
 func (e *subscriber) keepOne(k *crowd, r roll) {
 	ctx, cancel := context.WithTimeout(e.ctx, 2*keepPlace)
 	defer cancel()

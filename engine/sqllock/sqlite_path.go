@@ -105,12 +105,12 @@ func (f *sqliteFile) isOpen() bool {
 	})
 }
 
-// descriptors has a link for each open file of this process, on Linux.
+// descriptors is a folder of Linux, with a link for each file that this process has open.
 const descriptors = "/proc/self/fd/"
 
-// descriptorsOf returns the links whose files have the name of the file at path, or had it before
-// they were deleted. A stat of another may never return, because its file server no longer answers.
-// Reading a link asks no server.
+// descriptorsOf returns the links to files that have the base name of path, even if they were
+// deleted. Only these are worth a stat: one of another file may hang with its file server, which
+// reading a link never asks.
 func descriptorsOf(path string) (links []string, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Which file a descriptor leads to is asked only if its name is that of the database. Any other may
-// be on a server that no longer answers.
+// Only descriptors with the database's name are looked at. Any other may lead to a file server that
+// no longer answers.
 func TestOnlyDescriptorsOfTheNameAreAsked(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
