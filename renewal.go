@@ -133,7 +133,7 @@ func (h *hold) renewed(sent, answered boottime.Instant, ttl time.Duration, grant
 	case grant.Fence != h.grant.fence:
 		return fmt.Errorf("%w: the engine renewed another grant", ErrLost)
 	}
-	h.renewals.ttl, h.renewals.most, h.deadline.span = ttl, ttl, grant.TTL
+	h.renewals.ttl, h.deadline.span = ttl, grant.TTL
 	if h.keep != nil {
 		h.keep.word, h.keep.known, h.keep.failed = sent, h.keep.asked, false
 	}

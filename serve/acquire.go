@@ -235,7 +235,10 @@ func (a *attempt) resume() (found bool, err error) {
 	defer func() { a.one.acquires = err == nil }()
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	if err := a.checkMode(ctx); err != nil {
+	switch err := a.checkMode(ctx); {
+	case errors.Is(err, driver.ErrCorrupt):
+		return false, driver.ErrLost // the owner is not among the holders that can be read
+	case err != nil:
 		return false, noRefusal(err)
 	}
 	a.sent = time.Now()
@@ -299,8 +302,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 	}
 	if one.lease.fence != a.grant.Fence || one.lease.since.IsZero() {
-		if err := a.s.claims.begins(one, a.grant.Fence, a.sent); err != nil {
-			a.s.ended(one, err)
+		if err := a.s.begins(one, a.grant.Fence, a.sent); err != nil {
 			return err
 		}
 		one.lease = lastGrant{a.sent, !a.elsewhere, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}

@@ -111,8 +111,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall
 		}
 		one.recall.granted(g.Fence)
 		if one.lease.since.IsZero() || one.lease.fence != g.Fence { // another instance has granted it
-			if err := s.claims.begins(one, g.Fence, sent); err != nil {
-				s.ended(one, err)
+			if err := s.begins(one, g.Fence, sent); err != nil {
 				return err
 			}
 			one.acquires = false // it may be in another mode

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -63,6 +64,20 @@ func (s *Server) findCause(one *claim) {
 	}
 }
 
+// begins begins a new lease, with that fence, by a call that was sent at that time. If the lease was
+// evicted before the answer, begins returns why. The eviction may have been of the owner's lease
+// before, and then nobody would use the new one, so it is released. Requires the turn.
+func (s *Server) begins(one *claim, fence uint64, sent time.Time) error {
+	err := s.claims.begins(one, fence, sent)
+	if err != nil {
+		s.ended(one, err)
+		ctx, cancel := context.WithTimeout(context.Background(), callBound)
+		defer cancel()
+		_ = one.driver.Release(ctx, driver.End{}) // otherwise it ends with its TTL
+	}
+	return err
+}
+
 // begins discards earlier reports when a new lease begins, with that fence, by a call that was
 // sent at that time. If the lease was evicted before the answer, begins returns why instead.
 // Requires the turn.
@@ -95,7 +110,7 @@ func (c *claims) evictedSince(one *claim, fence uint64, sent time.Time) error {
 	switch {
 	case here && fence > 0 && e.Fence == fence, isNew && e.Fence == 0:
 		return driver.Evicted(e.Reason)
-	case isNew: // of the lease before, as the report is
+	case isNew, here && e.Fence > 0: // of the lease before, as the report is
 	case errors.Is(told.why, driver.ErrEvicted) && told.at.After(sent):
 		return told.why
 	}

@@ -401,6 +401,32 @@ func TestEvictionBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// A lease is evicted while its owner acquires again, before the engine grants another. The owner is
+// told of the eviction, and the new lease does not stay with nobody.
+func TestEvictionBeforeTheNextGrant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		d := locktest.NewFaulty(engine.Connect())
+		here, there := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+		const lease = `{"name":"n","owner":"o","ttl_ms":60000}`
+		here.want(200, wire.Acquire, lease)
+		time.Sleep(time.Second)
+		goes, answered := make(chan struct{}), make(chan struct{})
+		d.Next(locktest.OpTry, func(_ context.Context, apply func() error) error { <-goes; return apply() })
+		go func() {
+			defer close(answered)
+			here.wantCode(wire.CodeEvicted, wire.Acquire, lease)
+		}()
+		synctest.Wait()
+		time.Sleep(time.Second) // the call is earlier
+		there.want(200, wire.Evict, `{"name":"n","owner":"o","reason":"r"}`)
+		close(goes)
+		<-answered
+		there.want(200, wire.Acquire, `{"name":"n","owner":"next","ttl_ms":60000}`)
+	})
+}
+
 // If a waiter's lease is evicted before the answer that grants it, the waiter has neither the lease
 // nor its place.
 func TestWaiterThatIsEvictedBeforeTheAnswerHasNoPlace(t *testing.T) {

@@ -112,12 +112,16 @@ func (d *Driver) listAll(ctx context.Context, prefix string, limit int) (held []
 		}
 	}
 	sure, err := d.inspectAll(ctx, unsure)
-	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+	switch {
+	case err == nil, errors.Is(err, driver.ErrCorrupt):
+		held, damaged = append(held, sure...), append(damaged, err)
+	case ctx.Err() != nil:
 		return nil, false, err
+	default: // a slow node hides no others
+		held = append(held, unsure...)
 	}
-	held = append(held, sure...)
 	slices.SortFunc(held, byName)
-	return held, len(held) <= limit, errors.Join(append(damaged, err)...)
+	return held, len(held) <= limit, errors.Join(damaged...)
 }
 
 // firstPages returns the first pages of a majority of the nodes, and of others that are not much

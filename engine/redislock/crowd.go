@@ -253,8 +253,20 @@ func (e *subscriber) beaten(k *crowd, r roll, more bool, values []any, sent boot
 			w.told = sent.Sub(w.tried) > goneTTL
 		}
 	}
+	asks := func(w *waiter) {
+		w.kept = 0
+		if l := e.at(w.claim); l != nil {
+			l.wakeUp()
+		}
+	}
 	if !more {
 		k.ahead = text(values[1])
+		defer func() {
+			if w := k.waiters[k.ahead]; w != nil && w.queued && !w.first {
+				w.first = true
+				asks(w)
+			}
+		}()
 	}
 	if len(r.wait)+len(r.ask) == 0 {
 		return // no place was kept
@@ -265,12 +277,6 @@ func (e *subscriber) beaten(k *crowd, r roll, more bool, values []any, sent boot
 	for _, n := range list(values[2]) {
 		isMissing[number(n)] = true
 	}
-	asks := func(w *waiter) {
-		w.kept = 0
-		if l := e.at(w.claim); l != nil {
-			l.wakeUp()
-		}
-	}
 	for i, owner := range r.wait {
 		w := k.waiters[owner]
 		if w == nil || !w.queued {
@@ -280,10 +286,6 @@ func (e *subscriber) beaten(k *crowd, r roll, more bool, values []any, sent boot
 		if !w.queued {
 			asks(w)
 		}
-	}
-	if w := k.waiters[k.ahead]; !more && w != nil && w.queued && !w.first {
-		w.first = true
-		asks(w)
 	}
 }
 

@@ -576,6 +576,9 @@ func TestAllGonePlacesAreRemoved(t *testing.T) {
 	if got := places(); got != 1 {
 		t.Errorf("%d places are left of %d", got, n+1)
 	}
+	if w := k.waiters["waits"]; !w.first || w.kept != 0 {
+		t.Error("the first does not know that it is first, and asks nobody")
+	}
 	e.mu.Lock()
 	k.waiters["waits"].tried = k.waiters["waits"].tried.Add(-goneTTL)
 	e.mu.Unlock()

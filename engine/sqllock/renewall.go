@@ -105,7 +105,13 @@ func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renew
 				case err != nil:
 					fail(renewals, err)
 				default:
-					d.renewRow(ctx, name, renewals)
+					select {
+					case d.byRow <- struct{}{}:
+						d.renewRow(ctx, name, renewals)
+						<-d.byRow
+					case <-ctx.Done():
+						fail(renewals, ctx.Err())
+					}
 				}
 			})
 		})
@@ -145,6 +151,10 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 // maxRows is how many rows of a batch are renewed at once: as many as the core renews single leases
 // at once. Those that hang do not count.
 const maxRows = 16
+
+// mostRows is how many rows are renewed at once even if some hang: each has a connection of its own,
+// and a database that stalls must not be asked for one for each lease.
+const mostRows = 4 * maxRows
 
 // slowRow is when a renewal by row counts as hanging: far above two round trips and a commit on a
 // slow disk.

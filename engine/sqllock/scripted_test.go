@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,10 +302,19 @@ func TestHungRenewalHoldsUpNoLockedRow(t *testing.T) {
 }
 
 // Renewals by row that hang, more than are made at once, do not delay the others.
-func TestHungRowsHoldUpNoOthers(t *testing.T) {
+func TestHungRowsHoldUpNoOthers(t *testing.T) { t.Parallel(); renewsBesideHungRows(t, mostRows, 8) }
+
+// A database that stalls is not asked for a connection for each lease.
+func TestStalledRowsTakeFewConnections(t *testing.T) {
 	t.Parallel()
+	renewsBesideHungRows(t, 5*mostRows, 0)
+}
+
+// renewsBesideHungRows renews leases, of which all but those served hang.
+func renewsBesideHungRows(t *testing.T, names, served int) {
 	synctest.Test(t, func(t *testing.T) {
-		const names, served, within = 64, 8, 5 * time.Second
+		const within = 5 * time.Second
+		var hang, most atomic.Int64
 		d := scripted(t, func(ctx context.Context, d *Driver, text string, args []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
 			if text == d.texts.save {
 				return [][]sqldriver.Value{{int64(4)}}, nil
@@ -321,7 +331,9 @@ func TestHungRowsHoldUpNoOthers(t *testing.T) {
 				return all, nil
 			}
 			if strings.HasPrefix(asked[0], "hung") {
+				most.Store(max(most.Load(), hang.Add(1)))
 				<-ctx.Done()
+				hang.Add(-1)
 				return nil, ctx.Err()
 			}
 			return rowOf(asked[0], one("me", shared, record.Holding, 1_001_000)), nil
@@ -347,6 +359,9 @@ func TestHungRowsHoldUpNoOthers(t *testing.T) {
 			case !hangs && (r.Err != nil || answered[i] > within/2):
 				t.Errorf("renewal %d: %v, answered after %v of %v", i, r.Err, answered[i], within)
 			}
+		}
+		if n := most.Load(); n > mostRows {
+			t.Errorf("%d hang at once", n)
 		}
 	})
 }

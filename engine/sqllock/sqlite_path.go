@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -115,10 +116,11 @@ func descriptorsOf(path string) (links []string, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err
 	}
+	base := func(path string) string { return strings.TrimSuffix(filepath.Base(path), " (deleted)") }
 	all, err := os.ReadDir(descriptors)
 	for _, one := range all {
 		file, err := os.Readlink(descriptors + one.Name())
-		if name := filepath.Base(path); err == nil && slices.Contains([]string{name, name + " (deleted)"}, filepath.Base(file)) {
+		if err == nil && strings.EqualFold(base(file), base(path)) { // some file systems fold case
 			links = append(links, descriptors+one.Name())
 		}
 	}

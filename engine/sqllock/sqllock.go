@@ -113,6 +113,7 @@ type Driver struct {
 type gates struct {
 	writing onecall.Gate           // for statements that write; nil: writers need not take turns
 	opening onecall.Gate           // for open
+	byRow   chan struct{}          // has an element for each row that a batch renews
 	stmts   *prepared              // guarded by opening until checked is set; a pointer hides the names in it from fmt
 	checked atomic.Pointer[runner] // nil until the database was checked
 }
@@ -129,7 +130,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 		return nil, errors.New("sqllock: no database")
 	}
 	d := &Driver{db: db, doubt: doubt{db: db, ours: dialled.Of(db)}, dialect: dialect, texts: dialect.statements().withPrefix(o.tables()), traits: dialect.traits(),
-		gates: gates{opening: onecall.New(), stmts: &prepared{}}}
+		gates: gates{opening: onecall.New(), byRow: make(chan struct{}, mostRows), stmts: &prepared{}}}
 	answers := new(links.Answers)
 	if calls := d.doubt.calls(); calls != nil {
 		answers = &calls.Answers
