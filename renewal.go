@@ -14,7 +14,7 @@ import (
 type renewals struct {
 	never  bool          // NoRenew
 	ttl    time.Duration // the TTL to request; guarded by calling and by mu: one suffices to read
-	most   time.Duration // guarded by mu; the longest TTL that the engine may have applied
+	most   time.Duration // guarded by mu; the longest TTL that was requested, which an engine may keep after a shorter one
 	failed bool          // guarded by calling; the last renewal in a batch failed
 	cancel func()        // guarded by mu; cancels the renewal or the note in flight
 	traced *Lease        // guarded by calling; the lease that the renewal in flight is traced for, or nil

@@ -140,20 +140,21 @@ func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Bef
 type removal struct {
 	why error
 	// refused is the waiter's last call here that found no lease, while no other call of its owner
-	// could be in flight elsewhere. Its number is 0 if there is none.
-	refused order
+	// was known to be in flight elsewhere; nil: there is none.
+	refused *order
 }
 
 // removedHere returns why this instance has removed the claim's owner from the queue; nil: it has
 // not. refused means that its place alone can have got a lease since the owner was found without
-// one: now is its caller's next call. The owner does not get that lease. Requires mu.
+// one: now is its caller's next call, or has no number. The owner does not get that lease. Requires
+// mu.
 func (c *claims) removedHere(one *claim, now order) (why error, refused bool) {
 	gone, ok := c.removed.get(one.key)
 	if !ok || one.phase == held {
 		return nil, false
 	}
-	if refused = now.number > 0 && gone.refused.number > 0 && !now.skips(gone.refused); refused {
-		gone.refused = now
+	if refused = gone.refused != nil && !now.skips(*gone.refused); refused {
+		gone.refused = &now
 	}
 	return gone.why, refused
 }
@@ -171,7 +172,8 @@ func (c *claims) refuses(one *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if gone, ok := c.removed.get(one.key); ok && one.sure >= one.last.number {
-		gone.refused = one.last
+		last := one.last
+		gone.refused = &last
 	}
 }
 
