@@ -14,7 +14,8 @@ with_lease() (
 	{ command exec 9<&0; } 2>/dev/null || exec 9</dev/null # it may be closed
 	url=${LEASEHOLD_URL:-http://127.0.0.1:7400}
 	owner=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
-	now() { IFS=' ' read -r up _ </proc/uptime && echo "${up%.*}"; }
+	# now sets up. It starts no process, which a signal to the whole group would end.
+	now() { IFS=' ' read -r up _ </proc/uptime && up=${up%.*}; }
 	# call WHAT SECONDS FIELDS: sets answer and status, 000 without an answer of the service. No process has the owner as an
 	# argument, which everyone sees.
 	call() {
@@ -46,7 +47,8 @@ with_lease() (
 	trap 'stop 130' INT
 	trap 'stop 131' QUIT
 	trap 'stop 143' TERM
-	sent=$(now) || exit 69 # before anything is held
+	now || exit 69 # before anything is held
+	sent=$up
 	call acquire 5 ",\"ttl_ms\":${ttl}000"
 	[ -z "$stopped" ] || { call release 1; exit "$stopped"; }
 	case $status in
@@ -54,26 +56,29 @@ with_lease() (
 	409) exit 75 ;;
 	*) call release 1; exit 69 ;;
 	esac
-	[ "$(now)" -lt "$end" ] || { call release 1; exit 76; }
+	now || up=$end
+	[ "$up" -lt "$end" ] || { call release 1; exit 76; }
 	set +m
 	setsid "$@" <&9 9<&- & # "&" alone gives it no input
 	command=$!
 	trap '' TSTP TTIN TTOU # Ctrl-Z would stop the guard, and not the command
 	[ -z "$stopped" ] || stop "$stopped"
-	while kill -0 "$command" 2>/dev/null; do
+	while kill -0 "$command" 2>/dev/null || [ -e "/proc/$command" ]; do # it may be another user's by now
 		sleep 0.2 || : # a signal to the whole group ends it
-		sent=$(now)
+		now || up=$end # without a clock the lease counts as over
+		sent=$up
 		most=$((end - sent - 1 < step ? end - sent - 1 : step)) # a call ends before end: sent may be a second ago
 		most=$((most < 5 ? most : 5)) # nothing looks at the command meanwhile
 		if [ "$sent" -ge "$renew" ] && [ "$most" -gt 0 ]; then
 			call renew "$most" ",\"ttl_ms\":${ttl}000"
 			case $status in
-			200) [ "$(now)" -ge "$end" ] || granted ;;
+			200) now || up=$end; [ "$up" -ge "$end" ] || granted ;;
 			410) end=0 ;;
 			*) renew=$((sent + step)) ;;
 			esac
 		fi
-		if [ "$(now)" -ge "$end" ]; then
+		now || up=$end
+		if [ "$up" -ge "$end" ]; then
 			end KILL
 			wait "$command" || : # so that the next holder is alone
 			[ "$status" = 410 ] || call release 1
@@ -82,7 +87,8 @@ with_lease() (
 	done
 	code=0
 	wait "$command" || code=$?
-	ended=$(now)
+	now || up=$end
+	ended=$up
 	call release 5
 	case $status in
 	200) ;;

@@ -27,7 +27,7 @@ type run struct {
 	okIfBusy bool
 	asked    boottime.Instant // before the leases were granted
 
-	signalled bool // COMMAND ended after a signal that ends programs, not because the lease was over
+	signalled bool // COMMAND ended soon after a signal that ends programs, not because the lease was over
 
 	metricsFile string
 	yieldName   string
@@ -248,7 +248,7 @@ func (r *run) hold(ctx context.Context, locks *leasehold.Locker, leases *leaseho
 	}
 	began := time.Now()
 	result, leave, err := r.child.run(leases.Context(), leases, each...)
-	r.signalled = result.Signalled && !result.Cut
+	r.signalled = !result.Cut && time.Since(result.Signalled) < hookBound // a daemon may take HUP and go on
 	f := farewell{run: r, locks: locks, leases: leases, each: each, until: leases.Deadline(), keeps: began.Add(r.length()), ended: time.Now(), took: time.Since(began)}
 	e := ending{Result: result, err: err}
 	if leases.Context().Err() != nil {

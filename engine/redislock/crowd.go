@@ -282,7 +282,8 @@ func (e *subscriber) beaten(k *crowd, r roll, more bool, values []any, sent boot
 		if w == nil || !w.queued {
 			continue // its attempt has no answer yet
 		}
-		w.queued, w.first, w.kept = !isMissing[int64(i+1)], false, sent
+		w.queued = !isMissing[int64(i+1)]
+		w.first, w.kept = false, sent
 		if !w.queued {
 			asks(w)
 		}

@@ -305,6 +305,35 @@ class TestClient(Served, unittest.TestCase):
                 self.assertGreater(len(calls), 1)
                 self.assertNotIn(None, kinds)
 
+    def test_a_loss_that_comes_up_holds_up_no_other(self):
+        # Meanwhile the interpreter may run the handler of a signal, which asks for another lease that is lost.
+        with self.assertRaises(Lost):
+            with self.client.acquire(self.name, ttl=10 * LONG) as lease:
+                with _sync._raising:
+                    thread = threading.Thread(target=self.lose, args=(lease,))
+                    thread.start()
+                    until(lambda: lease.lost.is_set())
+                    self.assertEqual(lease.left(), 0)
+                thread.join()
+                until(lambda: False)
+
+    def test_a_forked_process_raises_losses_itself(self):
+        raising = threading.Event()
+
+        def holds():
+            with _sync._raising:
+                raising.set()
+                time.sleep(1)
+
+        thread = threading.Thread(target=holds)
+        thread.start()
+        raising.wait()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if _sync._raising.acquire(timeout=LONG) else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        thread.join()
+
     def test_a_loss_is_raised_again_ever_more_seldom(self):
         looks = []
 
@@ -833,7 +862,7 @@ class TestClient(Served, unittest.TestCase):
                 self.assertNotRegex(repr(refused.exception), "s.cret")
 
     def test_a_url_that_no_request_can_have_is_refused_without_the_token(self):
-        urls = [self.server.url + path for path in ("/\u20ac", "/\xe9", "/a b")] + ["http://\u20ac:1"]
+        urls = [self.server.url + path for path in ("/\u20ac", "/\xe9", "/a b")] + ["http://\u20ac:1", "http://:secret\u2100@localhost"]
         for kind, url in itertools.product((Client, AsyncClient), urls):
             with self.subTest(kind=kind, url=url):
                 with self.assertRaises(ValueError) as refused:

@@ -88,7 +88,10 @@ class Server(NamedTuple):
 
     @classmethod
     def at(cls, url: str, token: Optional[str], timeout: float) -> Server:
-        parts = urllib.parse.urlsplit(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+        except ValueError:  # its text may show a token
+            raise ValueError("the url must be http://host:port or https://host:port") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("the url must be http://host:port or https://host:port")
         if parts.username or parts.password:

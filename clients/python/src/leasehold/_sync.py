@@ -37,6 +37,15 @@ RAISE_AGAIN = 0.1
 _raising = threading.RLock()
 
 
+def _forked() -> None:
+    global _raising
+    _raising = threading.RLock()  # the thread that held it may be none of this process
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class Client:
     """A client of the server at url. Threads may share it. It keeps no connection open.
 
@@ -351,9 +360,13 @@ class Lease:
     def _end_section(self) -> None:
         """Raise Lost in the thread of the section, unless it runs another job now. The mutex is held."""
         if self._section is not None and self._loss is not None and _runs(self._section, self._job):
-            with _raising:
-                if self._loss is not None:  # else it has come up meanwhile
-                    _raise_in(self._section, self._loss)
+            # Whoever holds it may wait for this lease, in a handler of a signal for example. It is tried again.
+            if _raising.acquire(blocking=False):
+                try:
+                    if self._loss is not None:  # else it has come up meanwhile
+                        _raise_in(self._section, self._loss)
+                finally:
+                    _raising.release()
 
     def _watch(self) -> None:
         """End the lease at its deadline, whatever hangs, and its section with it."""

@@ -100,10 +100,10 @@ type Will struct {
 // A Result is how a command ended.
 type Result struct {
 	Status      syscall.WaitStatus
-	Cut         bool // it was ended because the lease had ended or was about to end
-	Terminal    bool // it had the terminal alone: a Ctrl-C reached no other process
-	Interrupted bool // it received a SIGINT that was sent to this process
-	Signalled   bool // it received a signal that was sent to this process and ends programs
+	Cut         bool      // it was ended because the lease had ended or was about to end
+	Terminal    bool      // it had the terminal alone: a Ctrl-C reached no other process
+	Interrupted bool      // it received a SIGINT that was sent to this process
+	Signalled   time.Time // when it last received a signal that was sent to this process and ends programs; zero: never
 }
 
 // Run runs the command under a guardian until it and all its descendants are gone. That is at the
@@ -140,7 +140,8 @@ type holder struct {
 	watchdog
 	refusal
 
-	interrupted, signalled bool // for the Result
+	interrupted bool // for the Result, as is signalled
+	signalled   time.Time
 }
 
 // A command is what the holder knows of the child.
@@ -293,7 +294,9 @@ func (h *holder) wait() (Result, error) {
 			}
 		case sig := <-h.plan.Signals:
 			h.interrupted = h.interrupted || sig == syscall.SIGINT
-			h.signalled = h.signalled || Ends(sig)
+			if Ends(sig) {
+				h.signalled = time.Now()
+			}
 			h.pass(sig.(syscall.Signal))
 		case <-backup.C:
 			h.look()
