@@ -237,7 +237,7 @@ func givenUpCallLeavesNothing(t *testing.T, z *servers.ZooKeeper) {
 		cancel()
 		p.Pass()
 		other := lockerOn(t, driverOn(t, &zklock.Options{SessionTimeout: session}, z.Addr()), leasehold.Options{})
-		mustAcquire(t, other, "given-up", leasehold.Wait(session)).Release(t.Context())
+		mustAcquire(t, other, "given-up", leasehold.Wait(3*session)).Release(t.Context())
 	}
 	conn := client(t, z.Addr())
 	claimtest.Eventually(t, "no node", func() bool {

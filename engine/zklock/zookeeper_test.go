@@ -216,10 +216,12 @@ func refused(t testing.TB, c driver.Claim) *driver.Busy {
 	return busy
 }
 
+// tried returns the error of a Try. A busy machine may take the servers for away, and waiters ask again.
 func tried(t testing.TB, c driver.Claim) error {
 	for end := time.Now().Add(time.Minute); ; {
 		_, err := c.Try(t.Context())
-		if !errors.Is(err, zklock.ErrNoQuorum) || time.Now().After(end) {
+		away := errors.Is(err, zklock.ErrNoQuorum) || err != nil && strings.Contains(err.Error(), "the servers are away")
+		if !away || time.Now().After(end) {
 			return err
 		}
 	}
