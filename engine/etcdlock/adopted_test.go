@@ -164,7 +164,7 @@ func TestNextWhoseKeyAnotherClaimReleased(t *testing.T) {
 	const ttl = 10 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	d := driverOn(t, clientOf(t, e), nil)
-	claims, busy := queuedBehind(t, e, d, ttl)
+	claims, busy := queuedBehind(t, e, d, ttl, false)
 	again := claimOf(t, d, driver.Request{Resource: "a", Owner: "second", TTL: ttl, Queue: true})
 	if err := within(t, ttl, tryOf(again)); !errors.Is(err, driver.ErrBusy) {
 		t.Fatalf("Try by another claim of the second: %v; want busy", err)

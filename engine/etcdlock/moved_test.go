@@ -124,7 +124,7 @@ func TestWaiterThatReturnsHoldsByItsOwnSession(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	direct := clientOf(t, e)
 	here, there := driverOn(t, clientOf(t, e), nil), driverOn(t, clientOf(t, e), nil)
-	claims, busy := queuedBehind(t, e, here, ttl)
+	claims, busy := queuedBehind(t, e, here, ttl, false)
 	keeper := claimOf(t, here, driver.Request{Resource: "keeper", Owner: "k", TTL: ttl})
 	if err := within(t, ttl, tryOf(keeper)); err != nil {
 		t.Fatal(err)

@@ -16,12 +16,13 @@ import (
 )
 
 // queuedBehind is three claims of one resource in this order, each of a driver of its own,
-// that of the second being d, and what that was refused with when its watch was hearing.
-func queuedBehind(t *testing.T, e *servers.Etcd, d driver.Driver, ttl time.Duration) (claims [3]driver.Claim, busy *driver.Busy) {
+// that of the second being d, and what that was refused with when its watch was hearing. If fresh, the second is granted
+// without a read of its key.
+func queuedBehind(t *testing.T, e *servers.Etcd, d driver.Driver, ttl time.Duration, fresh bool) (claims [3]driver.Claim, busy *driver.Busy) {
 	t.Helper()
 	drivers := [3]driver.Driver{driverOn(t, clientOf(t, e), nil), d, driverOn(t, clientOf(t, e), nil)}
 	for i, owner := range []string{"first", "second", "third"} {
-		claims[i] = claimOf(t, drivers[i], driver.Request{Resource: "a", Owner: owner, TTL: ttl, Queue: true})
+		claims[i] = claimOf(t, drivers[i], driver.Request{Resource: "a", Owner: owner, TTL: ttl, Queue: true, Fresh: fresh})
 		err := within(t, ttl, tryOf(claims[i]))
 		if i == 0 && err != nil || i > 0 && !errors.Is(err, driver.ErrBusy) {
 			t.Fatalf("Try of the %s: %v", owner, err)
@@ -71,7 +72,7 @@ func TestNextWhoseKeyIsGone(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	direct := clientOf(t, e)
 	for _, together := range []bool{true, false} {
-		claims, busy := queuedBehind(t, e, driverOn(t, clientOf(t, e), nil), ttl)
+		claims, busy := queuedBehind(t, e, driverOn(t, clientOf(t, e), nil), ttl, true)
 		keys, _ := keysOf(t, direct, "a")
 		ops := []clientv3.Op{clientv3.OpDelete(keys[1])}
 		if together {
@@ -100,7 +101,7 @@ func TestNextGetsItsWholeTTL(t *testing.T) {
 	const ttl = 10 * time.Second
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	direct := clientOf(t, e)
-	claims, busy := queuedBehind(t, e, driverOn(t, clientOf(t, e), nil), ttl)
+	claims, busy := queuedBehind(t, e, driverOn(t, clientOf(t, e), nil), ttl, true)
 	_, leases := keysOf(t, direct, "a")
 	session := clientv3.LeaseID(leases[1])
 	left := func() time.Duration {
@@ -138,7 +139,7 @@ func TestKeyDeletedBeforeItsPutIsAnswered(t *testing.T) {
 	e := servers.StartEtcd(t, servers.EtcdCurrent)
 	direct := clientOf(t, e)
 	d := driverOn(t, taps.client(t, e), nil)
-	claims, busy := queuedBehind(t, e, d, ttl) // whose watch hears from now on
+	claims, busy := queuedBehind(t, e, d, ttl, true) // whose watch hears from now on
 	var once sync.Once
 	hold := func(req *pb.TxnRequest, ctx context.Context, send func(context.Context) error) error {
 		err := send(ctx)
