@@ -167,15 +167,35 @@ func TestLookThatFindsDamage(t *testing.T) {
 	})
 }
 
+// besideDamage returns an instance that cannot read the record of the held lock "bad", and another
+// that can.
+func besideDamage(t *testing.T) (d *damaged, s, other bubble) {
+	t.Helper()
+	engine := memory.NewServer()
+	d = &damaged{Driver: engine.Connect()}
+	d.name.Store("bad")
+	s, other = newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
+	other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+	return d, s, other
+}
+
+// A waiter that goes on at another instance is not refused because of damage that its lock does not
+// mind.
+func TestWaiterChangesItsInstanceBesideDamage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, s, other := besideDamage(t)
+		const waits = `{"name":"bad","owner":"w","ttl_ms":60000,"queue":true,"caller":"c","call":%d}`
+		other.want(409, wire.Acquire, waits, 1)
+		s.want(409, wire.Acquire, waits, 2)
+	})
+}
+
 // While a record cannot be read, the leases of others that end do not pile up until it is mended.
 func TestLeasesThatEndBesideDamage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := memory.NewServer()
-		d := &damaged{Driver: engine.Connect()}
-		d.name.Store("bad")
-		s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
-		other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+		d, s, other := besideDamage(t)
 		time.Sleep(500 * time.Millisecond) // until the first look is over
 		const names = 40
 		for look := range 12 {
@@ -199,11 +219,7 @@ func TestLeasesThatEndBesideDamage(t *testing.T) {
 func TestOwnLeasesThatEndBesideDamage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := memory.NewServer()
-		d := &damaged{Driver: engine.Connect()}
-		d.name.Store("bad")
-		s, other := newBubble(t, d, eachSecond), newBubble(t, engine.Connect(), nil)
-		other.want(200, wire.Acquire, `{"name":"bad","owner":"a","ttl_ms":600000}`)
+		_, s, other := besideDamage(t)
 		time.Sleep(300 * time.Millisecond) // until the first look is over
 		const names = 40
 		for i := range names {

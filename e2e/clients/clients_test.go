@@ -679,6 +679,27 @@ func TestCopyRenewsWithinItsLease(t *testing.T) {
 	}
 }
 
+// A shell's section renews also under a command that has become another user's, and takes no signal of this one.
+func TestCopyRenewsUnderAnotherUser(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"dash", "bash"} {
+		var renewals atomic.Int64
+		f := &fake{ttl: 7 * time.Second, proxy: "away"}
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/renew" {
+				renewals.Add(1)
+			}
+			f.ServeHTTP(w, r)
+		}))
+		t.Cleanup(web.Close)
+		env := []string{"LEASEHOLD_URL=" + web.URL, "FILE=" + folder(t, "clients/sh/with_lease.sh")}
+		out, code := run(t, env, t.TempDir(), shell, "-c", `. "$FILE"; kill() { return 1; }; with_lease x 7 sleep 8`)
+		if code != 76 || renewals.Load() == 0 {
+			t.Errorf("%s: exit code %d, %d renewals, %s", shell, code, renewals.Load(), out)
+		}
+	}
+}
+
 // A renewal that a proxy answers, with what looks like a number of base 8, is one without an answer.
 func TestCopiesEndBehindAProxy(t *testing.T) {
 	t.Parallel()

@@ -169,8 +169,8 @@ func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 // errNotSeenYet means that the watch ended before it reported a new place.
 var errNotSeenYet = fmt.Errorf("caslock: the watch has not told of the place yet: %w", driver.ErrNotYet)
 
-// enter ensures that owner has a place in the queue, and that the place belongs to this process. It
-// takes over a place that belongs to another process, at the same position. It then waits until all
+// enter gives owner a place in the queue that belongs to this process. If another process has the
+// place, enter takes it over, at the same position. It then waits until all
 // places ahead are known. made reports whether the place was written.
 func (q *crowd) enter(ctx context.Context, s *resource, owner string, place *stored) (made bool, err error) {
 	id := idOf(owner)

@@ -188,16 +188,22 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
-// The answer to a linger is lost, and its claim is forgotten. The owner's next claim can repeat the linger.
-func TestLingerWithoutAnswerIsRepeatedByTheNextClaim(t *testing.T) {
-	t.Parallel()
-	l := newLingering(t)
+// lingersForgotten has a lease linger whose release had no answer, and whose claim is forgotten.
+func (l *lingering) lingersForgotten(t *testing.T) {
+	t.Helper()
 	first := l.claim(t)
 	if err := within(t, lingerWithin, tryOf(first)); err != nil {
 		t.Fatal(err)
 	}
 	l.lingersWithoutAnswer(t, first)
 	first.(driver.Forgetter).Forget()
+}
+
+// The answer to a linger is lost, and its claim is forgotten. The owner's next claim can repeat the linger.
+func TestLingerWithoutAnswerIsRepeatedByTheNextClaim(t *testing.T) {
+	t.Parallel()
+	l := newLingering(t)
+	l.lingersForgotten(t)
 	if err := lingers(t, l.claim(t)); err != nil {
 		t.Errorf("Linger by the next claim: %v", err)
 	}
@@ -296,12 +302,7 @@ func lingers(t *testing.T, c driver.Claim) error {
 func TestLingerWithoutAnswerIsOfThisProcess(t *testing.T) {
 	t.Parallel()
 	l := newLingering(t)
-	first := l.claim(t)
-	if err := within(t, lingerWithin, tryOf(first)); err != nil {
-		t.Fatal(err)
-	}
-	l.lingersWithoutAnswer(t, first)
-	first.(driver.Forgetter).Forget()
+	l.lingersForgotten(t)
 	err := within(t, lingerWithin, claimtest.Release(l.claim(t)))
 	if !errors.Is(err, driver.ErrLost) || strings.Contains(err.Error(), "another process") {
 		t.Errorf("Release by the next claim: %v; want ErrLost, not because of another process", err)

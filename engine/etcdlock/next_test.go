@@ -15,9 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// queuedBehind is three claims of one resource in this order, each of a driver of its own,
-// that of the second being d, and what that was refused with when its watch was hearing. If fresh, the second is granted
-// without a read of its key.
+// queuedBehind returns three claims of one resource, in the order of the queue. Each has a driver of its own, the second one
+// d. busy is the refusal of the second after its watch had begun. If fresh, nobody else knows the owners.
 func queuedBehind(t *testing.T, e *servers.Etcd, d driver.Driver, ttl time.Duration, fresh bool) (claims [3]driver.Claim, busy *driver.Busy) {
 	t.Helper()
 	drivers := [3]driver.Driver{driverOn(t, clientOf(t, e), nil), d, driverOn(t, clientOf(t, e), nil)}

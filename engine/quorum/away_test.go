@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/quorum"
+	"github.com/leasehold-go/leasehold/internal/claimtest"
 	"github.com/leasehold-go/leasehold/locktest"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -260,6 +261,31 @@ func TestSlowListMakesNoHolder(t *testing.T) {
 		}
 		if took := time.Since(start); took >= slow {
 			t.Errorf("the list took %v", took)
+		}
+	})
+}
+
+// uninspected is a node whose Inspect has no answer.
+type uninspected struct{ *lister }
+
+func (uninspected) Inspect(context.Context, string) (driver.State, error) {
+	return driver.State{}, locktest.ErrInjected
+}
+
+// A lock that a slow node may have is listed, and hides no other, if the nodes cannot be asked about it.
+func TestSlowListMayHaveAHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := &lister{memory.New(), locktest.SlowReply(0)}
+		second := uninspected{&lister{memory.New(), locktest.SlowReply(0)}}
+		third := uninspected{&lister{memory.New(), locktest.SlowReply(4 * quorum.DefaultNodeTimeout)}}
+		d, err := quorum.New([]driver.Driver{first, second, third}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		claimtest.Granted(t, claimtest.New(t, first, driver.Request{Resource: "left", Owner: "o", TTL: time.Minute}))
+		if held, _, err := d.List(t.Context(), "", "", 100); err != nil || len(held) != 1 {
+			t.Errorf("%v are listed, %v", held, err)
 		}
 	})
 }

@@ -152,8 +152,8 @@ func (d *Driver) lockedOf(ctx context.Context, names []string) (map[string]bool,
 // at once. Those that hang do not count.
 const maxRows = 16
 
-// mostRows is how many rows are renewed at once even if some hang: each has a connection of its own,
-// and a database that stalls must not be asked for one for each lease.
+// mostRows limits how many rows are renewed at once, including those that hang. Each needs a
+// connection, and a database that stalls must not get one for each lease.
 const mostRows = 4 * maxRows
 
 // slowRow is when a renewal by row counts as hanging: far above two round trips and a commit on a

@@ -109,9 +109,8 @@ func (f *sqliteFile) isOpen() bool {
 // descriptors is a folder of Linux, with a link for each file that this process has open.
 const descriptors = "/proc/self/fd/"
 
-// descriptorsOf returns the links to files that have the base name of path, even if they were
-// deleted. Only these are worth a stat: one of another file may hang with its file server, which
-// reading a link never asks.
+// descriptorsOf returns the links to open files with the base name of path, deleted or not. It only
+// reads links, which asks no file server. A stat of some other file may hang.
 func descriptorsOf(path string) (links []string, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err
