@@ -170,9 +170,9 @@ func TestListShowsWhatIsNotDamaged(t *testing.T) {
 	}
 	contains(t, c.want(exitUnavailable, "show", "-q", "broken").stderr, "damaged")
 	for _, text := range []string{
-		"UPDATE leasehold_locks SET crowd = NOW + 10000000 WHERE name = 'broken'",
+		"UPDATE leasehold_locks SET crowd = NOW + 3600000000 WHERE name = 'broken'",
 		"INSERT INTO leasehold_places VALUES ('broken', NOW, 'waiter', 'process', 0, 0, 0, '')",
-		"INSERT INTO leasehold_beats VALUES ('process', NOW + 10000000, 1)",
+		"INSERT INTO leasehold_beats VALUES ('process', NOW + 3600000000, 1)",
 	} {
 		if _, err := db.Exec(strings.ReplaceAll(text, "NOW", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)")); err != nil {
 			t.Fatal(err)

@@ -106,7 +106,7 @@ func leaderGoes(t *testing.T, disturb func(*testing.T, *servers.ZooKeeper)) {
 
 func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leasehold.Option) *leasehold.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for { // a busy server may accept no session in the time of one call
 		lease, err := l.Acquire(ctx, name, opts...)
