@@ -66,7 +66,7 @@ func (p *place) look(ctx context.Context) (*entry, error) {
 // revision of its place, because it may be an earlier one or another process's. tell is called
 // after each transaction, so that nobody waits for the rest.
 func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*place)) error {
-	for some := range slices.Chunk(all, maxCompared) {
+	for some := range slices.Chunk(all, maxOps) {
 		gone, err := d.goneOf(ctx, some)
 		if tell(gone); err != nil {
 			return err
