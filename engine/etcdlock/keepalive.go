@@ -73,14 +73,10 @@ func (d *Driver) await(ctx context.Context, k *keepAlive) error {
 				return nil
 			}
 		}
-		select {
-		case <-k.done:
-			return k.err
-		case <-d.life.Done():
-			return errClosing
-		case <-ctx.Done():
-			return d.explain(ctx, ctx.Err())
+		if err := d.waitUntil(ctx, k.done); err != nil {
+			return err
 		}
+		return k.err
 	})
 }
 

@@ -63,12 +63,8 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 		d.start(func() { d.grant(s) })
 	}
 	d.mu.Unlock()
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
-		return nil, d.explain(ctx, ctx.Err())
-	case <-d.life.Done():
-		return nil, errClosing
+	if err := d.waitUntil(ctx, s.ready); err != nil {
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
