@@ -100,13 +100,12 @@ func (w *watch) run() {
 		d.mu.Lock()
 		w.live, w.again = false, nil
 		d.mu.Unlock()
-		if d.isClosed() {
-			return
-		}
 		if heard {
 			rest = rewatchFirst
 		}
-		_ = pause.For(d.life, rest)
+		if pause.For(d.life, rest) != nil { // the driver was closed
+			return
+		}
 		rest = min(2*rest, rewatchLast)
 	}
 }
