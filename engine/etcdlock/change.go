@@ -259,7 +259,7 @@ func (p *place) keepOut(ctx context.Context) error {
 			return err
 		}
 		d.mu.Lock()
-		s.tombstones++
+		s.spent[p.key] = true
 		d.mu.Unlock()
 	}
 	return nil
