@@ -84,12 +84,10 @@ func (s *session) covers(start boottime.Instant) bool {
 	return !s.gone && s.sent.Add(s.life-s.ttl) > start
 }
 
-// open reports whether the session accepts new places: it certainly lives and is not full. Requires
-// Driver.mu.
+// open reports whether a session of Driver.sessions accepts new places: it certainly lives and is
+// not full. Requires Driver.mu.
 func (s *session) open(now boottime.Instant) bool {
-	return !s.gone && s.failed == nil &&
-		s.places < maxPlaces && len(s.spent) < maxSpent &&
-		now.Sub(s.sent) < s.life*9/10
+	return s.places < maxPlaces && len(s.spent) < maxSpent && now.Sub(s.sent) < s.life*9/10
 }
 
 func (d *Driver) grant(s *session) {
