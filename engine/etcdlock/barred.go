@@ -35,7 +35,7 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 		case !known:
 			spared, known = e.key, true // find takes the first one
 		default:
-			was, err := c.d.delete(ctx, toDelete(c.dir, e.key, created(e.key, e.rev))) // a key of another process, or one that came late
+			was, err := c.d.delete(ctx, e) // a key of another process, or one that came late
 			if err != nil {
 				return others, err
 			}

@@ -257,7 +257,7 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	if !done && !errors.Is(err, ErrNoSpace) { // then it deletes without a reason
 		return false, err
 	}
-	done, err = d.delete(ctx, toDelete(dirOf(e.key), e.key, created(e.key, e.rev)))
+	done, err = d.delete(ctx, *e)
 	if err == nil && !done {
 		err = fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
 	}
