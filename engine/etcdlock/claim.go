@@ -311,7 +311,7 @@ func (c *claim) wait(p *place, seen look, own int, started boottime.Instant) err
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.phase != queued || d.watch.live && !d.watch.hears(p.wait.watch) { // that has changed meanwhile
+	if p.phase != queued || d.watch.live && !d.watch.hears(p.watch) { // that has changed meanwhile
 		return errAgain
 	}
 	d.watch.want()
