@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -57,45 +58,48 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 	if after != "" {
 		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
 	}
-	var name string // the resource of the keys in queue
-	var queue []entry
 	var all []used
-	done := func() {
-		if len(queue) > 0 {
-			slices.SortFunc(queue, byRevision)
-			all = append(all, used{name, queue})
+	rev, err := d.scan(ctx, from, end, 0, min(limit, page-1)+1, func(kv *mvccpb.KeyValue) (more bool) {
+		name, ok := d.nameOf(string(kv.Key))
+		switch last := len(all) - 1; {
+		case !ok:
+		case last >= 0 && all[last].name == name:
+			all[last].queue = append(all[last].queue, newEntry(kv))
+		case len(all) == limit:
+			next = all[last].name
+			return false
+		default:
+			all = append(all, used{name, []entry{newEntry(kv)}})
 		}
+		return true
+	})
+	if err != nil {
+		return nil, "", err
 	}
-	rev := int64(0)
-	for more := true; more; {
-		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(min(int64(limit)+1, page)), clientv3.WithRev(rev)))
-		if err != nil {
-			return nil, "", err
-		}
-		r := resp.Responses[0].GetResponseRange()
-		if rev == 0 {
-			rev = resp.Header.Revision // later reads are of this revision
-		}
-		for _, kv := range r.Kvs {
-			from = string(kv.Key) + "\x00"
-			of, ok := d.nameOf(string(kv.Key))
-			if !ok {
-				continue
-			}
-			if of != name {
-				if done(); len(all) == limit {
-					states, err = d.states(ctx, all, rev)
-					return states, name, err
-				}
-				name, queue = of, nil
-			}
-			queue = append(queue, newEntry(kv))
-		}
-		more = r.More
-	}
-	done()
 	states, err = d.states(ctx, all, rev)
-	return states, "", err
+	return states, next, err
+}
+
+// scan calls visit with the keys from one up to another, in order, until it returns false. It reads
+// size keys at once, as of revision rev; 0: the present one. It returns that revision.
+func (d *Driver) scan(ctx context.Context, from, end string, rev int64, size int, visit func(*mvccpb.KeyValue) bool) (int64, error) {
+	for {
+		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(size)), clientv3.WithRev(rev)))
+		if err != nil {
+			return rev, err
+		}
+		rev = cmp.Or(rev, resp.Header.Revision)
+		r := resp.Responses[0].GetResponseRange()
+		for _, kv := range r.Kvs {
+			if !visit(kv) {
+				return rev, nil
+			}
+			from = string(kv.Key) + "\x00"
+		}
+		if !r.More {
+			return rev, nil
+		}
+	}
 }
 
 // used is a resource that has keys.
@@ -121,6 +125,7 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 		if err != nil {
 			return nil, err
 		}
+		slices.SortFunc(one.queue, byRevision)
 		states = append(states, left.state(ctx, one.name, look{one.queue, l, rev}))
 	}
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -130,26 +135,16 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 // limits reads the limits of the resources from first to last, by dir.
 func (d *Driver) limits(ctx context.Context, first, last string, rev int64) (of map[string]limit, damaged error) {
 	of = make(map[string]limit)
-	from, end := d.limitDir(first), clientv3.GetPrefixRangeEnd(d.limitDir(last))
-	for more := true; more; {
-		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(rev)))
-		if err != nil {
-			return nil, err
+	end := clientv3.GetPrefixRangeEnd(d.limitDir(last))
+	_, failed := d.scan(ctx, d.limitDir(first), end, rev, page, func(kv *mvccpb.KeyValue) bool {
+		l, err := newLimit(kv)
+		damaged = cmp.Or(err, damaged)
+		if dir, ok := d.limitedBy(string(kv.Key)); ok {
+			of[dir] = l
 		}
-		r := resp.Responses[0].GetResponseRange()
-		for _, kv := range r.Kvs {
-			from = string(kv.Key) + "\x00"
-			l, err := newLimit(kv)
-			if err != nil {
-				damaged = err
-			}
-			if dir, ok := d.limitedBy(string(kv.Key)); ok {
-				of[dir] = l
-			}
-		}
-		more = r.More
-	}
-	return of, damaged
+		return true
+	})
+	return of, cmp.Or(failed, damaged)
 }
 
 // nameOf returns the resource that a key belongs to.
