@@ -52,7 +52,7 @@ func (c *claim) mark(ctx context.Context, keep time.Duration) (*clientv3.TxnResp
 		return nil, err
 	}
 	key := fmt.Sprintf("%s%x", c.d.markDir(c.dir, c.req.Owner), int64(lease))
-	return c.d.commitAgain(ctx, nil, clientv3.OpPut(key, "", clientv3.WithLease(lease)), clientv3.OpGet(c.dir, clientv3.WithPrefix()))
+	return c.d.commitAgain(ctx, nil, clientv3.OpPut(key, "", clientv3.WithLease(lease)), keysOf(c.dir))
 }
 
 // spares returns the key of the claim's place, which its release deletes. If the claim has no
