@@ -31,7 +31,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return driver.State{}, err
 	}
-	return d.newLeaseTimes().state(ctx, name, seen), err
+	return d.state(ctx, name, seen, make(leaseTimes)), err
 }
 
 // listKept is list without the holders that this driver knows to have expired.
@@ -118,7 +118,7 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 	if failed != nil && !errors.Is(failed, driver.ErrCorrupt) {
 		return nil, failed
 	}
-	left := d.newLeaseTimes()
+	asked := make(leaseTimes)
 	for _, one := range all {
 		dir := d.dir(one.name)
 		l, err := d.settled(ctx, dir, limits[dir])
@@ -126,7 +126,7 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 			return nil, err
 		}
 		slices.SortFunc(one.queue, byRevision)
-		states = append(states, left.state(ctx, one.name, look{one.queue, l, rev}))
+		states = append(states, d.state(ctx, one.name, look{one.queue, l, rev}, asked))
 	}
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
 	return states, failed
@@ -154,41 +154,34 @@ func (d *Driver) nameOf(key string) (string, bool) {
 	return name, ok && escape(name) == escaped && dirOf(key) == d.dir(name) && driver.CheckName(name) == nil
 }
 
-// leaseTimes asks for the remaining time of leases, each once.
-type leaseTimes struct {
-	d     *Driver
-	known map[clientv3.LeaseID]leaseTime
-}
+// leaseTimes are the leases that were asked for their remaining time, each once.
+type leaseTimes map[clientv3.LeaseID]leaseTime
 
 // A leaseTime is etcd's answer about a lease; zero: unknown.
 type leaseTime struct{ left, ttl time.Duration }
 
-func (d *Driver) newLeaseTimes() *leaseTimes {
-	return &leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
-}
-
-func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
-	told, ok := l.known[id]
-	if !ok && len(l.known) < maxAsked {
+func (d *Driver) leaseTime(ctx context.Context, id clientv3.LeaseID, asked leaseTimes) leaseTime {
+	told, ok := asked[id]
+	if !ok && len(asked) < maxAsked {
 		var resp *clientv3.LeaseTimeToLiveResponse
-		err := l.d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
-			resp, err = l.d.client.TimeToLive(ctx, id)
+		err := d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
+			resp, err = d.client.TimeToLive(ctx, id)
 			return err
 		})
 		if err == nil && resp.TTL > 0 { // otherwise the time is unknown
 			told = leaseTime{time.Duration(resp.TTL) * time.Second, time.Duration(resp.GrantedTTL) * time.Second}
 		}
-		l.known[id] = told
+		asked[id] = told
 	}
 	return told
 }
 
-func (l *leaseTimes) state(ctx context.Context, name string, seen look) driver.State {
+func (d *Driver) state(ctx context.Context, name string, seen look, asked leaseTimes) driver.State {
 	st := driver.State{Resource: name, Limit: seen.limit.Most}
 	holds := seen.holders()
 	for _, e := range holds {
 		h := e.holder()
-		told := l.of(ctx, e.lease)
+		told := d.leaseTime(ctx, e.lease, asked)
 		h.Left, h.TTL = told.left, told.ttl
 		st.Holders = append(st.Holders, h)
 		st.Fence = max(st.Fence, h.Fence)
