@@ -50,11 +50,8 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		return nil, "", err
 	}
 	d.sweep(ctx)
-	from := d.root + escape(prefix)
-	end := clientv3.GetPrefixRangeEnd(from)
-	if from == "" {
-		from, end = "\x00", "\x00"
-	}
+	first := d.root + escape(prefix)
+	from, end := max(first, "\x00"), clientv3.GetPrefixRangeEnd(first) // no key is empty
 	if after != "" {
 		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
 	}
