@@ -35,7 +35,7 @@ func (c *claim) keepOwnerOut(ctx context.Context, keep time.Duration) (others bo
 		case !known:
 			spared, known = e.key, true // find takes the first one
 		default:
-			was, err := c.d.delete(ctx, toDelete(c.dir, e.key, created(e.key, e.rev))) // a key of another process, or one that came late
+			was, err := c.d.delete(ctx, e) // a key of another process, or one that came late
 			if err != nil {
 				return others, err
 			}
@@ -52,7 +52,7 @@ func (c *claim) mark(ctx context.Context, keep time.Duration) (*clientv3.TxnResp
 		return nil, err
 	}
 	key := fmt.Sprintf("%s%x", c.d.markDir(c.dir, c.req.Owner), int64(lease))
-	return c.d.commitAgain(ctx, nil, clientv3.OpPut(key, "", clientv3.WithLease(lease)), clientv3.OpGet(c.dir, clientv3.WithPrefix()))
+	return c.d.commitAgain(ctx, nil, clientv3.OpPut(key, "", clientv3.WithLease(lease)), keysOf(c.dir))
 }
 
 // spares returns the key of the claim's place, which its release deletes. If the claim has no

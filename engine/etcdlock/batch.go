@@ -103,14 +103,10 @@ func (d *Driver) sendTogether(ctx context.Context, w *write) (resp *clientv3.Txn
 			return nil, true, nil
 		}
 	}
-	select {
-	case <-b.delivered:
-		return b.answer(w)
-	case <-d.life.Done():
-		return nil, false, errClosing
-	case <-ctx.Done():
-		return nil, false, d.explain(ctx, ctx.Err())
+	if err := d.waitUntil(ctx, b.delivered); err != nil {
+		return nil, false, err
 	}
+	return b.answer(w)
 }
 
 // join puts w into the batch that is about to leave, or into a new one, which its first write

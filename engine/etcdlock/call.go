@@ -95,11 +95,8 @@ func (d *Driver) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 // repeating repeats a call while ctx lives if the call hangs, or fails as it does without a leader
 // or when a connection ends. An election takes a second or two. The first call may hang for wait.
 func (d *Driver) repeating(ctx context.Context, wait time.Duration, call func(ctx context.Context) error) error {
+	end, bounded := ctx.Deadline()
 	for rest := electing; ; {
-		end, bounded := ctx.Deadline()
-		if bounded && time.Until(end) <= wait {
-			wait = time.Until(end)
-		}
 		limited, cancel := context.WithTimeout(ctx, wait)
 		sent := time.Now()
 		err := call(limited)

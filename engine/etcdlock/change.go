@@ -150,7 +150,7 @@ func (p *place) delete(ctx context.Context, mustKnow bool) (was bool, left, err 
 	if err := p.keepOut(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return false, nil, err
 	}
-	w := toDelete(p.claim.dir, p.key, cmps...)
+	w := toDelete(p.key, cmps...)
 	w.deletes = mustKnow
 	if isKnown {
 		resp, err := d.send(ctx, w)
@@ -222,14 +222,16 @@ func (p *place) deleteIf(ctx context.Context, mustKnow bool, isOurs func(*entry)
 	}
 }
 
-// toDelete is a write that deletes a key of the resource at dir if cmps hold.
-func toDelete(dir, key string, cmps ...clientv3.Cmp) *write {
-	return &write{dir: dir, deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
+// toDelete is a write that deletes a key if cmps hold.
+func toDelete(key string, cmps ...clientv3.Cmp) *write {
+	return &write{dir: dirOf(key), deletes: true, cmps: cmps, then: []clientv3.Op{clientv3.OpDelete(key)}}
 }
 
-// delete sends a deletion and reports whether there was a key. If an attempt had no answer and the
-// next finds no key, the outcome is unknown: that attempt, or another process, may have deleted it.
-func (d *Driver) delete(ctx context.Context, w *write) (was bool, err error) {
+// delete deletes the key of e, if it was not created anew, and reports whether there was one. If an
+// attempt had no answer and the next finds no key, the outcome is unknown: that attempt, or another
+// process, may have deleted it.
+func (d *Driver) delete(ctx context.Context, e entry) (was bool, err error) {
+	w := toDelete(e.key, created(e.key, e.rev))
 	resp, err := d.send(ctx, w)
 	if err != nil {
 		return false, err
@@ -259,7 +261,7 @@ func (p *place) keepOut(ctx context.Context) error {
 			return err
 		}
 		d.mu.Lock()
-		s.tombstones++
+		s.spent[p.key] = true
 		d.mu.Unlock()
 	}
 	return nil

@@ -14,15 +14,9 @@
 // A place is a claim's presence at etcd: the life of one key. Claims of one owner in one driver
 // share it. It is in one phase; the table in phase.go has all transitions.
 //
-// A place in any phase may have calls without an answer (uncertain), and calls in flight, which
-// keep it from being dropped. Uncertain calls never grant. The next Try finds a late put as the
-// place's own key. From Release on, a tombstone or a mark of its owner (barred.go) keeps the put
-// out. A late move keeps the key's place, and the next change of the key undoes it. The key is
-// deleted wherever it is found. A deletion names the key's create revision, or the revision that was
-// read, so a late one finds nothing.
-//
-// A cluster that was restored has keys again that were deleted. If such a key is in a session of
-// the driver and belongs to no place, it gets a place that begins in leaving.
+// In any phase, calls may have had no answer (uncertain in phase.go). They never grant: the next Try
+// finds a late put as the place's own key. From Release on, a tombstone or a mark of its owner
+// (barred.go) keeps the put out.
 //
 // # Files
 //

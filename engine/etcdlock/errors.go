@@ -113,21 +113,13 @@ func (d *Driver) unconnected() error {
 // the size of a request. ErrNoSpace is not such an answer: a server whose quota ends with a call
 // serves that call.
 func refused(err error) bool {
-	if errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTooManyRequests) {
-		return true
-	}
-	if exhausted(err) && strings.Contains(err.Error(), "trying to send message larger than max") {
-		return true
-	}
-	answer, ok := errors.AsType[rpctypes.EtcdError](err)
-	if !ok {
-		return false
-	}
+	answer, _ := errors.AsType[rpctypes.EtcdError](err)
 	switch answer.Code() {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition:
 		return true
 	}
-	return false
+	return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTooManyRequests) ||
+		exhausted(err) && strings.Contains(err.Error(), "trying to send message larger than max")
 }
 
 // passes reports whether err may pass soon: an election, a broken connection, or a token that has

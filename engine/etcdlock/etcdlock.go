@@ -142,6 +142,18 @@ func (d *Driver) start(f func()) {
 	}
 }
 
+// waitUntil returns nil when done is closed. It fails when the context or the driver ends before.
+func (d *Driver) waitUntil(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-d.life.Done():
+		return errClosing
+	case <-ctx.Done():
+		return d.explain(ctx, ctx.Err())
+	}
+}
+
 // seconds returns a TTL in seconds, rounded up, as etcd takes it.
 func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -30,7 +31,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
 		return driver.State{}, err
 	}
-	return d.newLeaseTimes().state(ctx, name, seen), err
+	return d.state(ctx, name, seen, make(leaseTimes)), err
 }
 
 // listKept is list without the holders that this driver knows to have expired.
@@ -49,53 +50,53 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		return nil, "", err
 	}
 	d.sweep(ctx)
-	from := d.root + escape(prefix)
-	end := clientv3.GetPrefixRangeEnd(from)
-	if from == "" {
-		from, end = "\x00", "\x00"
-	}
+	first := d.root + escape(prefix)
+	from, end := max(first, "\x00"), clientv3.GetPrefixRangeEnd(first) // no key is empty
 	if after != "" {
 		from = max(from, clientv3.GetPrefixRangeEnd(d.dir(after)))
 	}
-	var name string // the resource of the keys in queue
-	var queue []entry
 	var all []used
-	done := func() {
-		if len(queue) > 0 {
-			slices.SortFunc(queue, byRevision)
-			all = append(all, used{name, queue})
+	rev, err := d.scan(ctx, from, end, 0, min(limit, page-1)+1, func(kv *mvccpb.KeyValue) (more bool) {
+		name, ok := d.nameOf(string(kv.Key))
+		switch last := len(all) - 1; {
+		case !ok:
+		case last >= 0 && all[last].name == name:
+			all[last].queue = append(all[last].queue, newEntry(kv))
+		case len(all) == limit:
+			next = all[last].name
+			return false
+		default:
+			all = append(all, used{name, []entry{newEntry(kv)}})
 		}
+		return true
+	})
+	if err != nil {
+		return nil, "", err
 	}
-	rev := int64(0)
-	for more := true; more; {
-		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(min(int64(limit)+1, page)), clientv3.WithRev(rev)))
-		if err != nil {
-			return nil, "", err
-		}
-		r := resp.Responses[0].GetResponseRange()
-		if rev == 0 {
-			rev = resp.Header.Revision // later reads are of this revision
-		}
-		for _, kv := range r.Kvs {
-			from = string(kv.Key) + "\x00"
-			of, ok := d.nameOf(string(kv.Key))
-			if !ok {
-				continue
-			}
-			if of != name {
-				if done(); len(all) == limit {
-					states, err = d.states(ctx, all, rev)
-					return states, name, err
-				}
-				name, queue = of, nil
-			}
-			queue = append(queue, newEntry(kv))
-		}
-		more = r.More
-	}
-	done()
 	states, err = d.states(ctx, all, rev)
-	return states, "", err
+	return states, next, err
+}
+
+// scan calls visit with the keys from one up to another, in order, until it returns false. It reads
+// size keys at once, as of revision rev; 0: the present one. It returns that revision.
+func (d *Driver) scan(ctx context.Context, from, end string, rev int64, size int, visit func(*mvccpb.KeyValue) bool) (int64, error) {
+	for {
+		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(size)), clientv3.WithRev(rev)))
+		if err != nil {
+			return rev, err
+		}
+		rev = cmp.Or(rev, resp.Header.Revision)
+		r := resp.Responses[0].GetResponseRange()
+		for _, kv := range r.Kvs {
+			if !visit(kv) {
+				return rev, nil
+			}
+			from = string(kv.Key) + "\x00"
+		}
+		if !r.More {
+			return rev, nil
+		}
+	}
 }
 
 // used is a resource that has keys.
@@ -114,14 +115,15 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 	if failed != nil && !errors.Is(failed, driver.ErrCorrupt) {
 		return nil, failed
 	}
-	left := d.newLeaseTimes()
+	asked := make(leaseTimes)
 	for _, one := range all {
 		dir := d.dir(one.name)
 		l, err := d.settled(ctx, dir, limits[dir])
 		if err != nil {
 			return nil, err
 		}
-		states = append(states, left.state(ctx, one.name, look{one.queue, l, rev}))
+		slices.SortFunc(one.queue, byRevision)
+		states = append(states, d.state(ctx, one.name, look{one.queue, l, rev}, asked))
 	}
 	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Resource, b.Resource) })
 	return states, failed
@@ -130,26 +132,16 @@ func (d *Driver) states(ctx context.Context, all []used, rev int64) (states []dr
 // limits reads the limits of the resources from first to last, by dir.
 func (d *Driver) limits(ctx context.Context, first, last string, rev int64) (of map[string]limit, damaged error) {
 	of = make(map[string]limit)
-	from, end := d.limitDir(first), clientv3.GetPrefixRangeEnd(d.limitDir(last))
-	for more := true; more; {
-		resp, err := d.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(rev)))
-		if err != nil {
-			return nil, err
+	end := clientv3.GetPrefixRangeEnd(d.limitDir(last))
+	_, failed := d.scan(ctx, d.limitDir(first), end, rev, page, func(kv *mvccpb.KeyValue) bool {
+		l, err := newLimit(kv)
+		damaged = cmp.Or(err, damaged)
+		if dir, ok := d.limitedBy(string(kv.Key)); ok {
+			of[dir] = l
 		}
-		r := resp.Responses[0].GetResponseRange()
-		for _, kv := range r.Kvs {
-			from = string(kv.Key) + "\x00"
-			l, err := newLimit(kv)
-			if err != nil {
-				damaged = err
-			}
-			if dir, ok := d.limitedBy(string(kv.Key)); ok {
-				of[dir] = l
-			}
-		}
-		more = r.More
-	}
-	return of, damaged
+		return true
+	})
+	return of, cmp.Or(failed, damaged)
 }
 
 // nameOf returns the resource that a key belongs to.
@@ -159,41 +151,34 @@ func (d *Driver) nameOf(key string) (string, bool) {
 	return name, ok && escape(name) == escaped && dirOf(key) == d.dir(name) && driver.CheckName(name) == nil
 }
 
-// leaseTimes asks for the remaining time of leases, each once.
-type leaseTimes struct {
-	d     *Driver
-	known map[clientv3.LeaseID]leaseTime
-}
+// leaseTimes are the leases that were asked for their remaining time, each once.
+type leaseTimes map[clientv3.LeaseID]leaseTime
 
 // A leaseTime is etcd's answer about a lease; zero: unknown.
 type leaseTime struct{ left, ttl time.Duration }
 
-func (d *Driver) newLeaseTimes() *leaseTimes {
-	return &leaseTimes{d: d, known: make(map[clientv3.LeaseID]leaseTime)}
-}
-
-func (l *leaseTimes) of(ctx context.Context, id clientv3.LeaseID) leaseTime {
-	told, ok := l.known[id]
-	if !ok && len(l.known) < maxAsked {
+func (d *Driver) leaseTime(ctx context.Context, id clientv3.LeaseID, asked leaseTimes) leaseTime {
+	told, ok := asked[id]
+	if !ok && len(asked) < maxAsked {
 		var resp *clientv3.LeaseTimeToLiveResponse
-		err := l.d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
-			resp, err = l.d.client.TimeToLive(ctx, id)
+		err := d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
+			resp, err = d.client.TimeToLive(ctx, id)
 			return err
 		})
 		if err == nil && resp.TTL > 0 { // otherwise the time is unknown
 			told = leaseTime{time.Duration(resp.TTL) * time.Second, time.Duration(resp.GrantedTTL) * time.Second}
 		}
-		l.known[id] = told
+		asked[id] = told
 	}
 	return told
 }
 
-func (l *leaseTimes) state(ctx context.Context, name string, seen look) driver.State {
+func (d *Driver) state(ctx context.Context, name string, seen look, asked leaseTimes) driver.State {
 	st := driver.State{Resource: name, Limit: seen.limit.Most}
 	holds := seen.holders()
 	for _, e := range holds {
 		h := e.holder()
-		told := l.of(ctx, e.lease)
+		told := d.leaseTime(ctx, e.lease, asked)
 		h.Left, h.TTL = told.left, told.ttl
 		st.Holders = append(st.Holders, h)
 		st.Fence = max(st.Fence, h.Fence)
@@ -257,7 +242,7 @@ func (d *Driver) evict(ctx context.Context, e *entry, reason string) (done bool,
 	if !done && !errors.Is(err, ErrNoSpace) { // then it deletes without a reason
 		return false, err
 	}
-	done, err = d.delete(ctx, toDelete(dirOf(e.key), e.key, created(e.key, e.rev)))
+	done, err = d.delete(ctx, *e)
 	if err == nil && !done {
 		err = fmt.Errorf("%w: it was released meanwhile", driver.ErrLost)
 	}

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // keepAlives are the keep-alives of a driver, over one stream, because each stream of a client with
@@ -65,7 +66,7 @@ func (d *Driver) await(ctx context.Context, k *keepAlive) error {
 		return nil
 	}
 	return d.repeating(ctx, hangAfter, func(ctx context.Context) error {
-		if k.failed() { // otherwise its answer may still come
+		if waiting.Closed(k.done) && k.err != nil { // otherwise its answer may still come
 			d.mu.Lock()
 			k = d.keepAlive(k.session)
 			d.mu.Unlock()
@@ -73,25 +74,11 @@ func (d *Driver) await(ctx context.Context, k *keepAlive) error {
 				return nil
 			}
 		}
-		select {
-		case <-k.done:
-			return k.err
-		case <-d.life.Done():
-			return errClosing
-		case <-ctx.Done():
-			return d.explain(ctx, ctx.Err())
+		if err := d.waitUntil(ctx, k.done); err != nil {
+			return err
 		}
+		return k.err
 	})
-}
-
-// failed reports whether k was given up or refused.
-func (k *keepAlive) failed() bool {
-	select {
-	case <-k.done:
-		return k.err != nil
-	default:
-		return false
-	}
 }
 
 func (d *Driver) runKeepAlives() {

@@ -191,7 +191,7 @@ func (d *Driver) SetLimit(ctx context.Context, name string, most int) error {
 // limitTo takes one step towards a limit of most, and reports whether it is reached. When it replaces
 // a damaged limit, the holders beyond the new one are unknown, but later claims still count them.
 func (d *Driver) limitTo(ctx context.Context, dir string, most int) (done bool, err error) {
-	resp, err := d.read(ctx, clientv3.OpGet(d.limitDir(dir), clientv3.WithPrefix()))
+	resp, err := d.read(ctx, d.limitOf(dir))
 	if err != nil {
 		return false, err
 	}

@@ -62,7 +62,7 @@ func (l *line) hear(gone deletion) {
 		l.heard = nil
 		l.missed++
 		for _, p := range l.places {
-			p.wait.watch = 0 // whoever reads now must read again
+			p.watch = 0 // whoever reads now must read again
 		}
 	}
 	if l.leaves(gone) {

@@ -150,8 +150,8 @@ func TestLineKeepsSoMuchAndNoMore(t *testing.T) {
 	for i := range maxHeard + 1 {
 		l.hear(deletion{fmt.Sprint("leasehold/a/", i), int64(1000 + i)})
 	}
-	if len(l.heard) > maxHeard || d.watch.hears(p.wait.watch) {
-		t.Errorf("%d deletions are kept, and the read counts: %t", len(l.heard), d.watch.hears(p.wait.watch))
+	if len(l.heard) > maxHeard || d.watch.hears(p.watch) {
+		t.Errorf("%d deletions are kept, and the read counts: %t", len(l.heard), d.watch.hears(p.watch))
 	}
 	l.hear(deletion{"leasehold/a/x", 1})
 	p.calls = 1

@@ -36,7 +36,8 @@ const (
 // A stage is a phase with the data that only that phase needs.
 type stage struct {
 	phase phase
-	wait  wait             // idle and queued
+	watch int              // idle and queued: the watch that has reported everything since those ahead were read; 0: none
+	wake  chan struct{}    // queued: closed when Try may bring news; nil: nobody waits
 	since boottime.Instant // held: since when
 	cause error            // leaving and over: why
 }
@@ -69,14 +70,14 @@ func (p *place) on(e event, cause error) {
 	switch next {
 	case held:
 		p.since = p.d.clock.Now()
-		p.endWait()
+		p.wakeUp()
 		p.d.sweepAt(p.since.Add(holdQuietly))
 		p.recallNow()
 	case leaving, over:
 		if p.cause == nil {
 			p.cause = asLost(cause)
 		}
-		p.endWait()
+		p.wakeUp()
 		if was == held && e != unwanted {
 			p.tell()
 		}

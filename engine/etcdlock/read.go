@@ -66,7 +66,7 @@ func (p *place) look(ctx context.Context) (*entry, error) {
 // revision of its place, because it may be an earlier one or another process's. tell is called
 // after each transaction, so that nobody waits for the rest.
 func (d *Driver) eachGone(ctx context.Context, all []*place, tell func(gone []*place)) error {
-	for some := range slices.Chunk(all, maxCompared) {
+	for some := range slices.Chunk(all, maxOps) {
 		gone, err := d.goneOf(ctx, some)
 		if tell(gone); err != nil {
 			return err
@@ -91,10 +91,10 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 	return gone, err
 }
 
-// keysExist reports whether the keys of all exist, in their sessions. If it returns false, each
-// must be read by itself, because the server may not accept so many at once. If no put of a key may
-// come late, its lease of etcd proves as much as its create revision, because nobody else puts the
-// key.
+// keysExist reports whether the keys of all, which hold, exist in their sessions. If it returns
+// false, each must be read by itself, because the server may not accept so many at once. Of several,
+// no put may come late: then a key's lease of etcd proves as much as its create revision, because
+// nobody else puts the key.
 func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
 	var asking []*place
@@ -103,7 +103,7 @@ func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 		if p.asks() {
 			asking = append(asking, p)
 		}
-		if p.in == nil || len(p.unsure.puts) > 0 && len(all) > 1 {
+		if p.in == nil {
 			d.mu.Unlock()
 			return false, nil
 		}

@@ -155,7 +155,7 @@ func (d *Driver) lookBehindAll() {
 func (d *Driver) lookBehind(all []*place) {
 	ctx, cancel := context.WithTimeout(d.life, grantWithin)
 	defer cancel()
-	for some := range slices.Chunk(all, maxCompared/2) { // each place has two reads
+	for some := range slices.Chunk(all, maxOps/2) { // each place has two reads
 		read, err := d.holdTrue(ctx, nil, "", some...)
 		for i := 0; i < len(some) && err == nil && !read && len(some) > 1; i++ { // too many reads at once, so read one by one
 			_, err = d.holdTrue(ctx, nil, "", some[i])

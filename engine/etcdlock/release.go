@@ -148,23 +148,18 @@ func (p *place) lingerIn(ctx context.Context, lease clientv3.LeaseID) error {
 
 // lingering begins to end the lease of the claim, or continues with it.
 func (c *claim) lingering(ctx context.Context) (*place, error) {
-	d := c.d
-	d.mu.Lock()
+	if err := c.find(ctx); err != nil {
+		return nil, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
 	p := c.place
-	if p == nil {
-		p = c.current()
-	}
-	again := p != nil && p.phase == leaving && c.mayEnd(p)
-	d.mu.Unlock()
-	if !again {
-		var err error
-		if p, err = c.held(ctx); err != nil {
-			return nil, err
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !c.mayEnd(p) {
+	switch {
+	case p == nil:
+		return nil, errNoKey
+	case p.phase < held:
+		return nil, errWaits
+	case p.phase == over, !c.mayEnd(p):
 		return nil, p.cause
 	}
 	c.quit()

@@ -10,13 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
-const (
-	// maxCompared is how many keys one transaction compares, all the operations that a
-	// server allows by default (--max-txn-ops).
-	maxCompared = 128
-	// maxSingly is how many places are renewed, or deleted, by themselves at a time.
-	maxSingly = 32
-)
+// maxSingly is how many places are renewed, or deleted, by themselves at a time.
+const maxSingly = 32
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
@@ -93,7 +88,7 @@ type renewal struct {
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	started := d.clock.Now()
 	plain, singly := d.plain(renewals)
-	for some := range slices.Chunk(plain, maxCompared) {
+	for some := range slices.Chunk(plain, maxOps) {
 		there, err := d.keysExist(ctx, placesOf(some))
 		for _, r := range some {
 			g, failed := driver.Grant{}, err

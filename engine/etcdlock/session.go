@@ -16,9 +16,9 @@ const (
 	// maxPlaces is how many places share a session: they end together when it is revoked,
 	// and the server deletes their keys in one step.
 	maxPlaces = 1000
-	// maxTombstones is how many tombstones a session keeps, and how many keys the driver will not
-	// use again. Beyond it, new claims get another session, and this one ends with its last place.
-	maxTombstones = 100
+	// maxSpent is how many keys a session may have that must not be used again. Beyond it, new claims
+	// get another session, and this one ends with its last place.
+	maxSpent = 100
 	// spareFrom is the TTL from which a session outlives the TTL of its claims, by spare. A
 	// keep-alive of the last second then serves another claim as well. What a dead process held
 	// becomes free that much later.
@@ -39,14 +39,13 @@ type session struct {
 	ready chan struct{}    // closed when granted or failed
 	id    clientv3.LeaseID // set before ready is closed
 
-	failed     error            // why it was not granted
-	gone       bool             // the server says that it has no such lease
-	sent       boottime.Instant // when the grant, or the last keep-alive with an answer, was sent
-	places     int              // how many places are in it
-	tombstones int
-	spent      map[string]bool // keys that must not be used again
-	asked      *keepAlive      // a keep-alive that is not sent yet; nil: none
-	stream     int             // number of the stream that last kept it alive; 0: it must be searched for strays
+	failed error            // why it was not granted
+	gone   bool             // the server says that it has no such lease
+	sent   boottime.Instant // when the grant, or the last keep-alive with an answer, was sent
+	places int              // how many places are in it
+	spent  map[string]bool  // keys that must not be used again, or have a tombstone in it
+	asked  *keepAlive       // a keep-alive that is not sent yet; nil: none
+	stream int              // number of the stream that last kept it alive; 0: it must be searched for strays
 }
 
 // errGone means that the server has ended the session, or that the key is gone.
@@ -63,12 +62,8 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 		d.start(func() { d.grant(s) })
 	}
 	d.mu.Unlock()
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
-		return nil, d.explain(ctx, ctx.Err())
-	case <-d.life.Done():
-		return nil, errClosing
+	if err := d.waitUntil(ctx, s.ready); err != nil {
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,12 +84,10 @@ func (s *session) covers(start boottime.Instant) bool {
 	return !s.gone && s.sent.Add(s.life-s.ttl) > start
 }
 
-// open reports whether the session accepts new places: it certainly lives and is not full. Requires
-// Driver.mu.
+// open reports whether a session of Driver.sessions accepts new places: it certainly lives and is
+// not full. Requires Driver.mu.
 func (s *session) open(now boottime.Instant) bool {
-	return !s.gone && s.failed == nil &&
-		s.places < maxPlaces && s.tombstones < maxTombstones && len(s.spent) < maxTombstones &&
-		now.Sub(s.sent) < s.life*9/10
+	return s.places < maxPlaces && len(s.spent) < maxSpent && now.Sub(s.sent) < s.life*9/10
 }
 
 func (d *Driver) grant(s *session) {

@@ -13,13 +13,13 @@ import (
 func TestSessionClosesWhenKeysAreSpent(t *testing.T) {
 	now := boottime.Now()
 	s := newSession(time.Minute, now)
-	for i := range maxTombstones {
+	for i := range maxSpent {
 		if !s.open(now) {
 			t.Fatalf("not open with %d spent keys", i)
 		}
 		s.spent[fmt.Sprint(i)] = true
 	}
 	if s.open(now) {
-		t.Errorf("open with %d spent keys", maxTombstones)
+		t.Errorf("open with %d spent keys", maxSpent)
 	}
 }

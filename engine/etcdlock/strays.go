@@ -52,7 +52,7 @@ func (d *Driver) endFormer(ctx context.Context, s *session) error {
 	})
 }
 
-// deleteStrays deletes the keys in s that no place has.
+// deleteStrays deletes the keys in s that no place has. A place that is over has deleted its own key.
 func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
 	var resp *clientv3.LeaseTimeToLiveResponse
 	err := d.repeating(ctx, hangAfter, func(ctx context.Context) (err error) {
@@ -73,10 +73,12 @@ func (d *Driver) deleteStrays(ctx context.Context, s *session) error {
 	return nil
 }
 
-// deleteStray deletes a key if it is in s and no place has it. A place that is over has deleted its
-// own key.
+// deleteStray deletes a key if it is in s and no place has it.
 func (d *Driver) deleteStray(ctx context.Context, s *session, key string) error {
-	if _, ok := d.nameOf(key); !ok || d.has(key) {
+	d.mu.Lock()
+	known := d.at(key) != nil
+	d.mu.Unlock()
+	if _, ok := d.nameOf(key); !ok || known {
 		return nil
 	}
 	e, err := d.get(ctx, key)
@@ -103,11 +105,4 @@ func (d *Driver) strayed(s *session, e entry) *place {
 	p.calls++
 	p.on(release, errDeleted)
 	return p
-}
-
-// has reports whether a place has the key.
-func (d *Driver) has(key string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.at(key) != nil
 }

@@ -9,12 +9,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
-// A wait holds the data of a place that is not granted yet. Driver.mu guards all fields.
-type wait struct {
-	watch int           // the watch that has reported everything since those ahead were read; 0: none
-	wake  chan struct{} // closed when Try may bring news; nil: nobody waits
-}
-
 // listen must be called before those ahead are read. Requires Driver.mu.
 func (p *place) listen() {
 	if !p.listens && p.claim.req.Queue {
@@ -25,9 +19,9 @@ func (p *place) listen() {
 		p.line.asked = p.d.clock.Now()
 	}
 	p.gone = 0
-	p.wait.watch = 0
+	p.watch = 0
 	if w := &p.d.watch; w.live {
-		p.wait.watch = w.begun
+		p.watch = w.begun
 	}
 }
 
@@ -50,10 +44,10 @@ func (w *watch) hears(since int) bool { return w.live && since == w.begun }
 // returns a channel that closes when Try may bring news. Requires Driver.mu.
 func (p *place) waitFor(seen look, started boottime.Instant) <-chan struct{} {
 	p.wakeUp() // an earlier channel may have a caller, of another claim of the same owner
-	p.wait.wake = make(chan struct{})
-	wake := p.wait.wake
-	if p.listens && p.d.watch.hears(p.wait.watch) {
-		p.line.learn(p.wait.watch, started, seen)
+	p.wake = make(chan struct{})
+	wake := p.wake
+	if p.listens && p.d.watch.hears(p.watch) {
+		p.line.learn(p.watch, started, seen)
 	}
 	return wake
 }
@@ -87,10 +81,10 @@ func (p *place) stays() *driver.Busy {
 	if now := p.d.clock.Now(); now >= l.asked.Add(busy.Retry) || now >= l.from.Add(2*busy.Retry) {
 		return nil
 	}
-	if p.wait.wake == nil {
-		p.wait.wake = make(chan struct{})
+	if p.wake == nil {
+		p.wake = make(chan struct{})
 	}
-	busy.Wake = p.wait.wake
+	busy.Wake = p.wake
 	return busy
 }
 
@@ -114,16 +108,10 @@ func (p *place) busy(before []entry) *driver.Busy {
 
 // wakeUp closes Wake. Requires Driver.mu.
 func (p *place) wakeUp() {
-	if p.wait.wake != nil {
-		close(p.wait.wake)
-		p.wait.wake = nil
+	if p.wake != nil {
+		close(p.wake)
+		p.wake = nil
 	}
-}
-
-// endWait ends the waiting of a place. Requires Driver.mu.
-func (p *place) endWait() {
-	p.wakeUp()
-	p.wait = wait{}
 }
 
 // isNext reports whether nothing is ahead, because the place holds already or the watch has said

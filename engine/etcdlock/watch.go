@@ -54,7 +54,7 @@ type watch struct {
 	begun   int    // counts how often it became live
 	from    int64  // if it is live: it reports all later revisions
 	last    int64  // the last revision that d.changes has reported
-	again   func() // ends the present watch, which then begins anew; nil: there is none
+	again   func() // ends the present watch, if it has not ended, so that it begins anew; nil: there was none
 }
 
 // want starts the watch. Requires Driver.mu.
@@ -98,15 +98,14 @@ func (w *watch) run() {
 			return
 		}
 		d.mu.Lock()
-		w.live, w.again = false, nil
+		w.live = false
 		d.mu.Unlock()
-		if d.isClosed() {
-			return
-		}
 		if heard {
 			rest = rewatchFirst
 		}
-		_ = pause.For(d.life, rest)
+		if pause.For(d.life, rest) != nil { // the driver was closed
+			return
+		}
 		rest = min(2*rest, rewatchLast)
 	}
 }
@@ -134,7 +133,7 @@ func (w *watch) once(ctx context.Context) (heard, unused bool) {
 			was := used
 			used = w.isUsed()
 			if !was && !used {
-				w.running, w.live, w.again = false, false, nil
+				w.running, w.live = false, false
 				d.mu.Unlock()
 				return heard, true
 			}
