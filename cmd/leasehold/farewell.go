@@ -75,7 +75,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	ctx, over := context.WithDeadline(ctx, f.matters())
 	defer over()
 	again := func(text string) {
-		f.run.app.announce(onWarning, f.run.name, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
+		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
 			text, f.code, f.matters().Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {

@@ -153,7 +153,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 		}
 		seen.take(page) // before a write, which may block: ages count from the answer
 		if !since.IsZero() && (!page.all || page.begins.After(since)) {
-			h.a.announce(onWarning, "", "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
+			h.a.tell(onWarning, "", 0, "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
 		return h.tell(&seen, page)
 	}
@@ -172,7 +172,7 @@ func (h *history) tell(seen *seenHistory, page newEntries) error {
 	warning, told := seen.told[page.Instance]
 	seen.told[page.Instance] = page.Warning
 	if page.Warning != "" && page.Warning != warning {
-		h.a.announce(onWarning, "", "warning: %s", plain(page.Warning))
+		h.a.tell(onWarning, "", 0, "warning: %s", plain(page.Warning))
 	}
 	if !told {
 		h.sayFrom(page.Entries)
@@ -295,9 +295,6 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 
 // sayFrom reports on standard error which instance answered, and since when it has recorded events.
 func (h *history) sayFrom(page wire.Entries) {
-	if h.a.json {
-		return
-	}
 	missing := ""
 	if !page.Complete {
 		missing = ", without short leases of others"

@@ -95,7 +95,7 @@ func (l *watchedList) forget() {
 	}
 	l.missing = slices.Delete(l.missing, 0, rest)
 	if rest > 0 && !l.behind {
-		l.app.announce(onWarning, "", "warning: names come and go faster than the store answers: not all that become free are printed")
+		l.app.tell(onWarning, "", 0, "warning: names come and go faster than the store answers: not all that become free are printed")
 	}
 	l.behind = rest > 0
 }
