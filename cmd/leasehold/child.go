@@ -392,7 +392,7 @@ func unconfirmed(err error, left time.Duration) string {
 	case left > 0:
 		fate = fmt.Sprintf("It ends by itself within %v", spanText(left))
 	}
-	return strings.TrimPrefix(err.Error(), "leasehold: ") + "\n" + fate
+	return textOf(err) + "\n" + fate
 }
 
 // unrenewed returns why the last renewal failed, or "" if it did not.

@@ -187,10 +187,8 @@ func unmade(err error) driver.Finding {
 
 var errSilent = errors.New("no answer within " + stepBound.String())
 
-// bare returns the text of err in one line, without the name of the package.
-func bare(err error) string {
-	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), "leasehold: ")
-}
+// bare returns the text of err in one line.
+func bare(err error) string { return strings.ReplaceAll(textOf(err), "\n", "; ") }
 
 func (d *doctor) add(f driver.Finding) { d.found = append(d.found, f) }
 

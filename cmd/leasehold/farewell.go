@@ -101,7 +101,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 			return err
 		}
 		if silent.Stop() {
-			again(strings.TrimPrefix(err.Error(), "leasehold: "))
+			again(textOf(err))
 		}
 		select {
 		case <-time.After(pause):

@@ -38,7 +38,7 @@ func (t *trouble) trace(_ context.Context, e leasehold.Event) {
 	switch {
 	case e.Kind != leasehold.KindWait, e.Local:
 	case removed(e.Err) && t.campaigns:
-		t.app.tell(onWarning, e.Name, 0, "warning: %s; campaigning again", strings.TrimPrefix(e.Err.Error(), "leasehold: "))
+		t.app.tell(onWarning, e.Name, 0, "warning: %s; campaigning again", textOf(e.Err))
 	case e.Step == leasehold.StepRetrying, e.Step == leasehold.StepFailed && t.campaigns:
 		t.failed(e.Name, e.Err)
 	case e.Step == leasehold.StepQueued, e.Step.Holds():
@@ -75,7 +75,7 @@ func (t *trouble) say() {
 	}
 	t.last, t.said[kind] = kind, time.Now()
 	t.app.tell(onWarning, t.name, 0, "warning: cannot acquire %s: %s; trying again\n%s",
-		shown(t.name), strings.TrimPrefix(t.err.Error(), "leasehold: "), t.app.advice(t.err))
+		shown(t.name), textOf(t.err), t.app.advice(t.err))
 }
 
 // end ends the trouble. If there was a warning, and the store answers, it reports that.
