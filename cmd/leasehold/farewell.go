@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -85,7 +86,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	})
 	defer silent.Stop()
 	lost := false // one of the leases
-	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
+	for tries := 0; ; tries++ {
 		err := f.try(ctx)
 		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt gave it back
 			return nil
@@ -103,11 +104,8 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 		if silent.Stop() {
 			again(textOf(err))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if _, ended := waiting.Sleep(ctx, nil, signalled.Done(), waiting.Backoff(tries, firstAgain, lastAgain)); ended != nil {
 			return err
-		case <-signalled.Done():
 		}
 	}
 }
