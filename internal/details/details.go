@@ -69,9 +69,6 @@ const lastPID = 1<<31 - 1
 // MostPreference is the highest preference; its negative is the lowest.
 const MostPreference = 1_000_000_000
 
-// IsZero reports whether d is empty.
-func (d Details) IsZero() bool { return d.Bare() && d.Text == "" }
-
 // Bare reports whether d has only a text.
 func (d Details) Bare() bool {
 	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == "" && d.Preference == 0
