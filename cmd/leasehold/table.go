@@ -49,7 +49,7 @@ func (t *table) write(w io.Writer, views []stateView) {
 	for _, v := range views {
 		name, state, waiting := shown(v.Name), v.stateText(), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
-			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Held), secondsText(h.Left),
+			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.Host), secondsText(h.Held), secondsText(h.Left),
 				waiting, h.modeText(), orDash(h.Owner), strconv.FormatUint(h.Token, 10)})
 		}
 		if len(v.Holders) == 0 {
