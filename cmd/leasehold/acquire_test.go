@@ -245,14 +245,14 @@ func TestSpans(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"1": time.Second, "1.5": 1500 * time.Millisecond, "0": 0, ".25": 250 * time.Millisecond, "90s": 90 * time.Second,
-		"5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "1e-10": 1, "1ns": 1, "+3": 3 * time.Second,
+		"5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "1e-10": 1, "1ns": 1, "+3": 3 * time.Second, "30d": 30 * 24 * time.Hour, "0.5d": 12 * time.Hour, "36500d": maxSpan,
 		strconv.FormatFloat(maxSpan.Seconds(), 'f', -1, 64): maxSpan,
 	} {
 		if got, err := parseSpan(text); got != want || err != nil {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "-1", "-1s", "NaN", "Inf", "-Inf", "1e300", "1 s", "1s1", "5x", "900000h", "9223372036854775807", "1e999"} {
+	for _, text := range []string{"", "x", "-1", "-1s", "NaN", "Inf", "-Inf", "1e300", "1 s", "d", "-1d", "36501d", "1d1h", "1s1", "5x", "900000h", "9223372036854775807", "1e999"} {
 		if got, err := parseSpan(text); err == nil {
 			t.Errorf("%q is taken for %v", text, got)
 		}

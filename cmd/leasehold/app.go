@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guardian"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -144,15 +145,9 @@ func quit(ctx context.Context, done func()) {
 
 // finish calls done, and waits for it for at most bound.
 func finish(bound time.Duration, done func()) {
-	closed := make(chan struct{})
-	go func() {
-		done()
-		close(closed)
-	}()
-	select {
-	case <-closed:
-	case <-time.After(bound):
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	_, _ = abandon.Call(ctx, func() (struct{}, error) { done(); return struct{}{}, nil })
 }
 
 // orSignal returns the signal that has ended ctx, if one has, instead of the error that followed

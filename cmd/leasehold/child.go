@@ -289,7 +289,7 @@ func (c *child) tellRefused(held tenure, left string) {
 		fate = fmt.Sprintf("The lease is not renewed. If they still run at %s, another process may hold %s from then on",
 			localTime(held.Deadline().Format(time.RFC3339), time.Now()), shown(c.name))
 	}
-	c.app.announce(onWarning, c.name, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
+	c.app.tell(onWarning, c.name, 0, "warning: these processes have become another user and cannot be ended: %s\n%s", left, fate)
 }
 
 // tellSilent reports that the guardian does not answer, or answers again.
@@ -298,7 +298,7 @@ func (c *child) tellSilent(pid int, silent bool) {
 		c.app.detail(onWarning, c.name, 0, "%s[%d] answers again", guardian.Name, pid)
 		return
 	}
-	c.app.announce(onWarning, c.name, "warning: the guardian process, %s[%d], does not answer and may be stopped; sending it SIGCONT\n"+
+	c.app.tell(onWarning, c.name, 0, "warning: the guardian process, %s[%d], does not answer and may be stopped; sending it SIGCONT\n"+
 		"Until it answers, nothing ends the command in time if leasehold run is stopped too", guardian.Name, pid)
 }
 
@@ -392,7 +392,7 @@ func unconfirmed(err error, left time.Duration) string {
 	case left > 0:
 		fate = fmt.Sprintf("It ends by itself within %v", spanText(left))
 	}
-	return strings.TrimPrefix(err.Error(), "leasehold: ") + "\n" + fate
+	return textOf(err) + "\n" + fate
 }
 
 // unrenewed returns why the last renewal failed, or "" if it did not.

@@ -22,10 +22,7 @@ func writeCSV(b *bytes.Buffer, views []stateView, heads bool) {
 	for _, v := range views {
 		name, state, waiting := unformulated(shown(v.Name)), v.state(), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
-			d := detailsView{}
-			if h.Details != nil {
-				d = *h.Details
-			}
+			d := h.Details
 			record := []string{name, state, h.who(), d.Host, known(h.Held), known(h.Left), waiting, h.Mode, counted(h.Limit), h.Owner,
 				counted(h.Token), d.User, counted(d.PID), d.Program, d.Started, d.Link, d.labels(), d.Kind, counted(h.Weight)}
 			for _, i := range []int{2, 3, 9, 11, 13, 15, 16, 17} { // columns with text that others wrote

@@ -37,7 +37,7 @@ func TestDetailsOfHolders(t *testing.T) {
 		eventually(t, name, func() bool { return len(c.shown(name).Holders) == 1 })
 		h := c.shown(name).Holders[0]
 		d := h.Details
-		if d == nil || d.Host != hostname() || d.PID == 0 || d.User == "" || d.Program != want.program || d.Kind != want.kind || (d.Started == "") != (want.kind == "manual") ||
+		if d.Host != hostname() || d.PID == 0 || d.User == "" || d.Program != want.program || d.Kind != want.kind || (d.Started == "") != (want.kind == "manual") ||
 			d.Link != "https://a.example/1?b=c;d" || d.Text != "nightly" || h.Note != "nightly" || len(d.Labels) != 2 || d.Labels["team"] != "payments" || d.Labels["a b"] != "x=y; z" {
 			t.Errorf("%s: %+v, %+v", name, h, d)
 		}
@@ -55,7 +55,7 @@ func TestDetailsOfAFinishedJob(t *testing.T) {
 	for name, want := range map[string]struct{ text, exit string }{"plain": {"sh[", "3"}, "noted": {"nightly (exit code 0 after ", "0"}} {
 		v := c.shown(name)
 		d := v.Holders[0].Details
-		if v.State != "done" || d == nil || d.Kind != "once" || d.Labels["exit"] != want.exit || d.Host != hostname() || !strings.HasPrefix(d.Text, want.text) || !strings.Contains(d.Text, "(exit code "+want.exit+" after ") {
+		if v.State != "done" || d.Kind != "once" || d.Labels["exit"] != want.exit || d.Host != hostname() || !strings.HasPrefix(d.Text, want.text) || !strings.Contains(d.Text, "(exit code "+want.exit+" after ") {
 			t.Errorf("%s: %+v, %+v", name, v, d)
 		}
 		contains(t, c.want(0, "show", name).stdout, name+" is done, not free until ")
@@ -89,11 +89,7 @@ func TestLinkOfACIJob(t *testing.T) {
 			c.env = []string{"GITHUB_SERVER_URL=", "GITHUB_REPOSITORY=", "GITHUB_RUN_ID=", "CI_JOB_URL=", "BUILD_URL=", "BUILDKITE_BUILD_URL=", "CIRCLE_BUILD_URL="}
 			c.env = append(c.env, tc.env...)
 			c.acquire(append(tc.args, "job")...)
-			link := ""
-			if d := c.shown("job").Holders[0].Details; d != nil {
-				link = d.Link
-			}
-			if link != tc.want {
+			if link := c.shown("job").Holders[0].Details.Link; link != tc.want {
 				t.Errorf("the link is %q, want %q", link, tc.want)
 			}
 		})
@@ -263,7 +259,7 @@ func TestStatesOfLocks(t *testing.T) {
 			t.Errorf("%s is %q", name, v.State)
 		}
 	}
-	if v := (stateView{Holders: []holderView{{Owner: "x", Details: &detailsView{Kind: "reserved"}}}}); v.stateText() != "reserved" || fmt.Sprint(v.until()) != "" {
+	if v := (stateView{Holders: []holderView{{Owner: "x", Details: detailsView{Kind: "reserved"}}}}); v.stateText() != "reserved" || fmt.Sprint(v.until()) != "" {
 		t.Errorf("%q", v.stateText())
 	}
 }

@@ -152,16 +152,17 @@ func (d *doctor) examine(ctx context.Context) error {
 	}
 	defer finish(time.Second, func() { d.app.close(opened) })
 	reached, err := d.reach(ctx, opened, began)
-	first := len(d.found)
-	checked := d.check(ctx, opened)
+	found, checked := check(ctx, opened)
 	if err != nil && checked == nil { // a leader may have been elected meanwhile
 		reached, err = d.reachAgain(ctx, opened, began)
 	}
-	d.found = slices.Insert(d.found, first, reached)
+	d.add(reached)
 	if err != nil {
+		d.add(found...)
 		return nil
 	}
-	d.found = slices.Insert(d.found, first+1, promises(opened.Features()))
+	d.add(promises(opened.Features()))
+	d.add(found...)
 	if checked != nil {
 		d.add(driver.Finding{About: driver.AboutServer, Level: driver.Weak, Text: "some checks could not be made: " + bare(checked)})
 	}
@@ -187,12 +188,10 @@ func unmade(err error) driver.Finding {
 
 var errSilent = errors.New("no answer within " + stepBound.String())
 
-// bare returns the text of err in one line, without the name of the package.
-func bare(err error) string {
-	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", "; "), "leasehold: ")
-}
+// bare returns the text of err in one line.
+func bare(err error) string { return strings.ReplaceAll(textOf(err), "\n", "; ") }
 
-func (d *doctor) add(f driver.Finding) { d.found = append(d.found, f) }
+func (d *doctor) add(f ...driver.Finding) { d.found = append(d.found, f...) }
 
 // missingFile reports a SQLite file that does not exist. It does not create the file.
 func (d *doctor) missingFile() bool {
@@ -306,14 +305,12 @@ func promises(f driver.Features) driver.Finding {
 
 // check asks the driver for its findings. Some of several servers may answer even if the one that
 // was asked first does not.
-func (d *doctor) check(ctx context.Context, opened driver.Driver) error {
+func check(ctx context.Context, opened driver.Driver) ([]driver.Finding, error) {
 	checker, ok := opened.(driver.Checker)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	found, err := within(ctx, checker.Check)
-	d.found = append(d.found, found...)
-	return err
+	return within(ctx, checker.Check)
 }
 
 func (d *doctor) timeTrips(ctx context.Context, opened driver.Driver) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -39,32 +40,25 @@ const (
 // stamp returns the current time for an event.
 func stamp() string { return time.Now().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// tell reports an event to every user. With --json it reports only errors, unless -v is set.
-func (a *app) tell(kind, name string, token uint64, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !a.json {
-		a.write(text)
-	} else if a.verbose || kind == onError {
-		a.encode(event{Time: stamp(), Kind: kind, Name: name, Token: token, Text: text})
-	}
-}
+// alwaysTold are the kinds of events that --json prints without -v.
+var alwaysTold = []string{onWarning, onRecovered, onLooked, onMore, onError}
 
-// announce reports an event to every user while the command continues, also with --json.
-func (a *app) announce(kind, name string, format string, args ...any) {
-	if a.json {
-		a.encode(event{Time: stamp(), Kind: kind, Name: name, Text: strings.TrimSpace(fmt.Sprintf(format, args...))})
-	} else {
-		a.tell(kind, name, 0, format, args...)
-	}
+// tell reports an event to every user.
+func (a *app) tell(kind, name string, token uint64, format string, args ...any) {
+	a.emit(event{Kind: kind, Name: name, Token: token, Text: strings.TrimSpace(fmt.Sprintf(format, args...))})
 }
 
 // more reports that a list continues after next.
 func (a *app) more(next string) {
-	text := "there may be more: go on with --after " + next
-	if a.json {
-		a.encode(event{Time: stamp(), Kind: onMore, Text: text, Next: next})
-	} else {
-		a.write(text)
+	a.emit(event{Kind: onMore, Text: "there may be more: go on with --after " + next, Next: next})
+}
+
+func (a *app) emit(e event) {
+	if !a.json {
+		a.write(e.Text)
+	} else if a.verbose || slices.Contains(alwaysTold, e.Kind) {
+		e.Time = stamp()
+		a.encode(e)
 	}
 }
 

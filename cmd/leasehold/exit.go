@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"strings"
 	"syscall"
 
 	"github.com/leasehold-go/leasehold"
@@ -95,3 +96,6 @@ func denied(err error) bool {
 	var net *net.OpError // a connection that a firewall of this machine denied does not count
 	return errors.Is(err, driver.ErrDenied) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &net)
 }
+
+// textOf returns the text of err without the name of the package.
+func textOf(err error) string { return strings.TrimPrefix(err.Error(), "leasehold: ") }

@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -75,7 +76,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	ctx, over := context.WithDeadline(ctx, f.matters())
 	defer over()
 	again := func(text string) {
-		f.run.app.announce(onWarning, f.run.name, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
+		f.run.app.tell(onWarning, f.run.name, 0, "%s\nThe command has ended with exit code %d. Trying again until %s; otherwise %s",
 			text, f.code, f.matters().Format(time.TimeOnly), f.stake())
 	}
 	silent := time.AfterFunc(silentFor, func() {
@@ -85,7 +86,7 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 	})
 	defer silent.Stop()
 	lost := false // one of the leases
-	for pause, tries := firstAgain, 0; ; pause, tries = min(2*pause, lastAgain), tries+1 {
+	for tries := 0; ; tries++ {
 		err := f.try(ctx)
 		if tries > 0 && f.gives() && errors.Is(err, leasehold.ErrLost) { // an earlier attempt gave it back
 			return nil
@@ -101,13 +102,10 @@ func (f *farewell) insist(ctx, signalled context.Context) error {
 			return err
 		}
 		if silent.Stop() {
-			again(strings.TrimPrefix(err.Error(), "leasehold: "))
+			again(textOf(err))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if _, ended := waiting.Sleep(ctx, nil, signalled.Done(), waiting.Backoff(tries, firstAgain, lastAgain)); ended != nil {
 			return err
-		case <-signalled.Done():
 		}
 	}
 }

@@ -171,8 +171,7 @@ func inOurWords(err error) error {
 
 // wanted returns what a flag accepts, for a value that failed with cause.
 func wanted(f *pflag.Flag, cause error) error {
-	switch f.Value.(type) {
-	case *span, *age:
+	if _, ok := f.Value.(*span); ok {
 		return cause
 	}
 	switch kind := f.Value.Type(); {
@@ -197,8 +196,8 @@ func flagText(f *pflag.Flag) string {
 
 var errOutOfRange = errors.New("out of range")
 
-// A span is a flag for a duration: seconds as in flock ("1.5"), or with a unit as in Go ("90s",
-// "5m").
+// A span is a flag for a duration: seconds as in flock ("1.5"), days ("30d"), or with a unit as in
+// Go ("90s", "5m").
 type span time.Duration
 
 func (s *span) String() string {
@@ -225,16 +224,20 @@ func (s *span) Set(text string) error {
 const maxSpan = 100 * 365 * 24 * time.Hour
 
 func parseSpan(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {
+	number, unit := text, time.Second
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		number, unit = days, 24*time.Hour
+	}
+	if n, err := strconv.ParseFloat(number, 64); err == nil {
 		// written so that NaN fails
-		if !(seconds >= 0 && seconds <= maxSpan.Seconds()) {
+		if !(n >= 0 && n <= float64(maxSpan/unit)) {
 			return 0, errOutOfRange
 		}
-		return time.Duration(math.Ceil(seconds * float64(time.Second))), nil
+		return time.Duration(math.Ceil(n * float64(unit))), nil
 	}
+	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, errors.New("want seconds, or a number with a unit such as 90s or 5m")
+		return 0, errors.New("want seconds, or a number with a unit such as 90s, 5m or 30d")
 	}
 	if d < 0 || d > maxSpan {
 		return 0, errOutOfRange

@@ -153,7 +153,7 @@ func (h *history) show(ctx context.Context, store historian) error {
 		}
 		seen.take(page) // before a write, which may block: ages count from the answer
 		if !since.IsZero() && (!page.all || page.begins.After(since)) {
-			h.a.announce(onWarning, "", "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
+			h.a.tell(onWarning, "", 0, "warning: events are missing: %s does not tell all that happened in the last %v", plain(page.Instance), time.Since(since).Round(time.Second))
 		}
 		return h.tell(&seen, page)
 	}
@@ -172,7 +172,7 @@ func (h *history) tell(seen *seenHistory, page newEntries) error {
 	warning, told := seen.told[page.Instance]
 	seen.told[page.Instance] = page.Warning
 	if page.Warning != "" && page.Warning != warning {
-		h.a.announce(onWarning, "", "warning: %s", plain(page.Warning))
+		h.a.tell(onWarning, "", 0, "warning: %s", plain(page.Warning))
 	}
 	if !told {
 		h.sayFrom(page.Entries)
@@ -295,9 +295,6 @@ func (h *history) ask(ctx context.Context, store historian, limit int, after str
 
 // sayFrom reports on standard error which instance answered, and since when it has recorded events.
 func (h *history) sayFrom(page wire.Entries) {
-	if h.a.json {
-		return
-	}
 	missing := ""
 	if !page.Complete {
 		missing = ", without short leases of others"
@@ -392,25 +389,16 @@ func (t *historyTable) write(w io.Writer, views []entryView) {
 	}
 	first := t.widths == nil
 	rows := t.rows(views, first)
-	if first && t.fit(rows) > t.width && t.width > 0 {
-		t.brief = true
-		rows = t.rows(views, first)
-		t.shrink(t.fit(rows))
+	if first {
+		t.fit(rows)
+		if t.brief = t.width > 0 && needed(t.widths, whole) > t.width; t.brief {
+			rows = t.rows(views, first)
+			t.fit(rows)
+			t.shrink()
+		}
 	}
 	for _, row := range rows {
-		var b strings.Builder
-		for i, text := range row {
-			if t.widths[i] == 0 {
-				continue
-			}
-			if t.width > 0 && i == eventName {
-				text = shortened(text, t.widths[i])
-			} else if t.width > 0 {
-				text = cut(text, t.widths[i], "…")
-			}
-			b.WriteString(text + strings.Repeat(" ", max(0, t.widths[i]-cells(text))+gap))
-		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		fmt.Fprintln(w, line(row, t.widths, t.width, eventName, eventWho, eventWhy))
 	}
 }
 
@@ -433,30 +421,19 @@ func (t *historyTable) rows(views []entryView, headed bool) (rows [][]string) {
 	return rows
 }
 
-// fit chooses the widths that rows need, and returns the width of a line.
-func (t *historyTable) fit(rows [][]string) (all int) {
-	t.widths = make([]int, len(rows[0]))
-	all = -gap
-	for i := range t.widths {
-		for _, row := range rows {
-			t.widths[i] = max(t.widths[i], cells(row[i]))
-		}
-		if i == eventName && t.named {
-			t.widths[i] = 0
-			continue
-		}
-		all += t.widths[i] + gap
+// fit chooses the widths that rows need.
+func (t *historyTable) fit(rows [][]string) {
+	t.widths = natural(rows)
+	if t.named {
+		t.widths[eventName] = 0
 	}
-	return all
 }
 
-// shrink makes lines, which need all cells, fit: it first shortens who, then the reason and the name.
-func (t *historyTable) shrink(all int) {
+// shrink makes lines fit: it first shortens who, then the reason and the name.
+func (t *historyTable) shrink() {
 	for _, least := range []struct{ column, width int }{{eventWho, 14}, {eventWhy, 18}, {eventName, 12}, {eventWhy, 12}, {eventWho, 8}, {eventWhy, 4}} {
-		if cut := min(all-t.width, t.widths[least.column]-least.width); cut > 0 {
-			t.widths[least.column] -= cut
-			all -= cut
-		}
+		excess := needed(t.widths, whole) - t.width
+		t.widths[least.column] -= max(0, min(excess, t.widths[least.column]-least.width))
 	}
 }
 

@@ -116,7 +116,7 @@ func TestHistoryFile(t *testing.T) {
 	j.signal(syscall.SIGTERM)
 	<-j.exited
 	for line, says := range map[string]string{
-		"--history missing/file": "no such file", "--history history.db --history-size -1": "below 0", "--history-keep 1y": "unit", "--history-keep -1d": "unit",
+		"--history missing/file": "no such file", "--history history.db --history-size -1": "below 0", "--history-keep 1y": "unit", "--history-keep -1d": "out of range",
 	} {
 		c.store = locks
 		if o := c.call(append([]string{"serve", "--listen", "127.0.0.1:0"}, strings.Split(line, " ")...)...); o.code == 0 || !strings.Contains(o.stderr, says) {

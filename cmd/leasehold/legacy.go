@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -56,8 +57,8 @@ func releaseLegacy(text string, keep, deadline time.Time) {
 	if json.Unmarshal([]byte(text), &l) != nil {
 		return
 	}
-	for pause := firstAgain; !l.release(keep) && time.Until(deadline) > 0; pause = min(2*pause, lastAgain) {
-		time.Sleep(min(pause, time.Until(deadline)))
+	for tries := 0; !l.release(keep) && time.Until(deadline) > 0; tries++ {
+		time.Sleep(min(waiting.Backoff(tries, firstAgain, lastAgain), time.Until(deadline)))
 	}
 }
 

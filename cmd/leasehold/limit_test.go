@@ -73,8 +73,8 @@ func TestLimitRefusesWhatCannotWork(t *testing.T) {
 // The commands distinguish a kept lock from one in use, and show the preferences of candidates.
 func TestKeptAndPreferred(t *testing.T) {
 	t.Parallel()
-	v := stateView{Name: "x", Holders: []holderView{{Owner: "a", Mode: "exclusive", Details: &detailsView{Kind: "keeps"}}},
-		Waiters: []waiterView{{Owner: "b", Mode: "exclusive", Details: &detailsView{Preference: -3}}}}
+	v := stateView{Name: "x", Holders: []holderView{{Owner: "a", Mode: "exclusive", Details: detailsView{Kind: "keeps"}}},
+		Waiters: []waiterView{{Owner: "b", Mode: "exclusive", Details: detailsView{Preference: -3}}}}
 	var b strings.Builder
 	writeState(&b, v)
 	writeTable(&b, []stateView{v}, 0)

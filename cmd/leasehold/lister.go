@@ -203,7 +203,7 @@ func (l *lister) end(next string, sound bool) error {
 		fmt.Fprintf(l.a.stderr, "No lock%s is held or waited for in %s\n", which, stores.Redact(l.a.storeURL))
 	}
 	if l.any() {
-		l.a.announce(onLooked, "", "%s", l.looked(len(l.seen), l.found, sound && next == "" && l.after == ""))
+		l.a.tell(onLooked, "", 0, "%s", l.looked(len(l.seen), l.found, sound && next == "" && l.after == ""))
 	}
 	if next != "" {
 		l.a.more(base64.RawURLEncoding.EncodeToString([]byte(next)))

@@ -37,7 +37,7 @@ func (a *app) report(err error) {
 	if err == nil || err.Error() == "" {
 		return
 	}
-	v := errorView{Error: strings.TrimPrefix(err.Error(), "leasehold: "), Advice: a.advice(err), Code: exitCode(err)}
+	v := errorView{Error: textOf(err), Advice: a.advice(err), Code: exitCode(err)}
 	if a.verbose {
 		v.Time, v.Kind = stamp(), onError
 	}

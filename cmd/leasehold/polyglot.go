@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/demo"
@@ -81,9 +79,13 @@ func (a *app) polyglot(ctx context.Context, st *demo.Stage, stock int) (*polyglo
 		return nil, err
 	}
 	defer end()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, internalErrorf("find the program to start the seller in Go: %w", err)
+	}
 	report := &polyglot.Report{Scenario: "polyglot", Runs: make(map[string]*polyglot.Result)}
 	for name, at := range map[string]string{polyglot.Without: "", polyglot.Under: url} {
-		sale := &polyglot.Sale{URL: at, Stock: stock, Go: sellerInGo, Process: demoProcess()}
+		sale := &polyglot.Sale{URL: at, Stock: stock, Go: []string{self, "demo", "seller"}, Process: demoProcess()}
 		if name == polyglot.Under && st.Features.Fair {
 			sale.Close = func(ctx context.Context) (func(int) error, error) { return polyglot.Closed(ctx, locks) }
 		}
@@ -116,12 +118,4 @@ func demoService(d driver.Driver) (url string, end func(), err error) {
 		<-served
 		handler.Close()
 	}, nil
-}
-
-func sellerInGo(ctx context.Context, url, folder string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		self = filepath.Base(os.Args[0]) // the start then reports that it is missing
-	}
-	return exec.CommandContext(ctx, self, "demo", "seller", url, folder)
 }

@@ -91,7 +91,7 @@ func (r *reservation) hold(ctx context.Context, a *app, locks *leasehold.Locker)
 		return err
 	}
 	warn := sync.OnceFunc(func() {
-		a.announce(onWarning, r.name, "warning: %s may stay reserved for %s\n%s",
+		a.tell(onWarning, r.name, 0, "warning: %s may stay reserved for %s\n%s",
 			shown(r.name), spanText(length), toEnd(a, r.name, lease.Owner()))
 	})
 	if err = lease.Extend(ctx, length); err == nil {

@@ -209,7 +209,7 @@ func (r *run) acquire(ctx context.Context, locks *leasehold.Locker, opts []lease
 			err := r.giveBack(ending, locks, leases)
 			stop()
 			if !answered(err) && locks.Features().Resumes { // otherwise they end with the session
-				r.app.announce(onWarning, r.name, "%s", unconfirmed(err, time.Until(leases.Deadline())))
+				r.app.tell(onWarning, r.name, 0, "%s", unconfirmed(err, time.Until(leases.Deadline())))
 			}
 		}
 		return nil, stopped

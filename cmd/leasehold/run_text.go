@@ -208,8 +208,8 @@ once, and COMMAND runs all the same.
 
 # Output
 "leasehold run" writes nothing to standard output. With --json an error is one JSON
-object on standard error. So are the events "warning" and "recovered" of a wait, and a
-release that the store has not confirmed.
+object on standard error. So are warnings, the event "recovered" of a wait, and a release
+that the store has not confirmed.
 
 With -v each event has a line with the time. With -v and --json the line is an object with
 "time", "event" and "text". Events are store, warning, waiting, recovered, acquired,

@@ -157,7 +157,7 @@ func schemaOfStruct(t reflect.Type) *schema {
 			p.Enum = strings.Split(all, ",")
 		}
 		s.Properties[name] = p
-		if !strings.Contains(options, "omitempty") {
+		if !strings.Contains(options, "omit") { // omitempty or omitzero
 			s.Required = append(s.Required, name)
 		}
 	}

@@ -63,11 +63,8 @@ func (s *selection) has(v stateView) bool {
 		s.longer == 0 && slices.ContainsFunc(v.Waiters, func(w waiterView) bool { return s.describes(w.Details) })
 }
 
-func (s *selection) describes(d *detailsView) bool {
-	if s.host == "" && len(s.labels) == 0 {
-		return true
-	}
-	if d == nil || s.host != "" && d.Host != s.host {
+func (s *selection) describes(d detailsView) bool {
+	if s.host != "" && d.Host != s.host {
 		return false
 	}
 	for _, label := range s.labels {
@@ -127,7 +124,7 @@ func (v stateView) left() float64 {
 // host returns the host of the first holder. Unknown hosts come last.
 func (v stateView) host() string {
 	for _, h := range v.Holders {
-		if host := h.Details.of().Host; host != "" {
+		if host := h.Details.Host; host != "" {
 			return host
 		}
 	}

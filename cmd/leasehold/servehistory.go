@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,22 +16,23 @@ import (
 // historyFlags say where "leasehold serve" keeps its history, and how much of it.
 type historyFlags struct {
 	path string
-	keep age
+	keep span
 	size int
 }
 
 const (
 	// historyKeep and historySize are the default limits of the file. The size is in MiB.
-	historyKeep, historySize = 30 * 24 * time.Hour, 1024
+	historyKeep, historySize = "30d", 1024
 	// openHistoryWithin and closeHistoryWithin limit how long opening and closing the file may
 	// take.
 	openHistoryWithin, closeHistoryWithin = 10 * time.Second, 2 * time.Second
 )
 
 func (f *historyFlags) add(flags *pflag.FlagSet) {
-	f.keep = age(historyKeep)
+	f.keep.Set(historyKeep)
 	flags.StringVar(&f.path, "history", "", "keep the history in `FILE`, of this instance alone")
 	flags.Var(&f.keep, "history-keep", "drop what is older than `TIME`")
+	flags.Lookup("history-keep").DefValue = historyKeep
 	flags.IntVar(&f.size, "history-size", historySize, "drop the oldest beyond `N` MiB")
 }
 
@@ -73,34 +72,4 @@ func identities(storeURL string) (store, earlier string) {
 	options, _ := url.ParseQuery(query) // Open has read them
 	maps.DeleteFunc(options, func(key string, _ []string) bool { return !slices.Contains(selecting, key) })
 	return scheme + "://" + hosts[strings.LastIndexByte(hosts, '@')+1:] + "?" + options.Encode(), earlier
-}
-
-// An age is a flag for a duration that may be in days, such as 30d.
-type age time.Duration
-
-func (a *age) String() string {
-	if d := time.Duration(*a); d > 0 && d%(24*time.Hour) == 0 {
-		return strconv.Itoa(int(d/(24*time.Hour))) + "d"
-	}
-	return (*span)(a).String()
-}
-
-// Type names the kind of value in help texts.
-func (a *age) Type() string { return "duration" }
-
-// Set refuses negative durations.
-func (a *age) Set(text string) error {
-	days, ok := strings.CutSuffix(text, "d")
-	if !ok {
-		return (*span)(a).Set(text)
-	}
-	n, err := strconv.Atoi(days)
-	if err != nil || n < 0 {
-		return errors.New("want a number with a unit such as 30d or 12h")
-	}
-	if n > int(maxSpan/(24*time.Hour)) {
-		return errOutOfRange
-	}
-	*a = age(time.Duration(n) * 24 * time.Hour)
-	return nil
 }

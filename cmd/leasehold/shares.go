@@ -19,8 +19,8 @@ type amounts struct {
 	names []string // the keys of each, in the order of the flags
 }
 
-// parse parses texts, replacing an earlier result. most is the largest amount.
-func (a *amounts) parse(most int) error {
+// parse parses texts, replacing an earlier result.
+func (a *amounts) parse() error {
 	a.all, a.each, a.names = 0, nil, nil
 	for _, text := range a.texts {
 		name, number := "", text
@@ -31,8 +31,8 @@ func (a *amounts) parse(most int) error {
 			}
 		}
 		n, err := strconv.Atoi(number)
-		if err != nil || n < 1 || n > most {
-			return usageErrorf("--%s %s: want a number from 1 to %d, or NAME= in front of one", a.flag, shown(text), most)
+		if err != nil || n < 1 || n > driver.MaxWeight {
+			return usageErrorf("--%s %s: want a number from 1 to %d, or NAME= in front of one", a.flag, shown(text), driver.MaxWeight)
 		}
 		if _, twice := a.each[name]; twice || name == "" && a.all > 0 {
 			return usageErrorf("--%s is given twice%s", a.flag, strings.TrimSuffix(" for "+shown(name), ` for ""`))
@@ -60,13 +60,13 @@ type shares struct {
 
 func (s *shares) parse() error {
 	s.limit.flag, s.weight.flag = "limit", "weight"
-	if err := s.limit.parse(driver.MaxWeight); err != nil {
+	if err := s.limit.parse(); err != nil {
 		return err
 	}
 	if s.slots > 0 && s.limit.all > 0 {
 		return usageErrorf("--slots N and --limit N mean the same: give one of them")
 	}
-	return s.weight.parse(driver.MaxWeight)
+	return s.weight.parse()
 }
 
 // flag returns one of the flags that were given, or "".

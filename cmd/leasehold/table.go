@@ -49,7 +49,7 @@ func (t *table) write(w io.Writer, views []stateView) {
 	for _, v := range views {
 		name, state, waiting := shown(v.Name), v.stateText(), strconv.Itoa(len(v.Waiters))
 		for _, h := range v.Holders {
-			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Held), secondsText(h.Left),
+			rows = append(rows, []string{name, state, orDash(h.who()), orDash(h.Details.Host), secondsText(h.Held), secondsText(h.Left),
 				waiting, h.modeText(), orDash(h.Owner), strconv.FormatUint(h.Token, 10)})
 		}
 		if len(v.Holders) == 0 {
@@ -61,21 +61,26 @@ func (t *table) write(w io.Writer, views []stateView) {
 	}
 	if t.widths == nil {
 		rows = slices.Insert(rows, 0, heads)
-		natural := make([]int, len(heads))
-		for _, row := range rows {
-			for i, text := range row {
-				natural[i] = max(natural[i], cells(text))
-			}
-		}
-		t.widths = fitted(natural, t.width)
+		t.widths = fitted(natural(rows), t.width)
 	}
 	for _, row := range rows {
-		fmt.Fprintln(w, line(row, t.widths, t.width))
+		fmt.Fprintln(w, line(row, t.widths, t.width, columnName, columnHolder, columnHost))
 	}
 }
 
 // writeTable writes a complete table.
 func writeTable(w io.Writer, views []stateView, width int) { (&table{width: width}).write(w, views) }
+
+// natural returns the widths that the columns of rows need.
+func natural(rows [][]string) []int {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, text := range row {
+			widths[i] = max(widths[i], cells(text))
+		}
+	}
+	return widths
+}
 
 // fitted returns the widths of columns in width; 0 means that a column is left out. If names,
 // holders and hosts would be cramped, it leaves out TOKEN, OWNER and MODE. If they would be
@@ -131,7 +136,9 @@ func shrink(widths []int, to int) bool {
 	return widest >= 0
 }
 
-func line(row []string, widths []int, width int) string {
+// line returns a line of at most width cells, or as wide as it needs if width is 0. It leaves out
+// columns without a width, and shortens names and texts to theirs.
+func line(row []string, widths []int, width, name int, texts ...int) string {
 	var b strings.Builder
 	for i, text := range row {
 		if widths[i] == 0 {
@@ -142,9 +149,9 @@ func line(row []string, widths []int, width int) string {
 		}
 		switch {
 		case width == 0: // later rows may need more than the fixed width
-		case i == columnName:
+		case i == name:
 			text = shortened(text, widths[i])
-		case i == columnHolder, i == columnHost:
+		case slices.Contains(texts, i):
 			text = cut(text, widths[i], "…")
 		}
 		b.WriteString(text)

@@ -22,7 +22,7 @@ func wideViews() (views []stateView) {
 	for i, name := range wide {
 		views = append(views, stateView{Name: name, Holders: []holderView{{
 			Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9,
-			Note: strings.Repeat(wide[len(wide)-1-i], 2), Details: &detailsView{Host: wide[i], Text: strings.Repeat(wide[len(wide)-1-i], 2)},
+			Note: strings.Repeat(wide[len(wide)-1-i], 2), Details: detailsView{Host: wide[i], Text: strings.Repeat(wide[len(wide)-1-i], 2)},
 		}}})
 	}
 	return append(views, stateView{Name: "waited for", Waiters: []waiterView{{}}})
@@ -79,7 +79,7 @@ func TestTableIsWholeElsewhere(t *testing.T) {
 // Where there is room nothing is shortened or left out, and what is left out goes in order.
 func TestColumnsThatAreLeftOut(t *testing.T) {
 	t.Parallel()
-	views := []stateView{{Name: "orders/42", Holders: []holderView{{Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9, Details: &detailsView{Host: "web-7", Program: "sleep", PID: 22760}}}}}
+	views := []stateView{{Name: "orders/42", Holders: []holderView{{Owner: "IUMRUENR", Mode: "exclusive", Token: 1838875457252026368, Held: 3.1, Left: 6.9, Details: detailsView{Host: "web-7", Program: "sleep", PID: 22760}}}}}
 	for width, want := range map[int]string{
 		100: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE OWNER TOKEN", 99: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE OWNER",
 		79: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE OWNER", 78: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE", 69: "NAME STATE HOLDER HOST HELD LEFT WAITING MODE", 68: "NAME STATE HOLDER HOST HELD LEFT WAITING",

@@ -99,10 +99,10 @@ func (v *topView) lines() (views []stateView, rows []topRow) {
 func (v *topView) matches(view stateView) bool {
 	text := shown(view.Name) + "\n" + view.stateText()
 	for _, h := range view.Holders {
-		text += "\n" + h.who() + "\n" + h.Details.of().Host + "\n" + h.Details.of().User + "\n" + h.Details.labels() + "\n" + h.Owner + "\n" + h.modeText()
+		text += "\n" + h.who() + "\n" + h.Details.Host + "\n" + h.Details.User + "\n" + h.Details.labels() + "\n" + h.Owner + "\n" + h.modeText()
 	}
 	for _, w := range view.Waiters {
-		text += "\n" + w.who() + "\n" + w.Details.of().Host + "\n" + w.Details.labels()
+		text += "\n" + w.who() + "\n" + w.Details.Host + "\n" + w.Details.labels()
 	}
 	return strings.Contains(strings.ToLower(text), strings.ToLower(v.filter))
 }

@@ -38,7 +38,7 @@ func (t *trouble) trace(_ context.Context, e leasehold.Event) {
 	switch {
 	case e.Kind != leasehold.KindWait, e.Local:
 	case removed(e.Err) && t.campaigns:
-		t.app.announce(onWarning, e.Name, "warning: %s; campaigning again", strings.TrimPrefix(e.Err.Error(), "leasehold: "))
+		t.app.tell(onWarning, e.Name, 0, "warning: %s; campaigning again", textOf(e.Err))
 	case e.Step == leasehold.StepRetrying, e.Step == leasehold.StepFailed && t.campaigns:
 		t.failed(e.Name, e.Err)
 	case e.Step == leasehold.StepQueued, e.Step.Holds():
@@ -74,8 +74,8 @@ func (t *trouble) say() {
 		return
 	}
 	t.last, t.said[kind] = kind, time.Now()
-	t.app.announce(onWarning, t.name, "warning: cannot acquire %s: %s; trying again\n%s",
-		shown(t.name), strings.TrimPrefix(t.err.Error(), "leasehold: "), t.app.advice(t.err))
+	t.app.tell(onWarning, t.name, 0, "warning: cannot acquire %s: %s; trying again\n%s",
+		shown(t.name), textOf(t.err), t.app.advice(t.err))
 }
 
 // end ends the trouble. If there was a warning, and the store answers, it reports that.
@@ -87,7 +87,7 @@ func (t *trouble) end(answers bool) {
 	}
 	t.timer.Stop()
 	if t.last != "" && answers {
-		t.app.announce(onRecovered, t.name, "the store answers again, after %s", seconds(time.Since(t.since)))
+		t.app.tell(onRecovered, t.name, 0, "the store answers again, after %s", seconds(time.Since(t.since)))
 	}
 	t.since, t.last = time.Time{}, ""
 }

@@ -40,7 +40,7 @@ type holderView struct {
 	Left   float64 `json:"left_seconds" about:"time until the lease ends unless it is renewed; 0: unknown"`
 	Note   string  `json:"note" about:"text for people to read"`
 
-	Details *detailsView `json:"details,omitempty" about:"absent: only the note is known"`
+	Details detailsView `json:"details,omitzero" about:"absent: only the note is known"`
 }
 
 type waiterView struct {
@@ -50,7 +50,7 @@ type waiterView struct {
 	Waited float64 `json:"waited_seconds" about:"how long it has waited; 0: unknown"`
 	Note   string  `json:"note" about:"text for people to read"`
 
-	Details *detailsView `json:"details,omitempty" about:"absent: only the note is known"`
+	Details detailsView `json:"details,omitzero" about:"absent: only the note is known"`
 }
 
 type detailsView struct {
@@ -81,12 +81,12 @@ func viewOf(s leasehold.State) stateView {
 	return v
 }
 
-// detailsViewOf returns nil if d has only a text, because that is the note already.
-func detailsViewOf(d leasehold.Details) *detailsView {
+// detailsViewOf returns an empty view if d has only a text, because that is the note already.
+func detailsViewOf(d leasehold.Details) (v detailsView) {
 	if details.Details(d).Bare() {
-		return nil
+		return v
 	}
-	v := &detailsView{Host: plain(d.Host), User: plain(d.User), PID: d.PID, Program: plain(d.Program), Link: plain(d.Link), Text: plain(d.Text), Kind: plain(d.Kind), Preference: d.Preference}
+	v = detailsView{Host: plain(d.Host), User: plain(d.User), PID: d.PID, Program: plain(d.Program), Link: plain(d.Link), Text: plain(d.Text), Kind: plain(d.Kind), Preference: d.Preference}
 	if !d.Started.IsZero() {
 		v.Started = d.Started.UTC().Format(time.RFC3339)
 	}
@@ -99,11 +99,8 @@ func detailsViewOf(d leasehold.Details) *detailsView {
 	return v
 }
 
-// of returns the details in a view. A nil view has none.
-func (v *detailsView) of() details.Details {
-	if v == nil {
-		return details.Details{}
-	}
+// of returns the details in a view.
+func (v detailsView) of() details.Details {
 	return details.Details{Host: v.Host, User: v.User, PID: v.PID, Program: v.Program, Text: v.Text, Kind: v.Kind}
 }
 
@@ -116,10 +113,7 @@ func (h holderView) who() string { return cmp.Or(h.Details.of().Who(), h.Note) }
 func (w waiterView) who() string { return cmp.Or(w.Details.of().Who(), w.Note) }
 
 // labels returns the labels of v in one line, sorted by name.
-func (v *detailsView) labels() string {
-	if v == nil {
-		return ""
-	}
+func (v detailsView) labels() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		all = append(all, name+"="+v.Labels[name])
@@ -134,7 +128,7 @@ func (v stateView) state() string {
 		return "free"
 	case lingers(v):
 		return "done"
-	case v.Holders[0].Details.of().Kind == details.Reserved:
+	case v.Holders[0].Details.Kind == details.Reserved:
 		return "reserved"
 	}
 	return "held"
@@ -146,7 +140,7 @@ func (v stateView) stateText() string {
 	switch limit := v.limit(); {
 	case state == "held" && limit > 0 && v.Used > 0:
 		return fmt.Sprintf("%d of %d", v.Used, limit)
-	case state == "held" && v.Holders[0].Details.of().Kind == details.Keeps:
+	case state == "held" && v.Holders[0].Details.Kind == details.Keeps:
 		return "keeps"
 	}
 	return state
@@ -283,7 +277,7 @@ func writeState(w io.Writer, v stateView) {
 		t := newTable(w)
 		fmt.Fprintln(t, "OWNER\tHOLDER\tHOST\tHELD\tLEFT\tMODE\tTOKEN")
 		for _, h := range v.Holders {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", orDash(h.Owner), orDash(h.who()), orDash(h.Details.of().Host),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", orDash(h.Owner), orDash(h.who()), orDash(h.Details.Host),
 				secondsText(h.Held), secondsText(h.Left), h.modeText(), h.Token)
 		}
 		t.Flush()
@@ -297,7 +291,7 @@ func writeState(w io.Writer, v stateView) {
 		t := newTable(w)
 		fmt.Fprintln(t, "OWNER\tWAITER\tHOST\tWAITED\tMODE")
 		for _, h := range v.Waiters {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Owner, orDash(h.who()), orDash(h.Details.of().Host), secondsText(h.Waited), weighed(h.Mode, h.Weight))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Owner, orDash(h.who()), orDash(h.Details.Host), secondsText(h.Waited), weighed(h.Mode, h.Weight))
 		}
 		t.Flush()
 		before := "\n"
@@ -309,10 +303,7 @@ func writeState(w io.Writer, v stateView) {
 
 // write writes what the table has no column for, after the short owner. before precedes the first
 // line that is written. If none is, write returns it for the next call.
-func (v *detailsView) write(w io.Writer, before, owner string) string {
-	if v == nil {
-		return before
-	}
+func (v detailsView) write(w io.Writer, before, owner string) string {
 	who := strings.TrimSpace(v.User + " " + v.of().Process())
 	if who == v.of().Who() {
 		who = "" // it is in the table

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,7 +161,7 @@ func reason(state leasehold.State, err error, silent bool) string {
 	case errors.Is(err, leasehold.ErrUnsupported):
 		return ""
 	case err != nil:
-		return "; " + strings.TrimPrefix(err.Error(), "leasehold: ")
+		return "; " + textOf(err)
 	case len(state.Holders) == 0:
 		return ""
 	case lingers(viewOf(state)):

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func watchList(ctx context.Context, a *app, locks *leasehold.Locker, prefix stri
 		if err := l.take(views); err != nil {
 			return err
 		}
-		return l.ask(ctx)
+		return l.ask(ctx, l.missing(views))
 	})
 }
 
@@ -50,54 +51,50 @@ type watchedList struct {
 	app     *app
 	locks   *leasehold.Locker
 	seen    map[string]stateView // what was printed last of each name that is not known to be free
-	missing []string             // names of seen that the last list left out, in the order in which they are asked about
 	damaged bool                 // the last list was
 	behind  bool                 // the last look has forgotten names
+}
+
+// take prints views that differ from what was seen.
+func (l *watchedList) take(views []stateView) error {
+	var changed []stateView
+	for _, v := range views {
+		if was, ok := l.seen[v.Name]; !ok || !sameHolds(was, v) {
+			changed = append(changed, v)
+		}
+		l.seen[v.Name] = v
+	}
+	return l.print(changed)
 }
 
 // missingMost is the most names that wait to be asked about. All names of one list may become free
 // at once. Beyond that, names come and go faster than the store answers.
 const missingMost = watchMost
 
-// take prints views that differ from what was seen. A name that is missing in views may be held all
-// the same, because the list may leave it out.
-func (l *watchedList) take(views []stateView) error {
-	var changed []stateView
-	known := make(map[string]bool, len(views))
+// missing returns the names of seen that are missing in views. They may be held all the same,
+// because the list may leave them out. If there are too many, it forgets some, and reports that
+// once.
+func (l *watchedList) missing(views []stateView) (names []string) {
+	listed := make(map[string]bool, len(views))
 	for _, v := range views {
-		known[v.Name] = true
-		if was, ok := l.seen[v.Name]; !ok || !sameHolds(was, v) {
-			changed = append(changed, v)
-		}
-		l.seen[v.Name] = v
+		listed[v.Name] = true
 	}
-	l.missing = slices.DeleteFunc(l.missing, func(name string) bool { return known[name] })
-	for _, name := range l.missing {
-		known[name] = true
-	}
-	var more []string
 	for name := range l.seen {
-		if !known[name] {
-			more = append(more, name)
+		if !listed[name] {
+			names = append(names, name)
 		}
 	}
-	slices.Sort(more)
-	l.missing = append(l.missing, more...)
-	l.forget()
-	return l.print(changed)
-}
-
-// forget drops the names that are missing for longest if there are too many, and reports that once.
-func (l *watchedList) forget() {
-	rest := max(len(l.missing)-missingMost, 0)
-	for _, name := range l.missing[:rest] {
+	// There may be no time to ask about all of them.
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	rest := max(len(names)-missingMost, 0)
+	for _, name := range names[:rest] {
 		delete(l.seen, name)
 	}
-	l.missing = slices.Delete(l.missing, 0, rest)
 	if rest > 0 && !l.behind {
-		l.app.announce(onWarning, "", "warning: names come and go faster than the store answers: not all that become free are printed")
+		l.app.tell(onWarning, "", 0, "warning: names come and go faster than the store answers: not all that become free are printed")
 	}
 	l.behind = rest > 0
+	return names[rest:]
 }
 
 // askedAtOnce is how many names ls --watch asks about at once.
@@ -105,42 +102,33 @@ const askedAtOnce = 16
 
 // The results of asking the store about a missing name.
 const (
-	notAsked = iota // the next look asks
-	notGone         // it may be as it was
+	notGone  = iota // it may be as it was, or was not asked about
 	notShown        // nothing is known of it any more
 	foundFree
 )
 
 // ask asks the store about missing names for as long as a look may take, and prints which are free.
-// Those that stay missing are asked about again after all others.
-func (l *watchedList) ask(ctx context.Context) error {
-	found := make([]int, len(l.missing))
+func (l *watchedList) ask(ctx context.Context, missing []string) error {
+	found := make([]int, len(missing))
 	var away atomic.Pointer[error] // nothing else is asked in this look
 	asking := time.Now()
-	several.Bounded(len(l.missing), askedAtOnce, func(i int) {
+	several.Bounded(len(missing), askedAtOnce, func(i int) {
 		if away.Load() != nil || time.Since(asking) > topEvery {
 			return
 		}
-		state, err := inspectOnce(ctx, l.locks, l.missing[i])
+		state, err := inspectOnce(ctx, l.locks, missing[i])
 		switch {
 		case errors.Is(err, driver.ErrDenied):
 			found[i] = notShown
 		case err == nil && len(state.Holders)+len(state.Waiters) == 0:
 			found[i] = foundFree
-		case err == nil || errors.Is(err, driver.ErrCorrupt):
-			found[i] = notGone
-		default:
+		case err != nil && !errors.Is(err, driver.ErrCorrupt):
 			away.CompareAndSwap(nil, &err)
 		}
 	})
 	var changed []stateView
-	var next, again []string
-	for i, name := range l.missing {
+	for i, name := range missing {
 		switch found[i] {
-		case notAsked:
-			next = append(next, name)
-		case notGone:
-			again = append(again, name)
 		case foundFree:
 			changed = append(changed, stateView{Name: name, State: "free", Token: l.seen[name].Token, Holders: []holderView{}, Waiters: []waiterView{}})
 			delete(l.seen, name)
@@ -148,7 +136,6 @@ func (l *watchedList) ask(ctx context.Context) error {
 			delete(l.seen, name)
 		}
 	}
-	l.missing = append(next, again...)
 	err := l.print(changed)
 	if silent := away.Load(); err == nil && silent != nil {
 		err = *silent

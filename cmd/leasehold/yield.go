@@ -72,6 +72,6 @@ func (c *child) tellYield(got bool) {
 		c.app.detail(onWanted, c.name, 0, "the command got %s", unix.SignalName(c.yield))
 		return
 	}
-	c.app.announce(onWarning, c.name, "warning: others wait for %s, but the command does not catch %s yet: it gets it once it does",
+	c.app.tell(onWarning, c.name, 0, "warning: others wait for %s, but the command does not catch %s yet: it gets it once it does",
 		shown(c.name), unix.SignalName(c.yield))
 }

@@ -69,9 +69,6 @@ const lastPID = 1<<31 - 1
 // MostPreference is the highest preference; its negative is the lowest.
 const MostPreference = 1_000_000_000
 
-// IsZero reports whether d is empty.
-func (d Details) IsZero() bool { return d.Bare() && d.Text == "" }
-
 // Bare reports whether d has only a text.
 func (d Details) Bare() bool {
 	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == "" && d.Preference == 0
@@ -134,59 +131,42 @@ func (d Details) Note() string {
 	if d.Bare() && !strings.Contains(d.Text, mark) {
 		return d.Text
 	}
-	var b strings.Builder
-	b.WriteString(d.Shown())
-	b.WriteString(mark)
-	separator := ""
-	field := func(key, value string) {
-		if value == "" {
-			return
-		}
-		b.WriteString(separator)
-		separator = ";"
-		b.WriteString(key)
-		b.WriteByte('=')
-		escape(&b, value)
-	}
-	field("h", d.Host)
-	field("u", d.User)
+	var pid, started, preference string
 	if d.PID > 0 {
-		field("p", strconv.Itoa(d.PID))
+		pid = strconv.Itoa(d.PID)
 	}
-	field("g", d.Program)
 	if !d.Started.IsZero() {
-		field("s", strconv.FormatInt(d.Started.Unix(), 10))
+		started = strconv.FormatInt(d.Started.Unix(), 10)
 	}
-	field("l", d.Link)
-	field("k", d.Kind)
 	if d.Preference != 0 {
-		field("r", strconv.Itoa(d.Preference))
+		preference = strconv.Itoa(d.Preference)
+	}
+	var fields []string
+	for _, f := range []struct{ key, value string }{
+		{"h", d.Host}, {"u", d.User}, {"p", pid}, {"g", d.Program}, {"s", started}, {"l", d.Link}, {"k", d.Kind}, {"r", preference},
+	} {
+		if f.value != "" {
+			fields = append(fields, f.key+"="+escape(f.value))
+		}
 	}
 	for _, label := range slices.Sorted(maps.Keys(d.Labels)) {
-		b.WriteString(separator)
-		separator = ";"
-		b.WriteByte('.')
-		escape(&b, label)
-		b.WriteByte('=')
-		escape(&b, d.Labels[label])
+		fields = append(fields, "."+escape(label)+"="+escape(d.Labels[label]))
 	}
-	return b.String()
+	return d.Shown() + mark + strings.Join(fields, ";")
 }
 
-const hex = "0123456789ABCDEF"
-
-func escape(b *strings.Builder, value string) {
+func escape(value string) string {
+	var b strings.Builder
 	for _, r := range value {
 		if r != '%' && r != ';' && r != '=' && r >= ' ' && r != 0x7f && r != '\u2063' {
 			b.WriteRune(r)
 			continue
 		}
 		for _, c := range []byte(string(r)) {
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
+	return b.String()
 }
 
 // Of returns the details of a note. If it has none, the note is their text.
@@ -304,26 +284,8 @@ func unescape(value string) (string, bool) {
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '=' }) {
 		return "", false
 	}
-	if !strings.Contains(value, "%") {
-		return value, true
-	}
-	plain := make([]byte, 0, len(value))
-	for i := 0; i < len(value); i++ {
-		if value[i] != '%' {
-			plain = append(plain, value[i])
-			continue
-		}
-		if i+2 >= len(value) {
-			return "", false
-		}
-		high, low := strings.IndexByte(hex, value[i+1]), strings.IndexByte(hex, value[i+2])
-		if high < 0 || low < 0 {
-			return "", false
-		}
-		plain = append(plain, byte(high<<4|low))
-		i += 2
-	}
-	return string(plain), utf8.Valid(plain)
+	plain, err := url.PathUnescape(value)
+	return plain, err == nil && utf8.ValidString(plain)
 }
 
 // Summary returns host and program, and the user if a person holds.

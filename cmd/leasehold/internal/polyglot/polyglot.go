@@ -56,8 +56,8 @@ var packages = map[string]string{"python3": "python3", "sh": "dash", "curl": "cu
 type Sale struct {
 	URL   string // of the service; "": without a lock
 	Stock int
-	// Go returns the command of the seller in Go. It calls Sell with these arguments.
-	Go func(ctx context.Context, url, folder string) *exec.Cmd
+	// Go is the command of the seller in Go, without the URL and a folder. It calls Sell with these.
+	Go []string
 	// Process is how each seller is started.
 	Process *syscall.SysProcAttr
 	// Close takes the lock of the stock. The function that it returns releases the lock once the
@@ -111,13 +111,10 @@ func (s *Sale) sell(ctx context.Context, folder string) (began time.Time, err er
 			return time.Time{}, err
 		}
 	}
-	commands := []*exec.Cmd{
-		s.Go(ctx, s.URL, folder),
-		exec.CommandContext(ctx, "python3", filepath.Join(folder, "seller.py"), s.URL, folder),
-		exec.CommandContext(ctx, "sh", filepath.Join(folder, "seller.sh"), s.URL, folder),
-	}
+	commands := [][]string{s.Go, {"python3", filepath.Join(folder, "seller.py")}, {"sh", filepath.Join(folder, "seller.sh")}}
 	var sellers sync.WaitGroup
-	for i, cmd := range commands {
+	for i, words := range commands {
+		cmd := exec.CommandContext(ctx, words[0], append(words[1:], s.URL, folder)...)
 		cmd.Env, cmd.SysProcAttr = secret.Environ(), s.Process
 		sellers.Go(func() {
 			if err := run(cmd, Languages[i]); err != nil {
