@@ -215,7 +215,7 @@ func (r *recalls) list(l *lookout, a *alarm) (nodes []node, holders int, err err
 		return nil, 0, err
 	}
 	if holders = holding(nodes, 0); holders > 1 { // a single holder needs no limit
-		op, _, err := r.s.limits.find(ctx, client, l.resource)
+		op, err := r.s.limits.find(ctx, client, l.resource)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -79,27 +79,18 @@ func (c *claim) tooHeavy(limit int) bool {
 	return queue.Claim{Mode: c.req.Mode, Limit: queue.Smaller(c.req.Limit, limit), Weight: c.req.Weight}.TooHeavy()
 }
 
-// An effective limit is an operator's limit, as a claim has found it.
-type effective struct {
-	operatorLimit
-	known *knownLimits // the limits that it is from; nil: the claim is exclusive, and needs none
-}
-
 // enterUnder is enter, and also finds the operator's limit. A claim that is known to be too heavy
 // for it does not enter.
 func (c *claim) enterUnder(ctx context.Context, client *zk.Conn) (names []string, op effective, err error) {
 	isKnown := c.req.Mode == driver.Exclusive
 	if !isKnown {
-		op.operatorLimit, op.known, isKnown = c.s.limits.at(c.req.Resource)
+		op, isKnown = c.s.limits.at(c.req.Resource)
 	}
 	switch {
 	case !isKnown:
 		err = both(
 			func() (err error) { names, err = c.enter(ctx, client); return err },
-			func() (err error) {
-				op.operatorLimit, op.known, err = c.s.limits.find(ctx, client, c.req.Resource)
-				return err
-			})
+			func() (err error) { op, err = c.s.limits.find(ctx, client, c.req.Resource); return err })
 	case c.node != nil || c.uncertain || !c.tooHeavy(op.Limit):
 		names, err = c.enter(ctx, client)
 	}
