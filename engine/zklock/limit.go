@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // limitsElement is the node whose children are operators' limits, one for each resource. It is
@@ -43,16 +42,6 @@ func readLimit(data []byte) (l operatorLimit, err error) {
 		return operatorLimit{}, fmt.Errorf("zklock: the node of the limit contains %.40q, set the limit anew: %w", data, driver.ErrCorrupt)
 	}
 	return l, nil
-}
-
-// under returns a function that returns a claim for the rule of the queue, with an operator's
-// limit.
-func under(limit int) func(node) queue.Claim {
-	return func(n node) queue.Claim {
-		c := n.claim()
-		c.Limit = queue.Smaller(c.Limit, limit)
-		return c
-	}
 }
 
 // A line is the claims of a resource.
