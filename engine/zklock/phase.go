@@ -226,7 +226,7 @@ func (c *claim) arm() {
 // everything else.
 func (s *session) together(end boottime.Instant) time.Duration {
 	step := max(s.ttl/timersPerTTL, time.Millisecond)
-	late := step - end.Sub(s.began)%step
+	late := step - time.Duration(end)%step
 	return max(end.Sub(s.d.clock.Now())+late, time.Millisecond)
 }
 

@@ -23,7 +23,6 @@ type session struct {
 	d       *Driver
 	timeout time.Duration
 	ttl     time.Duration // the TTL of its leases
-	began   boottime.Instant
 	watches watches
 	recalls recalls
 	limits  limits
@@ -43,9 +42,8 @@ type session struct {
 
 func newSession(d *Driver, timeout, ttl time.Duration) *session {
 	s := &session{
-		d: d, timeout: timeout, ttl: ttl, began: d.clock.Now(), watches: watches{of: make(map[string]*watch)},
-		conn: connection{changed: make(chan struct{})}, life: life{timeout: timeout}, held: make(map[*claim]bool),
-		views: make(map[string]*view),
+		d: d, timeout: timeout, ttl: ttl, watches: watches{of: make(map[string]*watch)},
+		conn: connection{changed: make(chan struct{})}, held: make(map[*claim]bool), views: make(map[string]*view),
 	}
 	s.recalls = recalls{s: s, of: make(map[string]*lookout)}
 	s.limits.s = s
@@ -219,7 +217,7 @@ func (s *session) event(e zk.Event) {
 		}
 	case zk.StateExpired:
 		s.mu.Lock()
-		s.life = life{timeout: s.timeout}
+		s.life = life{}
 		s.mu.Unlock()
 		s.lose(errExpired)
 		s.watches.end()
