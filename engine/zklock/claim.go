@@ -32,6 +32,7 @@ type claim struct {
 
 	mu     sync.Mutex
 	phase  phase            // guarded by mu
+	lost   error            // guarded by mu; why the last lease has ended; nil: it was given up, or there was none
 	trying int              // guarded by mu; calls of Try whose callers wait for the answer
 	tried  boottime.Instant // guarded by mu; when the last Try returned
 	timer  *time.Timer      // guarded by mu; nil until the timer is needed
@@ -218,7 +219,7 @@ func (c *claim) forget() {
 	c.node, c.uncertain = nil, false
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.become(idle{lost: c.lost()})
+	c.become(idle{})
 }
 
 // unlessLost returns err, or nil if it says that there was nothing to give up.

@@ -52,9 +52,7 @@ type phase interface {
 }
 
 // idle is the phase of a claim with nothing at the ensemble.
-type idle struct {
-	lost error // why the last lease has ended; nil: it was given up, or there was none
-}
+type idle struct{}
 
 // queued is the phase of a claim that has a node, or may have one, and was not granted yet.
 type queued struct {
@@ -70,8 +68,7 @@ type held struct {
 
 // leaving is the phase of a claim whose node must go, and may be gone.
 type leaving struct {
-	lost error            // why the lease has ended; nil: it was given up, or there was none
-	at   boottime.Instant // when the timer tries to remove the node, unless a call has removed it
+	at boottime.Instant // when the timer tries to remove the node, unless a call has removed it
 }
 
 func (idle) due(*claim) boottime.Instant       { return 0 }
@@ -131,25 +128,13 @@ func (c *claim) lease(now boottime.Instant) (h *held, ended error) {
 	h, ok := c.phase.(*held)
 	switch {
 	case !ok:
-		return nil, cmp.Or(c.lost(), errNotHeld)
+		return nil, cmp.Or(c.lost, errNotHeld)
 	case now < h.expires:
 		return h, nil
 	}
-	ended = lostFor("it has expired")
-	c.become(&leaving{lost: ended, at: now})
-	return nil, ended
-}
-
-// lost returns why the last lease has ended; nil: it was given up, or there was none. Requires
-// c.mu.
-func (c *claim) lost() error {
-	switch p := c.phase.(type) {
-	case idle:
-		return p.lost
-	case *leaving:
-		return p.lost
-	}
-	return nil
+	c.lost = lostFor("it has expired")
+	c.become(&leaving{at: now})
+	return nil, c.lost
 }
 
 // lostFor returns the cause of a lease's end.
@@ -170,7 +155,8 @@ func (c *claim) lose(cause error) (tell func()) {
 		return func() {}
 	}
 	untaken := h.untaken()
-	c.become(&leaving{lost: cause, at: h.expires})
+	c.lost = cause
+	c.become(&leaving{at: h.expires})
 	return func() {
 		if c.req.Lost != nil && !untaken {
 			c.req.Lost(cause)

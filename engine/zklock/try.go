@@ -159,6 +159,7 @@ func (c *claim) entering() {
 	c.uncertain = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.lost = nil
 	c.become(&queued{})
 }
 
