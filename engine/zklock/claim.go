@@ -90,10 +90,8 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 func hasEnded(err error) bool { return errors.Is(err, zk.ErrConnectionClosed) }
 
 func (c *claim) try(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
-	if c.holds(asked) == nil {
-		if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
-			return g, err
-		}
+	if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
+		return g, err
 	}
 	if _, ok := c.current().(*leaving); ok {
 		if err := unlessLost(c.leave(ctx)); err != nil {
