@@ -172,7 +172,7 @@ func (d *Driver) names(client *zk.Conn, prefix string) (names []string, err erro
 	}
 	for _, e := range elements {
 		name, ok := unescape(e, d.root == "")
-		if ok && strings.HasPrefix(name, prefix) && driver.CheckName(name) == nil && !(d.root == "" && e == reserved) {
+		if ok && strings.HasPrefix(name, prefix) && driver.CheckName(name) == nil {
 			names = append(names, name)
 		}
 	}
