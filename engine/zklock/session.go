@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -366,10 +368,7 @@ func (s *session) lose(cause error) {
 func (s *session) holders(last bool) []*claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*claim, 0, len(s.held))
-	for c := range s.held {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(s.held))
 	if last {
 		s.held = nil
 	}
@@ -393,13 +392,14 @@ func (s *session) close() {
 
 // creates creates a container or a TTL node, unless the session was closed. If go-zookeeper were
 // closed meanwhile, it would read the answer while it writes it.
-func (s *session) creates(node func() error) error {
+func (s *session) creates(node func() (path string, err error)) error {
 	s.creating.RLock()
 	defer s.creating.RUnlock()
 	if _, state, _, err := s.look(); state == closed {
 		return err
 	}
-	return node()
+	_, err := node()
+	return err
 }
 
 // settle waits briefly until no creation is in progress. Later creations find the session closed.
