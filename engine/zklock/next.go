@@ -82,10 +82,6 @@ func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, as
 	w := &wake{names: names, op: op, rung: make(chan struct{}), greeting: greeting, asked: asked}
 	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
 	q.wake = w
-	if op.known != nil && !c.s.limits.heed(op.known, &w.alarm) {
-		c.stopWaiting()
-		return nil, content{}, errGone
-	}
 	seen, err := c.listenTo(client, w, next)
 	if err != nil {
 		c.stopWaiting()
@@ -97,9 +93,12 @@ func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, as
 	return w, seen, nil
 }
 
-// listenTo listens to the nodes of w, and if next, also to the claim's own. It returns the content
-// of the first node, if it has read it.
+// listenTo listens to the limit and the nodes of w, and if next, also to the claim's own. It returns
+// the content of the first node, if it has read it.
 func (c *claim) listenTo(client *zk.Conn, w *wake, next bool) (content, error) {
+	if w.op.known != nil && !c.s.limits.heed(w.op.known, &w.alarm) {
+		return content{}, errGone
+	}
 	n := len(w.names)
 	if next {
 		n++
