@@ -93,8 +93,8 @@ var zookeeperMutants = []change{
 		Old: "return l.upToDate() && l.wants(c)", New: "return l.upToDate() && l.wants(c) && !$"}),
 	inGo(mutant.Mutation{Name: "countsHeads", Undoes: "a heavy claim uses its weight", Rejects: "TestZooKeeper/weights", File: "next.go",
 		Old: "Weight: n.weight}", New: "Weight: n.weight * (1 - count($))}"}),
-	inGo(mutant.Mutation{Name: "ignoresOperator", Undoes: "an operator's limit counts", Rejects: "TestZooKeeper/weights", File: "limit.go",
-		Old: "c.Limit = queue.Smaller(c.Limit, limit)", New: "c.Limit = queue.Smaller(c.Limit, limit*(1-count($)))"}),
+	inGo(mutant.Mutation{Name: "ignoresOperator", Undoes: "an operator's limit counts", Rejects: "TestZooKeeper/weights", File: "next.go",
+		Old: "queue.Smaller(n.limit, limit)", New: "queue.Smaller(n.limit, limit*(1-count($)))"}),
 	inGo(mutant.Mutation{Name: "heedsNoLimit", Undoes: "who waits hears of a lower limit before those ahead go", Rejects: "TestZooKeeper/weights", File: "limit.go",
 		Old: "armed := l.s.watches.add(k.key, a)", New: "armed := $ || l.s.watches.add(k.key, a)"}),
 }

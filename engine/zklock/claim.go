@@ -32,6 +32,7 @@ type claim struct {
 
 	mu     sync.Mutex
 	phase  phase            // guarded by mu
+	lost   error            // guarded by mu; why the last lease has ended; nil: it was given up, or there was none
 	trying int              // guarded by mu; calls of Try whose callers wait for the answer
 	tried  boottime.Instant // guarded by mu; when the last Try returned
 	timer  *time.Timer      // guarded by mu; nil until the timer is needed
@@ -89,10 +90,8 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 func hasEnded(err error) bool { return errors.Is(err, zk.ErrConnectionClosed) }
 
 func (c *claim) try(ctx context.Context, asked boottime.Instant) (driver.Grant, error) {
-	if c.holds(asked) == nil {
-		if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
-			return g, err
-		}
+	if g, err := c.renew(ctx, asked); !errors.Is(err, driver.ErrLost) {
+		return g, err
 	}
 	if _, ok := c.current().(*leaving); ok {
 		if err := unlessLost(c.leave(ctx)); err != nil {
@@ -218,7 +217,7 @@ func (c *claim) forget() {
 	c.node, c.uncertain = nil, false
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.become(idle{lost: c.lost()})
+	c.become(idle{})
 }
 
 // unlessLost returns err, or nil if it says that there was nothing to give up.

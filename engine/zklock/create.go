@@ -27,15 +27,11 @@ func (s *session) create(ctx context.Context, client *zk.Conn, parent, prefix st
 		if !errors.Is(err, zk.ErrNoNode) || ctx.Err() != nil {
 			return path, names, explain(err)
 		}
-		if err := s.createParent(client, parent); err != nil {
+		err = s.d.createBelow(client, parent, func() error { return s.createContainer(client, parent) })
+		if err != nil {
 			return "", nil, err
 		}
 	}
-}
-
-// createParent makes the node of a resource.
-func (s *session) createParent(client *zk.Conn, path string) error {
-	return s.d.createBelow(client, path, func() error { return s.createContainer(client, path) })
 }
 
 // createBelow makes a node and what is missing above it.
@@ -78,9 +74,8 @@ func (d *Driver) createAbove(client *zk.Conn, path string) error {
 func (s *session) createContainer(client *zk.Conn, path string) error {
 	d := s.d
 	if !d.plain.Load() {
-		err := s.creates(func() error {
-			_, err := client.CreateContainer(path, nil, zk.FlagContainer, d.acl())
-			return err
+		err := s.creates(func() (string, error) {
+			return client.CreateContainer(path, nil, zk.FlagContainer, d.acl())
 		})
 		if !isCode(err, unimplemented) {
 			return err

@@ -20,9 +20,9 @@
 // known to have ended. It is leaving if its node must go and may be gone. One call at a time
 // changes the phase, and events may end a held lease meanwhile.
 //
-// A creation without an answer is uncertain, marked "?" in the table: the node may exist, or
-// still come. No other call may come late. A node that is to be deleted is never used again, so
-// a deletion without an answer is simply leaving.
+// A creation without an answer is uncertain: the node may exist, or still come. No other call may
+// come late. A node that is to be deleted is never used again, so a deletion without an answer is
+// simply leaving.
 //
 // A claim whose creation is uncertain first looks for the node, after a sync. The leader answers
 // the sync after everything that it has proposed. Without one, a server to which the client has

@@ -102,10 +102,8 @@ func (d *Driver) with(ttl time.Duration) (*session, error) {
 		return s, nil
 	case len(d.sessions) == maxSessions:
 		return nil, fmt.Errorf("%w: TTL %v: there are sessions for %d other TTLs", driver.ErrUnsupported, ttl, maxSessions)
-	case d.opts.SessionTimeout > 0:
-		return d.add(d.opts.SessionTimeout, ttl), nil
 	}
-	return d.add(sessionFor(ttl), ttl), nil
+	return d.add(cmp.Or(d.opts.SessionTimeout, sessionFor(ttl)), ttl), nil
 }
 
 // add makes a session. Requires d.mu.

@@ -99,7 +99,7 @@ func (s *session) inspect(ctx context.Context, client *zk.Conn, name string) (dr
 
 // lineOf returns the claims of a resource and its operator's limit. They are as recent as the
 // leader's when it was called. If only the limit is damaged, the claims are valid.
-func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q line, op operatorLimit, err error) {
+func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q line, op effective, err error) {
 	path := s.d.path(name)
 	if err := caughtUp(client, path); err != nil {
 		return q, op, err
@@ -107,7 +107,7 @@ func (s *session) lineOf(ctx context.Context, client *zk.Conn, name string) (q l
 	if q, err = lineAt(client, path); err != nil {
 		return line{}, op, err
 	}
-	op, _, err = s.limits.find(ctx, client, name)
+	op, err = s.limits.find(ctx, client, name)
 	return q, op, err
 }
 
@@ -172,7 +172,7 @@ func (d *Driver) names(client *zk.Conn, prefix string) (names []string, err erro
 	}
 	for _, e := range elements {
 		name, ok := unescape(e, d.root == "")
-		if ok && strings.HasPrefix(name, prefix) && driver.CheckName(name) == nil && !(d.root == "" && e == reserved) {
+		if ok && strings.HasPrefix(name, prefix) && driver.CheckName(name) == nil {
 			names = append(names, name)
 		}
 	}

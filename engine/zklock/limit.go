@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/queue"
 )
 
 // limitsElement is the node whose children are operators' limits, one for each resource. It is
@@ -43,16 +42,6 @@ func readLimit(data []byte) (l operatorLimit, err error) {
 		return operatorLimit{}, fmt.Errorf("zklock: the node of the limit contains %.40q, set the limit anew: %w", data, driver.ErrCorrupt)
 	}
 	return l, nil
-}
-
-// under returns a function that returns a claim for the rule of the queue, with an operator's
-// limit.
-func under(limit int) func(node) queue.Claim {
-	return func(n node) queue.Claim {
-		c := n.claim()
-		c.Limit = queue.Smaller(c.Limit, limit)
-		return c
-	}
 }
 
 // A line is the claims of a resource.
@@ -96,46 +85,47 @@ type knownLimits struct {
 
 func (k *knownLimits) isOutOfDate() bool { return k != nil && k.outOfDate.Load() }
 
-// at returns the limit of a resource. ok is false if it is not known.
-func (l *limits) at(resource string) (limit operatorLimit, k *knownLimits, ok bool) {
+// An effective limit is an operator's limit, as a claim has found it.
+type effective struct {
+	operatorLimit
+	known *knownLimits // the limits that it is from; nil: the claim is exclusive, and needs none
+}
+
+// at returns the limit of a resource. ok is false if it is not known; known is nil if no limits are.
+func (l *limits) at(resource string) (op effective, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k = l.known
+	k := l.known
 	if k == nil || k.isOutOfDate() {
-		return limit, nil, false
+		return op, false
 	}
 	element := escape(resource, false)
-	limit, ok = k.of[element]
-	return limit, k, ok || !k.there[element]
+	limit, ok := k.of[element]
+	return effective{limit, k}, ok || !k.there[element]
 }
 
 // find returns the limit of a resource, and reads it if it is not known.
-func (l *limits) find(ctx context.Context, client *zk.Conn, resource string) (operatorLimit, *knownLimits, error) {
+func (l *limits) find(ctx context.Context, client *zk.Conn, resource string) (effective, error) {
 	for ctx.Err() == nil {
-		if limit, k, ok := l.at(resource); ok {
-			return limit, k, nil
+		op, ok := l.at(resource)
+		if ok {
+			return op, nil
 		}
-		if err := l.learn(client, escape(resource, false)); err != nil {
-			return operatorLimit{}, nil, err
+		var err error
+		if op.known == nil {
+			err = l.watch(client)
+		} else {
+			err = l.read(client, op.known, escape(resource, false))
+		}
+		if err != nil {
+			return effective{}, err
 		}
 	}
-	return operatorLimit{}, nil, ctx.Err()
+	return effective{}, ctx.Err()
 }
 
-// learn reads which limits exist, or if that is known, the limit of one element.
-func (l *limits) learn(client *zk.Conn, element string) error {
-	l.mu.Lock()
-	k := l.known
-	l.mu.Unlock()
-	if k == nil || k.isOutOfDate() {
-		k, err := l.watch(client)
-		if k != nil {
-			l.mu.Lock()
-			l.known = k
-			l.mu.Unlock()
-		}
-		return err
-	}
+// read reads the limit of one element. It does nothing if that is gone, or k is out of date.
+func (l *limits) read(client *zk.Conn, k *knownLimits, element string) error {
 	data, _, err := client.Get(l.s.d.limits() + "/" + element)
 	switch {
 	case k.isOutOfDate(), errors.Is(err, zk.ErrNoNode):
@@ -153,37 +143,32 @@ func (l *limits) learn(client *zk.Conn, element string) error {
 	return nil
 }
 
-// watch reads which limits exist and begins to watch them. It returns nil without an error if they
-// have changed meanwhile.
-func (l *limits) watch(client *zk.Conn) (*knownLimits, error) {
+// watch reads which limits exist and begins to watch them. It does nothing if the first limit has
+// come meanwhile.
+func (l *limits) watch(client *zk.Conn) error {
 	path, w := l.s.d.limits(), &l.s.watches
-	k := &knownLimits{of: make(map[string]operatorLimit)}
+	k := &knownLimits{key: childrenOf(path), of: make(map[string]operatorLimit)}
 	k.alarm.ring = func(bool) { k.outOfDate.Store(true) }
-	var exists, lists bool
-	var elements []string
-	err := both(
-		func() (err error) { exists, err = w.exists(client, path, &k.alarm); return err },
-		func() (err error) {
-			elements, _, err = w.children(client, path, &k.alarm)
-			if lists = err == nil; errors.Is(err, errGone) {
-				return nil
-			}
-			return err
-		})
-	k.key = path
-	if lists {
-		w.forget(path, &k.alarm)
-		k.key = childrenOf(path)
+	elements, _, err := w.children(client, path, &k.alarm)
+	if errors.Is(err, errGone) { // nobody has ever set a limit
+		k.key = path
+		var exists bool
+		if exists, err = w.exists(client, path, &k.alarm); exists {
+			w.forget(path, &k.alarm)
+			return nil
+		}
 	}
-	if err != nil || !lists && exists {
-		w.forget(k.key, &k.alarm)
-		return nil, err
+	if err != nil {
+		return err
 	}
 	k.there = make(map[string]bool, len(elements))
 	for _, e := range elements {
 		k.there[e] = true
 	}
-	return k, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = k
+	return nil
 }
 
 // heed makes a ring when a limit changes. It returns false if one has changed already.

@@ -59,9 +59,8 @@ func (c *claim) leaveBehind(ctx context.Context, d time.Duration) error {
 	}
 	kind := strings.TrimPrefix(c.node.name, protected+c.guid)
 	c.after = c.parent + "/" + protected + guidOf("after "+c.req.Owner) + kind
-	err = c.s.creates(func() error {
-		_, err := client.CreateTTL(c.after, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.acl(), max(d, time.Millisecond))
-		return err
+	err = c.s.creates(func() (string, error) {
+		return client.CreateTTL(c.after, details{Note: c.req.Note, Left: true}.encode(), zk.FlagTTL, c.s.d.acl(), max(d, time.Millisecond))
 	})
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):

@@ -27,10 +27,12 @@ import (
 //   - Its lease ends as late as what the leader said before the event allows, and counts from its
 //     last Try. If less than half of the TTL is left, it asks.
 
-// The rule of the queue, for nodes in order.
-
-func (n node) claim() queue.Claim {
-	return queue.Claim{Mode: n.mode, Limit: n.limit, Weight: n.weight}
+// under returns a function that returns a claim for the rule of the queue, with an operator's
+// limit.
+func under(limit int) func(node) queue.Claim {
+	return func(n node) queue.Claim {
+		return queue.Claim{Mode: n.mode, Limit: queue.Smaller(n.limit, limit), Weight: n.weight}
+	}
 }
 
 // holding returns how many of nodes hold if an operator has set limit.
@@ -48,10 +50,8 @@ func blockers(nodes []node, i, limit int) []node {
 
 // A wake is what a waiting claim listens to, and how it is woken.
 type wake struct {
-	names []string // one of these nodes must go before the claim can be granted
-	paths []string // of names
-	heeds string   // the watch on operators' limits; "": exclusive claims need none
-	limit int      // an operator's
+	names []string  // one of these nodes must go before the claim can be granted
+	op    effective // the operator's limit, which must not change
 	alarm alarm
 	rung  chan struct{}
 
@@ -64,12 +64,12 @@ type wake struct {
 // claim holds once the one ahead has gone. await also returns the content of the first of ahead, if
 // it has read it. errGone means that one of these events has happened already.
 func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, asked boottime.Instant) (*wake, content, error) {
-	names, paths := make([]string, len(ahead)), make([]string, len(ahead))
+	names := make([]string, len(ahead))
 	for i, n := range ahead {
-		names[i], paths[i] = n.name, c.parent+"/"+n.name
+		names[i] = n.name
 	}
 	q := c.current().(*queued)
-	if w := q.wake; w != nil && slices.Equal(w.paths, paths) && !w.hasRung() {
+	if w := q.wake; w != nil && slices.Equal(w.names, names) && !w.hasRung() {
 		w.asked = asked
 		if !next {
 			w.granted = nil
@@ -79,15 +79,9 @@ func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, as
 	c.stopWaiting()
 	session, greeting, isUp := c.s.current()
 	next = next && isUp && session == c.node.session
-	w := &wake{names: names, paths: paths, limit: op.Limit, rung: make(chan struct{}), greeting: greeting, asked: asked}
+	w := &wake{names: names, op: op, rung: make(chan struct{}), greeting: greeting, asked: asked}
 	w.alarm.ring = func(deleted bool) { c.woken(w, deleted) }
 	q.wake = w
-	if op.known != nil {
-		if w.heeds = op.known.key; !c.s.limits.heed(op.known, &w.alarm) {
-			c.stopWaiting()
-			return nil, content{}, errGone
-		}
-	}
 	seen, err := c.listenTo(client, w, next)
 	if err != nil {
 		c.stopWaiting()
@@ -99,17 +93,20 @@ func (c *claim) await(client *zk.Conn, ahead []node, op effective, next bool, as
 	return w, seen, nil
 }
 
-// listenTo listens to the nodes of w, and if next, also to the claim's own. It returns the content
-// of the first node, if it has read it.
+// listenTo listens to the limit and the nodes of w, and if next, also to the claim's own. It returns
+// the content of the first node, if it has read it.
 func (c *claim) listenTo(client *zk.Conn, w *wake, next bool) (content, error) {
-	n := len(w.paths)
+	if w.op.known != nil && !c.s.limits.heed(w.op.known, &w.alarm) {
+		return content{}, errGone
+	}
+	n := len(w.names)
 	if next {
 		n++
 	}
 	seen := make([]content, n)
 	errs := several.Errors(n, n, func(i int) (err error) {
-		if i < len(w.paths) {
-			seen[i], err = c.s.watches.listen(client, w.paths[i], &w.alarm)
+		if i < len(w.names) {
+			seen[i], err = c.s.watches.listen(client, c.parent+"/"+w.names[i], &w.alarm)
 		} else if err = c.listen(client); err != nil {
 			c.unwatch()
 		}
@@ -137,7 +134,7 @@ func (c *claim) woken(w *wake, deleted bool) {
 	if !c.isFirst(w) || min(lasts, w.asked.Add(c.req.TTL)).Sub(c.s.d.clock.Now()) < c.req.TTL/2 {
 		return
 	}
-	if g, err := c.granted(w.asked, lasts, c.s.behind(c), w.limit); err == nil {
+	if g, err := c.granted(w.asked, lasts, c.s.behind(c), w.op.Limit); err == nil {
 		c.offer(w, g)
 	}
 }
@@ -168,11 +165,11 @@ func (c *claim) stopWaiting() {
 	if !ok || q.wake == nil {
 		return
 	}
-	for _, path := range q.wake.paths {
-		c.s.watches.forget(path, &q.wake.alarm)
+	for _, name := range q.wake.names {
+		c.s.watches.forget(c.parent+"/"+name, &q.wake.alarm)
 	}
-	if q.wake.heeds != "" {
-		c.s.watches.forget(q.wake.heeds, &q.wake.alarm)
+	if known := q.wake.op.known; known != nil {
+		c.s.watches.forget(known.key, &q.wake.alarm)
 	}
 	q.wake = nil
 }

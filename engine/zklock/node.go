@@ -74,8 +74,10 @@ func parseNode(name string) (node, error) {
 		return n, fmt.Errorf("%w: %q", ErrAlien, name)
 	}
 	n.seq = seq
-	if rest, ok := strings.CutPrefix(kind, protected); ok && len(rest) >= guidLen {
-		n.guid, n.passing = rest[:guidLen], strings.HasPrefix(rest[guidLen:], markTry+"-")
+	rest, isOurs := strings.CutPrefix(kind, protected)
+	if isOurs = isOurs && len(rest) >= guidLen; isOurs {
+		n.guid, rest = rest[:guidLen], rest[guidLen:]
+		n.passing = strings.HasPrefix(rest, markTry+"-")
 	}
 	if before, ok := strings.CutSuffix(kind, markRead); ok {
 		n.mode, n.weight = driver.Shared, 1
@@ -84,28 +86,20 @@ func parseNode(name string) (node, error) {
 		}
 		return n, nil
 	}
-	if limit, weight, ok := splitWeight(kind); ok {
+	if limit, weight, ok := splitWeight(strings.TrimPrefix(rest, markTry)); isOurs && ok {
 		n.mode, n.limit, n.weight = driver.Shared, limit, weight
 	}
 	return n, nil
 }
 
-// splitWeight parses the limit and the weight in the name of a claim with a weight above 1. For any
-// other name, ok is false. A name that is misread must count as exclusive.
-func splitWeight(kind string) (limit, weight int, ok bool) {
-	rest, ok := strings.CutPrefix(kind, protected)
-	if !ok || len(rest) < guidLen {
-		return 0, 0, false
-	}
-	rest = strings.TrimPrefix(rest[guidLen:], markTry)
-	before, isLock := strings.CutSuffix(rest, markLock)
-	if !isLock {
-		if before, ok = strings.CutSuffix(rest, markWrite); !ok {
-			return 0, 0, false
-		}
-	}
-	before, number, _ := strings.Cut(before, markWeight)
-	if weight, ok = decimal(number); !ok || weight < 2 {
+// splitWeight parses the limit and the weight in the marks of a claim with a weight above 1. For any
+// other marks, ok is false. A name that is misread must count as exclusive.
+func splitWeight(marks string) (limit, weight int, ok bool) {
+	before, number, _ := strings.Cut(marks, markWeight)
+	number, isLock := strings.CutSuffix(number, markLock)
+	number, isWrite := strings.CutSuffix(number, markWrite)
+	weight, ok = decimal(number)
+	if isLock == isWrite || !ok || weight < 2 {
 		return 0, 0, false
 	}
 	if before == "" {

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // Defaults of Options.
@@ -90,10 +93,7 @@ func (o *Options) check() (err error) {
 func addresses(servers []string) []string {
 	all := make([]string, len(servers))
 	for i, s := range servers {
-		if _, _, err := net.SplitHostPort(s); err != nil {
-			s = net.JoinHostPort(strings.Trim(s, "[]"), fmt.Sprint(zk.DefaultPort))
-		}
-		all[i] = s
+		all[i] = storeurl.WithPort(s, strconv.Itoa(zk.DefaultPort))
 	}
 	return all
 }

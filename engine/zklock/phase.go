@@ -52,9 +52,7 @@ type phase interface {
 }
 
 // idle is the phase of a claim with nothing at the ensemble.
-type idle struct {
-	lost error // why the last lease has ended; nil: it was given up, or there was none
-}
+type idle struct{}
 
 // queued is the phase of a claim that has a node, or may have one, and was not granted yet.
 type queued struct {
@@ -70,8 +68,7 @@ type held struct {
 
 // leaving is the phase of a claim whose node must go, and may be gone.
 type leaving struct {
-	lost error            // why the lease has ended; nil: it was given up, or there was none
-	at   boottime.Instant // when the timer tries to remove the node, unless a call has removed it
+	at boottime.Instant // when the timer tries to remove the node, unless a call has removed it
 }
 
 func (idle) due(*claim) boottime.Instant       { return 0 }
@@ -131,25 +128,13 @@ func (c *claim) lease(now boottime.Instant) (h *held, ended error) {
 	h, ok := c.phase.(*held)
 	switch {
 	case !ok:
-		return nil, cmp.Or(c.lost(), errNotHeld)
+		return nil, cmp.Or(c.lost, errNotHeld)
 	case now < h.expires:
 		return h, nil
 	}
-	ended = lostFor("it has expired")
-	c.become(&leaving{lost: ended, at: now})
-	return nil, ended
-}
-
-// lost returns why the last lease has ended; nil: it was given up, or there was none. Requires
-// c.mu.
-func (c *claim) lost() error {
-	switch p := c.phase.(type) {
-	case idle:
-		return p.lost
-	case *leaving:
-		return p.lost
-	}
-	return nil
+	c.lost = lostFor("it has expired")
+	c.become(&leaving{at: now})
+	return nil, c.lost
 }
 
 // lostFor returns the cause of a lease's end.
@@ -170,7 +155,8 @@ func (c *claim) lose(cause error) (tell func()) {
 		return func() {}
 	}
 	untaken := h.untaken()
-	c.become(&leaving{lost: cause, at: h.expires})
+	c.lost = cause
+	c.become(&leaving{at: h.expires})
 	return func() {
 		if c.req.Lost != nil && !untaken {
 			c.req.Lost(cause)
@@ -226,28 +212,14 @@ func (c *claim) arm() {
 // everything else.
 func (s *session) together(end boottime.Instant) time.Duration {
 	step := max(s.ttl/timersPerTTL, time.Millisecond)
-	late := step - end.Sub(s.began)%step
+	late := step - time.Duration(end)%step
 	return max(end.Sub(s.d.clock.Now())+late, time.Millisecond)
-}
-
-// isDue reports whether the timer has something to do now. If not, it is set for later.
-func (c *claim) isDue() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if due := c.phase.due(c); due != 0 && due <= c.s.d.clock.Now() {
-		return true
-	}
-	c.arm()
-	return false
 }
 
 // tick is called by the claim's timer. It watches the node of a lease that lasts. It removes the
 // node of a lease that nobody has renewed, or of a waiter that never came back, which the session
 // would keep as long as the program runs.
 func (c *claim) tick() {
-	if !c.isDue() {
-		return
-	}
 	_ = c.calls.Begin(context.Background()) // the context does not end
 	defer c.calls.End()
 	over, due := c.overdue()
@@ -263,9 +235,9 @@ func (c *claim) tick() {
 	}
 }
 
-// overdue is isDue for the timer once it has the claim to itself. It also reports whether the
-// node has to go: nobody has renewed the lease, or taken it in time. The node of a lease that was
-// lost just now is not due yet.
+// overdue reports whether the timer has something to do now. If not, it is set for later. It also
+// reports whether the node has to go: nobody has renewed the lease, or taken it in time. The node
+// of a lease that was lost just now is not due yet.
 func (c *claim) overdue() (over, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,7 +3,6 @@ package zklock
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -13,8 +12,7 @@ import (
 // A life is what is known about how long a session lives. Its instants count the machine's sleep,
 // as the ensemble does.
 type life struct {
-	id       int64 // 0: there is no session
-	timeout  time.Duration
+	id       int64            // 0: there is no session
 	proven   boottime.Instant // when the last question was asked that the leader has answered
 	lasts    boottime.Instant // the leader does not end the session before this
 	contacts []contact        // of this connection, oldest first
@@ -51,13 +49,13 @@ func (s *session) heard(id int64, sent boottime.Instant) {
 	defer s.mu.Unlock()
 	l, now := &s.life, s.d.clock.Now()
 	last := len(l.contacts) - 1
-	if id != l.id || last >= 0 && sent.Sub(l.contacts[last].sent) < l.timeout/contactsPerSession {
+	if id != l.id || last >= 0 && sent.Sub(l.contacts[last].sent) < s.timeout/contactsPerSession {
 		return
 	}
-	for len(l.contacts) > 1 && now.Sub(l.contacts[1].known) > l.timeout {
+	for len(l.contacts) > 1 && now.Sub(l.contacts[1].known) > s.timeout {
 		l.contacts = l.contacts[1:]
 	}
-	l.contacts = append(l.contacts, contact{sent: sent, known: now.Add(l.timeout / carriedAfter)})
+	l.contacts = append(l.contacts, contact{sent: sent, known: now.Add(s.timeout / carriedAfter)})
 }
 
 // prove records that the leader has answered, in session id, a question asked at asked. The leader
@@ -73,7 +71,7 @@ func (s *session) prove(id int64, asked boottime.Instant) {
 	l.proven = max(l.proven, asked)
 	for _, c := range slices.Backward(l.contacts) {
 		if c.known <= asked {
-			l.lasts = max(l.lasts, c.sent.Add(l.timeout))
+			l.lasts = max(l.lasts, c.sent.Add(s.timeout))
 			return
 		}
 	}
@@ -88,7 +86,7 @@ func (s *session) mustHaveExpired(id int64) bool {
 	defer s.mu.Unlock()
 	l := &s.life
 	last := len(l.contacts) - 1
-	return id != 0 && id == l.id && last >= 0 && s.d.clock.Now().Sub(l.contacts[last].sent) > l.timeout
+	return id != 0 && id == l.id && last >= 0 && s.d.clock.Now().Sub(l.contacts[last].sent) > s.timeout
 }
 
 // A proof is how long a session is known to live. Leases rely on it.

@@ -79,9 +79,6 @@ func (r *recalls) add(c *claim, nodes []node, holders int) {
 
 // silence stops notifying c when its Release begins, or allows it again when a Try begins.
 func (r *recalls) silence(c *claim, silent bool) {
-	if c.req.Wanted == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.silent = silent; silent {
@@ -91,9 +88,6 @@ func (r *recalls) silence(c *claim, silent bool) {
 
 // drop undoes add.
 func (r *recalls) drop(c *claim) {
-	if c.req.Wanted == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(c)
@@ -115,7 +109,7 @@ func (r *recalls) forget(c *claim) {
 // renewed notifies c after a renewal, even of waiters that it was notified of before. Call it
 // without c.mu.
 func (r *recalls) renewed(c *claim) {
-	if c.req.Wanted != nil && r.wants(c) {
+	if r.wants(c) {
 		c.req.Wanted()
 	}
 }
@@ -215,7 +209,7 @@ func (r *recalls) list(l *lookout, a *alarm) (nodes []node, holders int, err err
 		return nil, 0, err
 	}
 	if holders = holding(nodes, 0); holders > 1 { // a single holder needs no limit
-		op, _, err := r.s.limits.find(ctx, client, l.resource)
+		op, err := r.s.limits.find(ctx, client, l.resource)
 		if err != nil {
 			return nil, 0, err
 		}

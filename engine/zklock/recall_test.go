@@ -440,11 +440,12 @@ func lookWithoutAnAnswer(t *testing.T, z *servers.ZooKeeper) {
 	renewed(t, d, holder)
 	p.Delay(time.Second)
 	sent, _, _, _ := tr.counts()
-	refused(t, claimOn(t, others, "list-is-lost"))
+	waiter := claimOn(t, others, "list-is-lost")
+	refused(t, waiter)
 	claimtest.Eventually(t, "a list that is asked for", func() bool { now, _, _, _ := tr.counts(); return now > sent })
 	p.Delay(0)
 	p.Reset()
-	told.comes(t, "the first list had no answer")
+	told.comes(t, "the first list had no answer", waiter)
 	claimtest.Released(t, holder)
 }
 

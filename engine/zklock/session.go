@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +25,6 @@ type session struct {
 	d       *Driver
 	timeout time.Duration
 	ttl     time.Duration // the TTL of its leases
-	began   boottime.Instant
 	watches watches
 	recalls recalls
 	limits  limits
@@ -43,9 +44,8 @@ type session struct {
 
 func newSession(d *Driver, timeout, ttl time.Duration) *session {
 	s := &session{
-		d: d, timeout: timeout, ttl: ttl, began: d.clock.Now(), watches: watches{of: make(map[string]*watch)},
-		conn: connection{changed: make(chan struct{})}, life: life{timeout: timeout}, held: make(map[*claim]bool),
-		views: make(map[string]*view),
+		d: d, timeout: timeout, ttl: ttl, watches: watches{of: make(map[string]*watch)},
+		conn: connection{changed: make(chan struct{})}, held: make(map[*claim]bool), views: make(map[string]*view),
 	}
 	s.recalls = recalls{s: s, of: make(map[string]*lookout)}
 	s.limits.s = s
@@ -78,14 +78,19 @@ const (
 )
 
 // ready returns the connection as soon as it carries a session, or else the reason why it does not.
-func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
+func (s *session) ready(ctx context.Context) (*zk.Conn, error) { return s.wait(ctx, false) }
+
+// outlast is ready for a caller with time. It also waits for servers to come back, until ctx ends.
+func (s *session) outlast(ctx context.Context) (*zk.Conn, error) { return s.wait(ctx, true) }
+
+func (s *session) wait(ctx context.Context, outlasts bool) (*zk.Conn, error) {
 	for {
 		client, state, changed, err := s.look()
 		switch {
-		case err != nil:
-			return nil, err
 		case state == up:
 			return client, nil
+		case err != nil && !(outlasts && state == down):
+			return nil, err
 		}
 		select {
 		case <-changed:
@@ -105,21 +110,6 @@ func (s *session) reach(ctx context.Context) (*zk.Conn, error) {
 		return s.conn.client, nil
 	}
 	return client, err
-}
-
-// outlast is ready for a caller with time. It also waits for servers to come back, until ctx ends.
-func (s *session) outlast(ctx context.Context) (*zk.Conn, error) {
-	for ctx.Err() == nil {
-		_, state, changed, _ := s.look()
-		if state != down {
-			break
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
-	return s.ready(ctx)
 }
 
 // look returns the current state. The first call begins to connect.
@@ -219,7 +209,7 @@ func (s *session) event(e zk.Event) {
 		}
 	case zk.StateExpired:
 		s.mu.Lock()
-		s.life = life{timeout: s.timeout}
+		s.life = life{}
 		s.mu.Unlock()
 		s.lose(errExpired)
 		s.watches.end()
@@ -368,10 +358,7 @@ func (s *session) lose(cause error) {
 func (s *session) holders(last bool) []*claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*claim, 0, len(s.held))
-	for c := range s.held {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(s.held))
 	if last {
 		s.held = nil
 	}
@@ -395,13 +382,14 @@ func (s *session) close() {
 
 // creates creates a container or a TTL node, unless the session was closed. If go-zookeeper were
 // closed meanwhile, it would read the answer while it writes it.
-func (s *session) creates(node func() error) error {
+func (s *session) creates(node func() (path string, err error)) error {
 	s.creating.RLock()
 	defer s.creating.RUnlock()
 	if _, state, _, err := s.look(); state == closed {
 		return err
 	}
-	return node()
+	_, err := node()
+	return err
 }
 
 // settle waits briefly until no creation is in progress. Later creations find the session closed.

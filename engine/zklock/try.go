@@ -61,14 +61,10 @@ func (c *claim) attempt(ctx context.Context, asked boottime.Instant) (driver.Gra
 			}
 			return c.granted(asked, proof.lasts, nodes, op.Limit)
 		}
-		busy, err := c.refused(ctx, client, &view{nodes: nodes, greeting: greeting, seen: asked}, me, op, asked)
-		switch {
-		case errors.Is(err, errGone):
-			continue
-		case err != nil:
+		err = c.refused(ctx, client, &view{nodes: nodes, greeting: greeting, seen: asked}, me, op)
+		if !errors.Is(err, errGone) {
 			return driver.Grant{}, err
 		}
-		return driver.Grant{}, busy
 	}
 	return driver.Grant{}, ctx.Err()
 }
@@ -79,27 +75,18 @@ func (c *claim) tooHeavy(limit int) bool {
 	return queue.Claim{Mode: c.req.Mode, Limit: queue.Smaller(c.req.Limit, limit), Weight: c.req.Weight}.TooHeavy()
 }
 
-// An effective limit is an operator's limit, as a claim has found it.
-type effective struct {
-	operatorLimit
-	known *knownLimits // the limits that it is from; nil: the claim is exclusive, and needs none
-}
-
 // enterUnder is enter, and also finds the operator's limit. A claim that is known to be too heavy
 // for it does not enter.
 func (c *claim) enterUnder(ctx context.Context, client *zk.Conn) (names []string, op effective, err error) {
 	isKnown := c.req.Mode == driver.Exclusive
 	if !isKnown {
-		op.operatorLimit, op.known, isKnown = c.s.limits.at(c.req.Resource)
+		op, isKnown = c.s.limits.at(c.req.Resource)
 	}
 	switch {
 	case !isKnown:
 		err = both(
 			func() (err error) { names, err = c.enter(ctx, client); return err },
-			func() (err error) {
-				op.operatorLimit, op.known, err = c.s.limits.find(ctx, client, c.req.Resource)
-				return err
-			})
+			func() (err error) { op, err = c.s.limits.find(ctx, client, c.req.Resource); return err })
 	case c.node != nil || c.uncertain || !c.tooHeavy(op.Limit):
 		names, err = c.enter(ctx, client)
 	}
@@ -168,6 +155,7 @@ func (c *claim) entering() {
 	c.uncertain = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.lost = nil
 	c.become(&queued{})
 }
 
@@ -305,18 +293,21 @@ func (c *claim) granted(asked, lasts boottime.Instant, nodes []node, limit int) 
 // grant.
 var errStalled = errors.New("zklock: the ensemble may not have heard of the session for too long")
 
-// refused keeps the claim's place in the queue of v if it wants one, and otherwise gives it up.
-func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, op effective, asked boottime.Instant) (*driver.Busy, error) {
+// refused keeps the claim's place in the queue of v if it wants one, and otherwise gives it up. It
+// returns the refusal, or why there is none.
+func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, op effective) error {
 	first := v.nodes[0]
 	tell := func() (err error) { v.holder, err = holderOf(client, c.parent, first); return err }
 	if !c.req.Queue {
-		err := both(func() error { return unlessLost(c.leave(ctx)) }, tell)
-		return &driver.Busy{Holder: v.holder}, err
+		if err := both(func() error { return unlessLost(c.leave(ctx)) }, tell); err != nil {
+			return err
+		}
+		return &driver.Busy{Holder: v.holder}
 	}
 	ahead := blockers(v.nodes, me, op.Limit)
-	w, seen, err := c.await(client, ahead, op, queue.IsNext(v.nodes, me, under(op.Limit)), asked)
+	w, seen, err := c.await(client, ahead, op, queue.IsNext(v.nodes, me, under(op.Limit)), v.seen)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	switch v.told = true; {
 	case seen.stat != nil && ahead[0].name == first.name:
@@ -325,11 +316,11 @@ func (c *claim) refused(ctx context.Context, client *zk.Conn, v *view, me int, o
 		v.told = false
 	default:
 		if err := tell(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	c.s.saw(c.parent, v)
-	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: v.holder}, nil
+	return &driver.Busy{Wake: w.rung, Granted: w.granted, Retry: keepPlace, Holder: v.holder}
 }
 
 // remove deletes the node. ErrLost means that there was none.

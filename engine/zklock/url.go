@@ -44,7 +44,7 @@ func OpenURL(_ context.Context, url string) (driver.Driver, error) {
 	if u.TLS != nil {
 		opts.Dial = dialTLS(u.TLS)
 	}
-	d, err := New(u.HostPorts("2181"), opts)
+	d, err := New(u.Hosts, opts)
 	if err != nil {
 		return nil, u.Wrong("%v", err)
 	}

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -101,14 +102,11 @@ func (v *view) has(names []string) bool {
 func (s *session) saw(parent string, v *view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.d.clock.Now()
 	if len(s.views) >= s.viewsMost {
-		for parent, v := range s.views {
-			if s.d.clock.Now().Sub(v.seen) > s.timeout {
-				delete(s.views, parent)
-			}
-		}
+		maps.DeleteFunc(s.views, func(_ string, old *view) bool { return now.Sub(old.seen) > s.timeout })
 		s.viewsMost = 2*len(s.views) + 1
 	}
-	v.asked = s.d.clock.Now()
+	v.asked = now
 	s.views[parent] = v
 }
