@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -49,10 +50,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	l := s.hub.listen(prefix, kinds, v.client)
 	defer s.hub.leave(l)
-	select {
-	case <-l.ready:
-	case <-time.After(readyWithin):
-	case <-r.Context().Done():
+	if _, gone := waiting.Sleep(r.Context(), nil, l.ready, readyWithin); gone != nil {
 		return
 	}
 	h := w.Header()

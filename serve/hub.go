@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -289,9 +290,7 @@ func (h *hub) dueAfter(pause time.Duration) {
 
 // rest waits for the next look. It reports whether there will be one.
 func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-time.After(lookSoon):
-	case <-ctx.Done():
+	if _, ended := waiting.Sleep(ctx, nil, nil, lookSoon); ended != nil {
 		return false
 	}
 	h.mu.Lock()
@@ -299,13 +298,8 @@ func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
 		pause = due
 	}
 	h.mu.Unlock()
-	select {
-	case <-h.nudge:
-	case <-time.After(pause - lookSoon):
-	case <-ctx.Done():
-		return false
-	}
-	return true
+	_, ended := waiting.Sleep(ctx, nil, h.nudge, pause-lookSoon)
+	return ended == nil
 }
 
 // recorded reports whether the history needs looks at all names.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -460,16 +461,9 @@ func (r *recorder) write(ctx context.Context) {
 			return
 		}
 		if !failing {
-			select {
-			case <-r.added:
-			case <-time.After(aliveEvery):
-			case <-ctx.Done():
-			}
+			_, _ = waiting.Sleep(ctx, nil, r.added, aliveEvery)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done(): // write the rest
-		}
+		_, _ = waiting.Sleep(ctx, nil, nil, pause)
 	}
 }
 
@@ -501,9 +495,7 @@ func (r *recorder) close() {
 	if r == nil || r.file == nil {
 		return
 	}
-	select {
-	case <-r.ended:
-	case <-time.After(closeWithin):
+	if ended, _ := waiting.Sleep(context.Background(), nil, r.ended, closeWithin); !ended {
 		r.log.Error("the history file hangs: the last entries are not in it")
 	}
 }

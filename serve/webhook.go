@@ -220,12 +220,8 @@ func (w *webhook) run(ctx context.Context) {
 // close waits, for at most closeWithin, until run has returned: its log or the file of its secrets may
 // hang. The ctx of run has ended.
 func (w *webhook) close() {
-	if w == nil {
-		return
-	}
-	select {
-	case <-w.ended:
-	case <-time.After(closeWithin):
+	if w != nil {
+		_, _ = waiting.Sleep(context.Background(), nil, w.ended, closeWithin)
 	}
 }
 
