@@ -92,7 +92,6 @@ func (c *claims) begins(one *claim, fence uint64, sent time.Time) error {
 	one.begun = fence
 	c.evicted.delete(one.key)
 	c.removed.delete(one.key) // the grant came first
-	one.away = sentAway{}
 	return nil
 }
 

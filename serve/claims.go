@@ -79,12 +79,8 @@ type calls struct {
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	begun   uint64          // the fence of the last lease that began here; 0: none did
-	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
 }
-
-// sentAway is who has removed a waiter from the queue, and why. The zero value: nobody has.
-type sentAway struct{ by, reason string }
 
 // isOf reports whether h holds by this claim.
 func (one *claim) isOf(h driver.Holder) bool { return wire.HandleOf(h.Owner) == one.key.handle }
