@@ -25,16 +25,8 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, c *wire.RemoveCa
 		return
 	}
 	v := about(w, c.Name, cmp.Or(c.Owner, c.Handle))
-	if v.Reason = c.Reason; !s.may(w, Evict, c.Name) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*callBound)
-	defer cancel()
-	if err := s.removeNow(ctx, c, v.who()); err != nil {
-		s.heldOrFailed(w, err)
-		return
-	}
-	s.done(w)
+	v.Reason = c.Reason
+	s.operate(v, r, 2*callBound, s.heldOrFailed, func(ctx context.Context) error { return s.removeNow(ctx, c, v.who()) })
 }
 
 func checkRemoval(c *wire.RemoveCall) error {
