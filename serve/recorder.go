@@ -201,24 +201,16 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	}
 	r.minutes.init(now)
 	r.watch = watch{looked: now, store: wire.StoreUnknown}
+	var before HistoryState
 	if r.file != nil {
-		r.follow(r.file.State())
+		before = r.file.State()
 	}
+	r.id, r.seq = cmp.Or(before.ID, r.id), max(r.seq, before.Last)
 	r.first, r.writing = r.seq+1, writing{written: r.seq, has: r.seq}
-	if r.file != nil {
-		if s := r.file.State(); !s.Alive.IsZero() {
-			r.add(HistoryEntry{Kind: wire.Gap, From: s.Alive, To: now})
-		}
+	if !before.Alive.IsZero() {
+		r.add(HistoryEntry{Kind: wire.Gap, From: before.Alive, To: now})
 	}
 	return r
-}
-
-// follow continues the numbers of a file's entries.
-func (r *recorder) follow(s HistoryState) {
-	if s.ID != "" {
-		r.id = s.ID
-	}
-	r.seq = max(r.seq, s.Last)
 }
 
 // many reports whether there are more names than the hub compares.
