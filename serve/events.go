@@ -100,19 +100,9 @@ func (s *Server) stillMay(r *http.Request, l *listener) bool {
 func (st *stream) run(ctx, draining context.Context, l *listener, may func() bool) {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	for ready := l.ready; ; {
+	for {
 		var err error
-		select { // readiness comes first, if it is known
-		case <-ready:
-			ready, err = nil, st.write(st.hub.opened())
-		default:
-		}
-		if err != nil {
-			return
-		}
 		select {
-		case <-ready:
-			ready, err = nil, st.write(st.hub.opened())
 		case <-l.more:
 			if err = st.pass(l); err == errMissed {
 				_ = st.write(told{kind: wire.EventMissed}.frame()) // the stream ends in any case

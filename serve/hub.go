@@ -141,7 +141,7 @@ func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
 	h.listeners[l] = true
 	switch {
 	case h.s.operator == nil:
-		close(l.ready)
+		h.opens(l)
 	case h.looking:
 		h.soon()
 	default:
@@ -351,8 +351,19 @@ func (h *hub) begun(ready []*listener, whole bool) {
 	defer h.mu.Unlock()
 	for _, l := range ready {
 		if l.asked = whole; whole {
-			close(l.ready)
+			h.opens(l)
 		}
+	}
+}
+
+// opens reports to a listener that it gets everything from here on. That comes before the events
+// that are queued already. Requires mu.
+func (h *hub) opens(l *listener) {
+	close(l.ready)
+	earlier := l.behind
+	l.behind = nil
+	if h.give(l, h.open()); !l.missed {
+		l.behind = append(l.behind, earlier...)
 	}
 }
 
@@ -383,14 +394,7 @@ func (h *hub) follows(fit bool) {
 	}
 }
 
-// opened returns the event with which a stream opens.
-func (h *hub) opened() sent {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return *h.open()
-}
-
-// open is opened. Requires mu.
+// open returns the event with which a stream opens. Requires mu.
 func (h *hub) open() *sent {
 	return new(told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame())
 }
