@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -288,20 +287,13 @@ func (w *webhook) attempted(d *delivery, err error) (givenUp, changed bool) {
 		w.s.metrics.notices.count(label("outcome", noticeFailed))
 		givenUp = true
 	default:
-		d.due = now.Add(pauseBefore(d.tries))
+		d.due = now.Add(waiting.Backoff(d.tries-1, firstPause, lastPause))
 		w.waiting = append(w.waiting, d)
 	}
 	failed := err != nil
 	changed = failed != w.failing
 	w.failing = failed
 	return givenUp, changed
-}
-
-// pauseBefore returns the pause after so many attempts. It doubles each time, and is random so that
-// instances do not retry at once.
-func pauseBefore(tries int) time.Duration {
-	pause := min(firstPause<<min(tries-1, 20), lastPause)
-	return pause/2 + mathrand.N(pause/2)
 }
 
 // post delivers a notice. Its error omits the address, which may contain secrets.
