@@ -93,14 +93,7 @@ func (l *listener) minds(kind string) bool {
 	return slices.Contains(l.kinds, kind)
 }
 
-func (l *listener) isReady() bool {
-	select {
-	case <-l.ready:
-		return true
-	default:
-		return false
-	}
-}
+func (l *listener) isReady() bool { return waiting.Closed(l.ready) }
 
 // told is an event of some kind, with what only the history records.
 type told struct {
