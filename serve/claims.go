@@ -371,11 +371,11 @@ func (s *Server) forget(one *claim) {
 // mayForget reports whether another claim, maybe of another instance, can use the lease of this one.
 func (s *Server) mayForget(one *claim) bool { return s.features.Resumes || one.driver.forgets() }
 
-// end releases whatever the driver's claim has, before another one of its owner takes its place.
+// end releases whatever the driver's claim has, which nobody is to use.
 func (s *Server) end(one *claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with the session
+	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with its TTL or the session
 }
 
 // take waits for the turn, for at most callBound.
