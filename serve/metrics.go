@@ -267,22 +267,25 @@ func number(yes bool) int {
 	return 0
 }
 
-// durations are histograms by labels.
-type durations struct {
+// A series has values by labels.
+type series[V any] struct {
 	name, help string
 
 	mu  sync.Mutex
-	all map[string]*callCount // guarded by mu
+	all map[string]V // guarded by mu
 }
+
+func (s *series[V]) init(name, help string) {
+	s.name, s.help, s.all = name, help, make(map[string]V)
+}
+
+// durations are histograms.
+type durations struct{ series[*callCount] }
 
 type callCount struct {
 	calls   uint64
 	seconds float64
 	buckets [len(bounds)]uint64
-}
-
-func (d *durations) init(name, help string) {
-	d.name, d.help, d.all = name, help, make(map[string]*callCount)
 }
 
 // begin starts a histogram at zero, before anything is counted.
@@ -319,17 +322,7 @@ func (d *durations) write(b *strings.Builder) {
 	}
 }
 
-// A counter counts by labels.
-type counter struct {
-	name, help string
-
-	mu  sync.Mutex
-	all map[string]uint64 // guarded by mu
-}
-
-func (c *counter) init(name, help string) {
-	c.name, c.help, c.all = name, help, make(map[string]uint64)
-}
+type counter struct{ series[uint64] }
 
 // begin starts counters at zero, before anything is counted.
 func (c *counter) begin(labels ...string) {
