@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/reread"
 	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -79,7 +80,7 @@ func (w *Webhook) check() error {
 // After the prefix whsec_ a secret is in base64, as many receivers want it. If a change cannot be
 // read, it calls failed, unless that is nil, and the earlier secrets stay in use.
 func ReadSecrets(path string, failed func(error)) (secrets func() [][]byte, err error) {
-	file, err := reloaded(failed, func(texts [][]byte) ([][]byte, error) { return parseSecrets(path, texts[0]) }, path)
+	file, err := reread.New(recheck, failed, func(texts [][]byte) ([][]byte, error) { return parseSecrets(path, texts[0]) }, path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {
 		err = fmt.Errorf("read the webhook's secret: %w", err)
 	}
