@@ -103,7 +103,7 @@ type clients struct {
 // ReadAccess reads the file at path. If a change cannot be read, it calls failed, and the earlier
 // contents stay in force.
 func ReadAccess(path string, failed func(error)) (*Access, error) {
-	file, err := reloaded(failed, func(texts [][]byte) (*clients, error) { return readClients(path, texts[0]) }, path)
+	file, err := reread.New(recheck, failed, func(texts [][]byte) (*clients, error) { return readClients(path, texts[0]) }, path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {
 		err = fmt.Errorf("read who may what: %w", err)
 	}

@@ -346,7 +346,7 @@ func (a *attempt) checkMode(ctx context.Context) error {
 // whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
 // what has ended the wait: if the Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
-	if errors.Is(err, driver.ErrBusy) && a.s.features.Resumes && a.s.claims.isRemoved(a.one) {
+	if errors.Is(err, driver.ErrBusy) && a.s.features.Resumes && a.s.claims.removalOf(a.one) != nil {
 		if _, err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
 			return err
 		}

@@ -112,13 +112,16 @@ func (h *hub) waits(one *claim) {
 // left reports that a claim has given up its place in the queue, or that somebody has removed its
 // caller, so that its place ends soon. Requires the turn.
 func (h *hub) left(one *claim) {
-	away := h.s.claims.wasSentAway(one)
+	gone := h.s.claims.removalOf(one)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := one.event(wire.Left)
-	e.Token, e.Reason, e.by, e.waited = "", away.reason, away.by, sinceOf(one.queued, time.Now())
+	e.Token, e.waited = "", sinceOf(one.queued, time.Now())
+	if gone != nil {
+		e.Reason, e.by = gone.reason, gone.by
+	}
 	one.queued = time.Time{}
-	if p := h.places[e.lease()]; p != nil && away.by != "" {
+	if p := h.places[e.lease()]; p != nil && gone != nil {
 		p.over = true
 	} else {
 		delete(h.places, e.lease())

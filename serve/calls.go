@@ -137,7 +137,7 @@ func (s *Server) ended(one *claim, err error) {
 	if !one.lease.since.IsZero() {
 		ranOut := s.claims.outlasted(one, time.Now())
 		if !errors.Is(err, driver.ErrEvicted) {
-			s.findCause(one)
+			one.findCause(ranOut)
 		}
 		if s.claims.evictedHere(one.key) == nil { // otherwise the history has the eviction already
 			s.hub.lost(one, s.why(one, err), ranOut)

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"strings"
 	"time"
@@ -48,11 +47,11 @@ func evictedFor(why error) (reason string, ok bool) {
 	return reason, true
 }
 
-// findCause waits for the reason why a lease was found to have ended. If the TTL is over, no reason
-// is needed. Requires the turn.
-func (s *Server) findCause(one *claim) {
+// findCause waits for the reason why a lease was found to have ended. If its TTL had run out, no
+// reason is needed. Requires the turn.
+func (one *claim) findCause(ranOut bool) {
 	within := causeWithin
-	if s.claims.outlasted(one, time.Now()) {
+	if ranOut {
 		within = 0
 	}
 	select {
@@ -71,9 +70,7 @@ func (s *Server) begins(one *claim, fence uint64, sent time.Time) error {
 	err := s.claims.begins(one, fence, sent)
 	if err != nil {
 		s.ended(one, err)
-		ctx, cancel := context.WithTimeout(context.Background(), callBound)
-		defer cancel()
-		_ = one.driver.Release(ctx, driver.End{}) // otherwise it ends with its TTL
+		s.end(one)
 	}
 	return err
 }
@@ -92,7 +89,6 @@ func (c *claims) begins(one *claim, fence uint64, sent time.Time) error {
 	one.begun = fence
 	c.evicted.delete(one.key)
 	c.removed.delete(one.key) // the grant came first
-	one.away = sentAway{}
 	return nil
 }
 

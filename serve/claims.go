@@ -79,12 +79,8 @@ type calls struct {
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	begun   uint64          // the fence of the last lease that began here; 0: none did
-	away    sentAway        // who has removed the claim from the queue
 	place   queuePlace
 }
-
-// sentAway is who has removed a waiter from the queue, and why. The zero value: nobody has.
-type sentAway struct{ by, reason string }
 
 // isOf reports whether h holds by this claim.
 func (one *claim) isOf(h driver.Holder) bool { return wire.HandleOf(h.Owner) == one.key.handle }
@@ -375,11 +371,11 @@ func (s *Server) forget(one *claim) {
 // mayForget reports whether another claim, maybe of another instance, can use the lease of this one.
 func (s *Server) mayForget(one *claim) bool { return s.features.Resumes || one.driver.forgets() }
 
-// end releases whatever the driver's claim has, before another one of its owner takes its place.
+// end releases whatever the driver's claim has, which nobody is to use.
 func (s *Server) end(one *claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
-	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with the session
+	_ = one.driver.Release(ctx, driver.End{}) // if it fails, the lease ends with its TTL or the session
 }
 
 // take waits for the turn, for at most callBound.

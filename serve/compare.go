@@ -21,7 +21,7 @@ func (h *hub) look(ctx context.Context, g gaze) (s seen, took time.Duration, who
 	ask, cancel := context.WithTimeout(ctx, 2*callBound)
 	defer cancel()
 	began := time.Now()
-	s, fit, err := h.list(ask, validPrefix(g.prefix), g.all)
+	s, fit, err := h.list(ask, strings.ToValidUTF8(g.prefix, ""), g.all) // a common prefix may end within a character
 	took = time.Since(began)
 	if g.all && ctx.Err() == nil {
 		slow := err != nil && errors.Is(ask.Err(), context.DeadlineExceeded)
@@ -203,9 +203,6 @@ func (h *hub) doubts(name string, gone *missing, s seen) (stay []lease) {
 	}
 	return stay
 }
-
-// validPrefix removes an incomplete character from the end of a common prefix.
-func validPrefix(prefix string) string { return strings.ToValidUTF8(prefix, "") }
 
 // add adds the leases and places of a resource, to the sight as well. nil: the sight keeps the rows
 // that it has.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -49,10 +50,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	l := s.hub.listen(prefix, kinds, v.client)
 	defer s.hub.leave(l)
-	select {
-	case <-l.ready:
-	case <-time.After(readyWithin):
-	case <-r.Context().Done():
+	if _, gone := waiting.Sleep(r.Context(), nil, l.ready, readyWithin); gone != nil {
 		return
 	}
 	h := w.Header()
@@ -102,19 +100,9 @@ func (s *Server) stillMay(r *http.Request, l *listener) bool {
 func (st *stream) run(ctx, draining context.Context, l *listener, may func() bool) {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	for ready := l.ready; ; {
+	for {
 		var err error
-		select { // readiness comes first, if it is known
-		case <-ready:
-			ready, err = nil, st.write(st.hub.opened())
-		default:
-		}
-		if err != nil {
-			return
-		}
 		select {
-		case <-ready:
-			ready, err = nil, st.write(st.hub.opened())
 		case <-l.more:
 			if err = st.pass(l); err == errMissed {
 				_ = st.write(told{kind: wire.EventMissed}.frame()) // the stream ends in any case

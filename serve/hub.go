@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/details"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -92,14 +93,7 @@ func (l *listener) minds(kind string) bool {
 	return slices.Contains(l.kinds, kind)
 }
 
-func (l *listener) isReady() bool {
-	select {
-	case <-l.ready:
-		return true
-	default:
-		return false
-	}
-}
+func (l *listener) isReady() bool { return waiting.Closed(l.ready) }
 
 // told is an event of some kind, with what only the history records.
 type told struct {
@@ -140,7 +134,7 @@ func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
 	h.listeners[l] = true
 	switch {
 	case h.s.operator == nil:
-		close(l.ready)
+		h.opens(l)
 	case h.looking:
 		h.soon()
 	default:
@@ -289,9 +283,7 @@ func (h *hub) dueAfter(pause time.Duration) {
 
 // rest waits for the next look. It reports whether there will be one.
 func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-time.After(lookSoon):
-	case <-ctx.Done():
+	if _, ended := waiting.Sleep(ctx, nil, nil, lookSoon); ended != nil {
 		return false
 	}
 	h.mu.Lock()
@@ -299,13 +291,8 @@ func (h *hub) rest(ctx context.Context, pause time.Duration) bool {
 		pause = due
 	}
 	h.mu.Unlock()
-	select {
-	case <-h.nudge:
-	case <-time.After(pause - lookSoon):
-	case <-ctx.Done():
-		return false
-	}
-	return true
+	_, ended := waiting.Sleep(ctx, nil, h.nudge, pause-lookSoon)
+	return ended == nil
 }
 
 // recorded reports whether the history needs looks at all names.
@@ -357,8 +344,19 @@ func (h *hub) begun(ready []*listener, whole bool) {
 	defer h.mu.Unlock()
 	for _, l := range ready {
 		if l.asked = whole; whole {
-			close(l.ready)
+			h.opens(l)
 		}
+	}
+}
+
+// opens reports to a listener that it gets everything from here on. That comes before the events
+// that are queued already. Requires mu.
+func (h *hub) opens(l *listener) {
+	close(l.ready)
+	earlier := l.behind
+	l.behind = nil
+	if h.give(l, h.open()); !l.missed {
+		l.behind = append(l.behind, earlier...)
 	}
 }
 
@@ -389,14 +387,7 @@ func (h *hub) follows(fit bool) {
 	}
 }
 
-// opened returns the event with which a stream opens.
-func (h *hub) opened() sent {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return *h.open()
-}
-
-// open is opened. Requires mu.
+// open returns the event with which a stream opens. Requires mu.
 func (h *hub) open() *sent {
 	return new(told{kind: wire.EventOpen, Event: wire.Event{Partial: h.partial}}.frame())
 }

@@ -181,12 +181,9 @@ func (r *recorder) gauges(now time.Time, named bool) []figure {
 	if seen != nil {
 		age = now.Sub(seen.at).Seconds()
 		if up {
-			held, longest = float64(seen.held), seen.longest(now)
-			full = float64(seen.full())
+			held = float64(seen.held)
+			full, atRisk, longest = seen.tally(now)
 			alone = float64(len(seen.rows)-seen.held) - full
-			if n := seen.atRisk(); n != nil {
-				atRisk = float64(*n)
-			}
 		}
 		if named {
 			used, limits = seen.used(up)
@@ -207,14 +204,6 @@ func (r *recorder) gauges(now time.Time, named bool) []figure {
 		)
 	}
 	return all
-}
-
-// full returns how many places wait for room under a limit.
-func (s *sight) full() (n int) {
-	for i := range s.rows {
-		n += number(s.rows[i].full)
-	}
-	return n
 }
 
 // used returns the limits that operators have set, and what is used of each. known means that the
@@ -248,28 +237,27 @@ func (r *recorder) glance(now time.Time) (seen *sight, up bool, lag time.Duratio
 	return r.watch.sight, r.watch.store == wire.StoreUp, lag
 }
 
-// atRisk returns how many leases may be lost soon; nil: unknown.
-func (s *sight) atRisk() *int {
+// tally returns how many places wait for room under a limit, how many leases may be lost soon, and
+// for how many seconds the longest waiter has waited; 0: nobody waits; NaN: the engine does not tell.
+func (s *sight) tally(now time.Time) (full, atRisk, longest float64) {
 	var r risk
-	for i := range s.rows {
-		r.add(&s.rows[i])
-	}
-	return r.told()
-}
-
-// longest returns for how many seconds the longest waiter has waited; 0: nobody waits; NaN: the
-// engine does not tell.
-func (s *sight) longest(now time.Time) float64 {
 	waited, known := time.Duration(0), len(s.rows) == s.held
 	for i := range s.rows {
-		if one := &s.rows[i]; one.waits && !one.since.IsZero() {
+		one := &s.rows[i]
+		r.add(one)
+		full += float64(number(one.full))
+		if one.waits && !one.since.IsZero() {
 			waited, known = max(waited, now.Sub(one.since)), true
 		}
 	}
-	if !known {
-		return math.NaN()
+	atRisk, longest = math.NaN(), math.NaN()
+	if n := r.told(); n != nil {
+		atRisk = float64(*n)
 	}
-	return waited.Seconds()
+	if known {
+		longest = waited.Seconds()
+	}
+	return full, atRisk, longest
 }
 
 func number(yes bool) int {
@@ -279,22 +267,25 @@ func number(yes bool) int {
 	return 0
 }
 
-// durations are histograms by labels.
-type durations struct {
+// A series has values by labels.
+type series[V any] struct {
 	name, help string
 
 	mu  sync.Mutex
-	all map[string]*callCount // guarded by mu
+	all map[string]V // guarded by mu
 }
+
+func (s *series[V]) init(name, help string) {
+	s.name, s.help, s.all = name, help, make(map[string]V)
+}
+
+// durations are histograms.
+type durations struct{ series[*callCount] }
 
 type callCount struct {
 	calls   uint64
 	seconds float64
 	buckets [len(bounds)]uint64
-}
-
-func (d *durations) init(name, help string) {
-	d.name, d.help, d.all = name, help, make(map[string]*callCount)
 }
 
 // begin starts a histogram at zero, before anything is counted.
@@ -331,17 +322,7 @@ func (d *durations) write(b *strings.Builder) {
 	}
 }
 
-// A counter counts by labels.
-type counter struct {
-	name, help string
-
-	mu  sync.Mutex
-	all map[string]uint64 // guarded by mu
-}
-
-func (c *counter) init(name, help string) {
-	c.name, c.help, c.all = name, help, make(map[string]uint64)
-}
+type counter struct{ series[uint64] }
 
 // begin starts counters at zero, before anything is counted.
 func (c *counter) begin(labels ...string) {

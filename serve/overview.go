@@ -247,15 +247,12 @@ var ends = map[string]bool{wire.EventReleased: true, wire.Expired: true, wire.Ev
 // count counts recent entries.
 func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string, in func(name string) bool) {
 	all := len(views) == 1 && views[0] == ""
-	var waits [scales]uint32
 	var routine, troubles []*HistoryEntry // entries of ends of leases
-	grants, lost, evicted := 0, 0, 0
-	seen := make(map[int64]*minute)
+	some := make([]minute, steps)         // of some names, by age; number 1: it has entries
 	for e := range m.newestFirst {
 		if e.Name == "" || !in(e.Name) {
 			continue
 		}
-		ago := now.Sub(e.Time)
 		if list := &routine; ends[e.Kind] {
 			if e.isTrouble() {
 				list = &troubles
@@ -264,41 +261,28 @@ func (r *recorder) count(f *wire.Figures, m *kept, now time.Time, views []string
 				*list = append(*list, e)
 			}
 		}
-		switch {
-		case ago < 0: // from a wrong clock
-			continue
-		case e.Kind == wire.Expired && ago < time.Hour && e.isLoss():
-			lost++
-		case e.Kind == wire.EventEvicted && ago < time.Hour:
-			evicted++
-		case e.Kind == wire.EventGranted && ago < time.Minute:
-			grants++
-		}
-		if e.Kind == wire.EventGranted && ago < waitsFor && e.Waited != nil {
-			waits[scaleOf(*e.Waited)]++
-		}
-		if number := int64(ago / step); !all && number >= 0 && number < steps {
-			if seen[number] == nil {
-				seen[number] = &minute{number: number}
-			}
-			seen[number].count(e)
+		if ago := now.Sub(e.Time); !all && ago >= 0 && ago < steps*step { // below 0: from a wrong clock
+			one := &some[ago/step]
+			one.number = 1
+			one.count(e)
 		}
 	}
 	for _, e := range overviewEnds(routine, troubles) {
 		f.Ends = append(f.Ends, e.told(now))
 	}
 	reaches := func(d time.Duration) bool { return !m.since.After(m.from) || !m.since.After(now.Add(-d)) }
+	minutes, grants, hour := some, some[0].grants, int(time.Hour/step)
 	if all {
 		r.mu.Lock()
-		minutes := r.minutes.of(now)
-		grants = r.minutes.lately(now)
+		minutes, grants, hour = r.minutes.of(now), r.minutes.lately(now), hour+1
 		r.mu.Unlock()
-		waits = waitsOf(minutes[:min(len(minutes), int(waitsFor/step))])
-		lost, evicted = troublesOf(minutes[:min(len(minutes), int(time.Hour/step)+1)])
-		f.Series.Points = pointsOf(minutes)
-	} else {
-		f.Series.Points = m.points(now, seen)
 	}
+	waits := waitsOf(minutes[:min(len(minutes), int(waitsFor/step))])
+	lost, evicted := troublesOf(minutes[:min(len(minutes), hour)])
+	if !all {
+		minutes = m.known(now, minutes)
+	}
+	f.Series.Points = pointsOf(minutes)
 	if all || !m.seldom.After(now.Add(-time.Hour)) {
 		f.LostHour, f.EvictedHour = &lost, &evicted
 	}
@@ -319,7 +303,7 @@ func overviewEnds(routine, troubles []*HistoryEntry) []*HistoryEntry {
 	return all
 }
 
-// pointsOf converts the minutes of all names.
+// pointsOf converts minutes, newest first.
 func pointsOf(minutes []minute) []wire.Point {
 	points := []wire.Point{}
 	for i := range minutes {
@@ -330,25 +314,19 @@ func pointsOf(minutes []minute) []wire.Point {
 	return points
 }
 
-// points counts the minutes of some names, by age in steps, as far as their entries are still in
-// memory.
-func (m *kept) points(now time.Time, seen map[int64]*minute) []wire.Point {
-	points := []wire.Point{}
-	for i := range int64(steps) {
-		from := now.Add(-time.Duration(i+1) * step)
-		if i > 0 && from.Add(step).Before(m.since) {
-			break
+// known cuts the minutes of some names to those whose entries are still in memory, and marks the
+// empty ones that lie in a gap.
+func (m *kept) known(now time.Time, minutes []minute) []minute {
+	for i := range minutes {
+		to := now.Add(-time.Duration(i) * step)
+		if i > 0 && to.Before(m.since) {
+			return minutes[:i]
 		}
-		one := seen[i]
-		if one == nil {
-			if m.blind(from, from.Add(step)) {
-				continue
-			}
-			one = &minute{}
+		if minutes[i].number == 0 && m.blind(to.Add(-step), to) {
+			minutes[i].number = -1
 		}
-		points = append(points, one.point(time.Duration(i)*step))
 	}
-	return points
+	return minutes
 }
 
 // blind reports whether there is a gap between from and to.

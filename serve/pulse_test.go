@@ -52,6 +52,7 @@ func TestCallsThatWaitedForAStandstillAreNotServed(t *testing.T) {
 		{0, wire.Acquire, `{"name":"m","owner":"o","ttl_ms":600000,"wait_ms":1000}`, 503},
 		{0, wire.Note, `{"name":"n","owner":"o","note":"x"}`, 503},
 		{0, wire.Evict, `{"name":"n","owner":"o","reason":"x"}`, 503},
+		{0, wire.Remove, `{"name":"n","owner":"o","reason":"x"}`, 503},
 		{0, wire.Fence, `{"name":"n","token":"5"}`, 503},
 	} {
 		clock.Sleep(step.slept)

@@ -20,7 +20,7 @@ func TestRemovalsAndEvictionsAreKeptBesideManyEnds(t *testing.T) {
 	}
 	waiter := enter("waiter", true)
 	waiter.waiting = func(error) {}
-	c.remove("n", "waiter", sentAway{reason: "wrong branch"})
+	c.remove("n", "waiter", &removal{reason: "wrong branch"})
 	c.evicts(lease{"n", "evicted"}, 0, "maintenance")
 	for i := range 2*mostEnds + 1 {
 		one := enter(strconv.Itoa(i), false)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -200,24 +201,16 @@ func newRecorder(o HistoryOptions, looks bool, log *slog.Logger) *recorder {
 	}
 	r.minutes.init(now)
 	r.watch = watch{looked: now, store: wire.StoreUnknown}
+	var before HistoryState
 	if r.file != nil {
-		r.follow(r.file.State())
+		before = r.file.State()
 	}
+	r.id, r.seq = cmp.Or(before.ID, r.id), max(r.seq, before.Last)
 	r.first, r.writing = r.seq+1, writing{written: r.seq, has: r.seq}
-	if r.file != nil {
-		if s := r.file.State(); !s.Alive.IsZero() {
-			r.add(HistoryEntry{Kind: wire.Gap, From: s.Alive, To: now})
-		}
+	if !before.Alive.IsZero() {
+		r.add(HistoryEntry{Kind: wire.Gap, From: before.Alive, To: now})
 	}
 	return r
-}
-
-// follow continues the numbers of a file's entries.
-func (r *recorder) follow(s HistoryState) {
-	if s.ID != "" {
-		r.id = s.ID
-	}
-	r.seq = max(r.seq, s.Last)
 }
 
 // many reports whether there are more names than the hub compares.
@@ -460,16 +453,9 @@ func (r *recorder) write(ctx context.Context) {
 			return
 		}
 		if !failing {
-			select {
-			case <-r.added:
-			case <-time.After(aliveEvery):
-			case <-ctx.Done():
-			}
+			_, _ = waiting.Sleep(ctx, nil, r.added, aliveEvery)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done(): // write the rest
-		}
+		_, _ = waiting.Sleep(ctx, nil, nil, pause)
 	}
 }
 
@@ -501,9 +487,7 @@ func (r *recorder) close() {
 	if r == nil || r.file == nil {
 		return
 	}
-	select {
-	case <-r.ended:
-	case <-time.After(closeWithin):
+	if ended, _ := waiting.Sleep(context.Background(), nil, r.ended, closeWithin); !ended {
 		r.log.Error("the history file hangs: the last entries are not in it")
 	}
 }

@@ -12,16 +12,6 @@ import (
 // recheck is how often files are checked for changes.
 const recheck = time.Second
 
-// reloaded returns the contents of files, at most a second old. If a change cannot be used, it calls
-// failed, unless that is nil.
-func reloaded[T any](failed func(error), parse func(texts [][]byte) (T, error), paths ...string) (*reread.Files[T], error) {
-	f, err := reread.New(recheck, parse, paths...)
-	if err == nil && failed != nil {
-		f.OnFailure(failed)
-	}
-	return f, err
-}
-
 // TLSFiles are files with a server's certificate and the authorities of its clients. They are
 // reread when they change.
 type TLSFiles struct {
@@ -35,13 +25,13 @@ type TLSFiles struct {
 func ReadTLS(certFile, keyFile, clientCA string, failed func(error)) (*TLSFiles, error) {
 	f := &TLSFiles{}
 	var err error
-	if f.certificate, err = reloaded(failed, reread.Pair, certFile, keyFile); err != nil {
+	if f.certificate, err = reread.New(recheck, failed, reread.Pair, certFile, keyFile); err != nil {
 		return nil, fmt.Errorf("read the certificate: %w", err)
 	}
 	if clientCA == "" {
 		return f, nil
 	}
-	if f.clients, err = reloaded(failed, reread.Pool, clientCA); err != nil {
+	if f.clients, err = reread.New(recheck, failed, reread.Pool, clientCA); err != nil {
 		return nil, fmt.Errorf("read the clients' authorities %s: %w", clientCA, err)
 	}
 	return f, nil

@@ -25,16 +25,8 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, c *wire.RemoveCa
 		return
 	}
 	v := about(w, c.Name, cmp.Or(c.Owner, c.Handle))
-	if v.Reason = c.Reason; !s.may(w, Evict, c.Name) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*callBound)
-	defer cancel()
-	if err := s.removeNow(ctx, c, v.who()); err != nil {
-		s.heldOrFailed(w, err)
-		return
-	}
-	s.done(w)
+	v.Reason = c.Reason
+	s.operate(v, r, 2*callBound, s.heldOrFailed, func(ctx context.Context) error { return s.removeNow(ctx, c, v.who()) })
 }
 
 func checkRemoval(c *wire.RemoveCall) error {
@@ -63,7 +55,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 	var one *claim
 	for end := time.Now().Add(betweenCalls); ; {
 		found := false
-		one, found = s.claims.remove(c.Name, cmp.Or(c.Owner, c.Handle), sentAway{by, c.Reason})
+		one, found = s.claims.remove(c.Name, cmp.Or(c.Owner, c.Handle), &removal{by: by, reason: c.Reason})
 		if one != nil {
 			break
 		}
@@ -108,18 +100,16 @@ func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 // remove ends the wait of an owner, given in full or by its handle, and refuses its later attempts
 // here. It returns the claim, for which leave must follow, or nil if no call of the owner waits
 // here. queued means that it has a place, so another call may come.
-func (c *claims) remove(name, owner string, away sentAway) (waits *claim, queued bool) {
+func (c *claims) remove(name, owner string, gone *removal) (waits *claim, queued bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := cmp.Or(c.all[lease{name, wire.Handle(owner)}], c.all[lease{name, owner}])
 	if one == nil || one.waiting == nil {
 		return nil, one != nil && one.isQueued()
 	}
-	why := driver.Evicted("removed from the queue: " + away.reason)
-	c.removed.put(one.key, &removal{why: why})
-	one.away = away
+	c.removed.put(one.key, gone)
 	one.users++
-	one.waiting(why)
+	one.waiting(gone.why())
 	return one, true
 }
 
@@ -136,13 +126,15 @@ func (c *claims) marks(shown *wire.State) {
 // isQueued reports whether the claim is known to have a place in the queue. Requires claims.mu.
 func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Before(one.until) }
 
-// A removal is why this instance has removed a waiter from the queue.
+// A removal is who has removed a waiter from the queue at this instance, and why.
 type removal struct {
-	why error
+	by, reason string
 	// refused is the waiter's last call here that found no lease, while no other call of its owner
 	// was known to be in flight elsewhere; nil: there is none.
-	refused *order
+	refused *order // guarded by claims.mu
 }
+
+func (r *removal) why() error { return driver.Evicted("removed from the queue: " + r.reason) }
 
 // removedHere returns why this instance has removed the claim's owner from the queue; nil: it has
 // not. refused means that its place alone can have got a lease since the owner was found without
@@ -156,15 +148,15 @@ func (c *claims) removedHere(one *claim, now order) (why error, refused bool) {
 	if refused = gone.refused != nil && !now.skips(*gone.refused); refused {
 		gone.refused = &now
 	}
-	return gone.why, refused
+	return gone.why(), refused
 }
 
-// isRemoved reports whether this instance has removed the claim's owner from the queue.
-func (c *claims) isRemoved(one *claim) bool {
+// removalOf returns how this instance has removed the claim's owner from the queue; nil: it has not.
+func (c *claims) removalOf(one *claim) *removal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.removed.get(one.key)
-	return ok
+	gone, _ := c.removed.get(one.key)
+	return gone
 }
 
 // refuses records that a claim that was removed from the queue has no lease.
@@ -177,13 +169,6 @@ func (c *claims) refuses(one *claim) {
 	}
 }
 
-// wasSentAway returns who has removed the claim from the queue.
-func (c *claims) wasSentAway(one *claim) sentAway {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return one.away
-}
-
 // granted reports whether a claim was granted its lease before its removal. It then undoes the
 // removal.
 func (c *claims) granted(one *claim) bool {
@@ -192,7 +177,6 @@ func (c *claims) granted(one *claim) bool {
 	if one.phase != held {
 		return false
 	}
-	one.away = sentAway{}
 	c.removed.delete(one.key)
 	return true
 }

@@ -125,10 +125,7 @@ const storeFresh = 10 * time.Second
 func (w *watched) up(now time.Time) (up, fresh bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := w.answered
-	if w.silent.After(last) {
-		last = w.silent
-	}
+	last := later(w.answered, w.silent)
 	return w.answered.After(w.silent), !last.IsZero() && now.Sub(last) <= storeFresh
 }
 

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,6 +21,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/reread"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -79,7 +80,7 @@ func (w *Webhook) check() error {
 // After the prefix whsec_ a secret is in base64, as many receivers want it. If a change cannot be
 // read, it calls failed, unless that is nil, and the earlier secrets stay in use.
 func ReadSecrets(path string, failed func(error)) (secrets func() [][]byte, err error) {
-	file, err := reloaded(failed, func(texts [][]byte) ([][]byte, error) { return parseSecrets(path, texts[0]) }, path)
+	file, err := reread.New(recheck, failed, func(texts [][]byte) ([][]byte, error) { return parseSecrets(path, texts[0]) }, path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {
 		err = fmt.Errorf("read the webhook's secret: %w", err)
 	}
@@ -181,55 +182,27 @@ func noticeID(kind string, about wire.NoticeData) string {
 	return "msg_" + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// run sends notices until ctx ends, and then those that have not been tried.
+// run sends notices until ctx ends, and then, within farewellBound, those that have not been tried.
 func (w *webhook) run(ctx context.Context) {
 	defer close(w.ended)
 	defer w.client.CloseIdleConnections()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	context.AfterFunc(ctx, func() { time.AfterFunc(farewellBound, end) })
 	var sending sync.WaitGroup
-	for ctx.Err() == nil {
-		due, next := w.take(time.Now(), false)
+	for stops := ctx.Done(); life.Err() == nil; {
+		last := ctx.Err() != nil
+		if last {
+			stops = nil
+		}
+		due, next, open := w.take(time.Now(), last)
 		for _, d := range due {
 			sending.Go(func() { w.send(life, d) })
 		}
-		select {
-		case <-w.wake:
-		case <-time.After(next):
-		case <-ctx.Done():
-		}
-	}
-	w.farewell(life, end, &sending)
-}
-
-// close waits, for at most closeWithin, until run has returned: its log or the file of its secrets may
-// hang. The ctx of run has ended.
-func (w *webhook) close() {
-	if w == nil {
-		return
-	}
-	select {
-	case <-w.ended:
-	case <-time.After(closeWithin):
-	}
-}
-
-// farewell sends the notices that have not been tried, within farewellBound.
-func (w *webhook) farewell(life context.Context, end context.CancelFunc, sending *sync.WaitGroup) {
-	stop := time.AfterFunc(farewellBound, end)
-	defer stop.Stop()
-	for life.Err() == nil {
-		due, _ := w.take(time.Now(), true)
-		for _, d := range due {
-			sending.Go(func() { w.send(life, d) })
-		}
-		if len(due) == 0 && w.idle() {
+		if last && open == 0 {
 			break
 		}
-		select {
-		case <-w.wake:
-		case <-life.Done():
-		}
+		_, _ = waiting.Sleep(life, stops, w.wake, next)
 	}
 	sending.Wait()
 	w.mu.Lock()
@@ -244,6 +217,14 @@ func (w *webhook) farewell(life context.Context, end context.CancelFunc, sending
 	}
 }
 
+// close waits, for at most closeWithin, until run has returned: its log or the file of its secrets may
+// hang. The ctx of run has ended.
+func (w *webhook) close() {
+	if w != nil {
+		_, _ = waiting.Sleep(context.Background(), nil, w.ended, closeWithin)
+	}
+}
+
 // count returns how many notices are queued or in flight.
 func (w *webhook) count() int {
 	if w == nil {
@@ -254,16 +235,9 @@ func (w *webhook) count() int {
 	return len(w.waiting) + w.sending
 }
 
-// idle reports whether no notice is in flight.
-func (w *webhook) idle() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.sending == 0
-}
-
-// take returns the notices to send now, and the time until the next one is due. fresh means only
-// those that have not been tried.
-func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Duration) {
+// take returns the notices to send now, the time until the next one is due, and how many are then
+// in flight. fresh means only those that have not been tried.
+func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Duration, open int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.SortStableFunc(w.waiting, func(a, b *delivery) int { return a.due.Compare(b.due) })
@@ -280,7 +254,7 @@ func (w *webhook) take(now time.Time, fresh bool) (due []*delivery, next time.Du
 		}
 		return false
 	})
-	return due, next
+	return due, next, w.sending
 }
 
 // send makes one attempt. It logs without the mutex, so that a stalled log blocks no tell.
@@ -314,20 +288,13 @@ func (w *webhook) attempted(d *delivery, err error) (givenUp, changed bool) {
 		w.s.metrics.notices.count(label("outcome", noticeFailed))
 		givenUp = true
 	default:
-		d.due = now.Add(pauseBefore(d.tries))
+		d.due = now.Add(waiting.Backoff(d.tries-1, firstPause, lastPause))
 		w.waiting = append(w.waiting, d)
 	}
 	failed := err != nil
 	changed = failed != w.failing
 	w.failing = failed
 	return givenUp, changed
-}
-
-// pauseBefore returns the pause after so many attempts. It doubles each time, and is random so that
-// instances do not retry at once.
-func pauseBefore(tries int) time.Duration {
-	pause := min(firstPause<<min(tries-1, 20), lastPause)
-	return pause/2 + mathrand.N(pause/2)
 }
 
 // post delivers a notice. Its error omits the address, which may contain secrets.

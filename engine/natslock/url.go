@@ -154,7 +154,7 @@ func connection(u *storeurl.URL) ([]nats.Option, error) {
 	}
 	switch path := u.Options.Get("creds_file"); {
 	case path != "":
-		creds, err := reread.New(0, readCredentials, path)
+		creds, err := reread.New(0, nil, readCredentials, path)
 		if err != nil {
 			return nil, fmt.Errorf("read creds_file: %w", err)
 		}

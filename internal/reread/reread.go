@@ -26,9 +26,13 @@ type Files[T any] struct {
 }
 
 // New reads the files for the first time. every is how long a check of them is valid; 0: each
-// Get checks. parse makes a value of their contents, in the order of paths.
-func New[T any](every time.Duration, parse func(texts [][]byte) (T, error), paths ...string) (*Files[T], error) {
-	f := &Files[T]{paths: paths, parse: parse, every: every, failed: func(error) {}, looked: time.Now()}
+// Get checks. failed, unless it is nil, is called once for each invalid change. parse makes a value
+// of their contents, in the order of paths.
+func New[T any](every time.Duration, failed func(error), parse func(texts [][]byte) (T, error), paths ...string) (*Files[T], error) {
+	if failed == nil {
+		failed = func(error) {}
+	}
+	f := &Files[T]{paths: paths, parse: parse, every: every, failed: failed, looked: time.Now()}
 	texts, err := f.read()
 	if err != nil {
 		return nil, err
@@ -40,9 +44,6 @@ func New[T any](every time.Duration, parse func(texts [][]byte) (T, error), path
 	}
 	return f, nil
 }
-
-// OnFailure makes f be called once for each invalid change. It must be set before the first Get.
-func (f *Files[T]) OnFailure(failed func(error)) { f.failed = failed }
 
 // Get returns the contents of the files, or the last valid ones.
 func (f *Files[T]) Get() T {

@@ -37,12 +37,11 @@ func TestChanges(t *testing.T) {
 	}
 	write(a, "1a")
 	write(b, "1b")
-	f, err := reread.New(0, joined, a, b)
+	told := 0
+	f, err := reread.New(0, func(error) { told++ }, joined, a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := 0
-	f.OnFailure(func(error) { told++ })
 	for i, step := range []struct {
 		change func()
 		want   string
@@ -71,13 +70,13 @@ func TestChanges(t *testing.T) {
 func TestFirstReading(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a")
-	if f, err := reread.New(0, joined, path); f != nil || !errors.Is(err, os.ErrNotExist) {
+	if f, err := reread.New(0, nil, joined, path); f != nil || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v, %v", f, err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := reread.New(0, joined, path); f != nil || err == nil {
+	if f, err := reread.New(0, nil, joined, path); f != nil || err == nil {
 		t.Errorf("%v, %v", f, err)
 	}
 }
@@ -90,7 +89,7 @@ func TestEvery(t *testing.T) {
 		if err := os.WriteFile(path, []byte("1"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := reread.New(time.Second, joined, path)
+		f, err := reread.New(time.Second, nil, joined, path)
 		if err != nil {
 			t.Fatal(err)
 		}

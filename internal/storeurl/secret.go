@@ -24,7 +24,7 @@ var errEmpty = errors.New("the file is empty")
 
 // ReadSecret reads a secret from the file at path, without the newline at its end.
 func ReadSecret(path string) (Secret, error) {
-	file, err := reread.New(0, func(texts [][]byte) (string, error) {
+	file, err := reread.New(0, nil, func(texts [][]byte) (string, error) {
 		text := strings.TrimRight(string(texts[0]), "\r\n")
 		if text == "" {
 			return "", errEmpty

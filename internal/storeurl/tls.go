@@ -36,12 +36,12 @@ func (u *URL) makeTLS(on bool) error {
 		u.TLS.Name = HostOf(u.Hosts[0])
 	}
 	if path := o.Get("ca_file"); path != "" {
-		if u.TLS.roots, err = reread.New(0, reread.Pool, path); err != nil {
+		if u.TLS.roots, err = reread.New(0, nil, reread.Pool, path); err != nil {
 			return u.unread("ca_file", err)
 		}
 	}
 	if cert, key := o.Get("cert_file"), o.Get("key_file"); cert != "" || key != "" {
-		if u.TLS.pair, err = reread.New(0, reread.Pair, cert, key); err != nil {
+		if u.TLS.pair, err = reread.New(0, nil, reread.Pair, cert, key); err != nil {
 			return fmt.Errorf("read cert_file and key_file: %w", err)
 		}
 	}

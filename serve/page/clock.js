@@ -1,6 +1,6 @@
 // Time as the console measures it, and the ticks that redraw ages.
 
-import { useEffect, useReducer } from './html.js'
+import { redraws } from './html.js'
 
 /** Returns the current moment, to measure from. */
 export const mark = () => ({ running: performance.now(), wall: Date.now() })
@@ -12,21 +12,11 @@ export const mark = () => ({ running: performance.now(), wall: Date.now() })
 export const since = (at) => Math.max(performance.now() - at.running, Date.now() - at.wall, 0)
 
 const TICK = 500
-const ticking = new Set()
 
-/** Redraws everything, so that all parts show the same moment. */
-export const tick = () => { for (const draw of ticking) draw() }
+/** A tick redraws all components that use its hook at once, so that all parts show the same moment. */
+export const [tick, useTick] = redraws()
 
 setInterval(tick, TICK)
 // A page that was asleep or hidden first redraws what it knows.
 for (const woken of ['visibilitychange', 'resume']) document.addEventListener(woken, tick)
 for (const woken of ['pageshow', 'focus']) window.addEventListener(woken, tick)
-
-/** Redraws a component with every tick. */
-export function useTick () {
-  const [, draw] = useReducer((n) => n + 1, 0)
-  useEffect(() => {
-    ticking.add(draw)
-    return () => ticking.delete(draw)
-  }, [])
-}

@@ -3,7 +3,7 @@
 import { listen } from './api.js'
 import { mark, since } from './clock.js'
 import { looks } from './look.js'
-import { useEffect, useReducer } from './html.js'
+import { redraws } from './html.js'
 
 const KEPT = 500
 const FIRST_PAUSE = 500
@@ -15,16 +15,11 @@ const SILENT = 12_000
 export const heard = { events: [], from: null, open: false, partial: false, count: 0 }
 
 const kinds = new Set(['granted', 'released', 'evicted', 'expired', 'ended', 'waiting', 'left', 'reserved', 'reset'])
-const listeners = new Set()
-const tell = () => { for (const listener of listeners) listener() }
+const [tell, useEvents] = redraws()
 
 /** Redraws a component when an event arrives. */
 export function useHeard () {
-  const [, draw] = useReducer((n) => n + 1, 0)
-  useEffect(() => {
-    listeners.add(draw)
-    return () => listeners.delete(draw)
-  }, [])
+  useEvents()
   return heard
 }
 

@@ -3,6 +3,7 @@
 // after a silence may come before the renewals that the silence held up.
 
 import { STALE } from './look.js'
+import { limitOf } from './why.js'
 import { clockIn, say, time } from './words.js'
 
 // The time between a grant and its first renewal is longer than this.
@@ -76,12 +77,6 @@ export function stateOf (state, look) {
 
 /** Returns the state of a lock as of the look's answer, however old that is. */
 export const lastStateOf = (state, look) => stateOf(state, { fresh: true, age: look.age, row: look.lastRow })
-
-/** Returns the limit that counts: the smallest of the holders' own and the operator's; 0: none. */
-function limitOf (state) {
-  const limits = [state.limit, ...state.holders.map((holder) => holder.limit)].filter((limit) => limit > 0)
-  return limits.length > 0 ? Math.min(...limits) : 0
-}
 
 /** Returns the first who holds, or else the first hold that is kept for nobody. */
 export const firstOf = (state) => state.holders.find((holder) => holder.owner) ?? state.holders[0]

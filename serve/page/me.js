@@ -1,7 +1,7 @@
 // The client's identity and rights, and the service's abilities.
 
 import { ask, Refusal } from './api.js'
-import { useEffect, useReducer } from './html.js'
+import { redraws } from './html.js'
 
 const AGAIN = 3000
 const EVERY = 60_000
@@ -13,14 +13,10 @@ const WITHIN = 10_000
  */
 export const me = { client: null, told: '', features: {} }
 
-const listeners = new Set()
+const [redraw, useAnswers] = redraws()
 
 export function useMe () {
-  const [, draw] = useReducer((n) => n + 1, 0)
-  useEffect(() => {
-    listeners.add(draw)
-    return () => listeners.delete(draw)
-  }, [])
+  useAnswers()
   return me
 }
 
@@ -53,7 +49,7 @@ export async function askWho () {
   }
   if (turn !== asked) return
   Object.assign(me, now)
-  for (const listener of listeners) listener()
+  redraw()
   timer = setTimeout(askWho, again)
 }
 

@@ -1,6 +1,6 @@
 // The address contains what is shown, so that a view can be shared: #/locks?sort=held&host=web-7
 
-import { useEffect, useReducer } from './html.js'
+import { redraws } from './html.js'
 
 function parse () {
   const [path, query = ''] = (location.hash.slice(1) || '/').split('?')
@@ -14,22 +14,18 @@ function parse () {
 
 let route = parse()
 let list = '#/locks' // with the last filters
-const listeners = new Set()
+const [redraw, useChanges] = redraws()
 
 function changed () {
   route = parse()
   if (route.view === 'locks') list = location.hash
-  for (const listener of listeners) listener()
+  redraw()
 }
 
 addEventListener('hashchange', changed)
 
 export function useRoute () {
-  const [, draw] = useReducer((n) => n + 1, 0)
-  useEffect(() => {
-    listeners.add(draw)
-    return () => listeners.delete(draw)
-  }, [])
+  useChanges()
   return route
 }
 

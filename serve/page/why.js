@@ -10,6 +10,9 @@ const isShared = (one) => one.mode === 'shared'
 /** Returns the smallest limit that holders have set themselves; 0: none. Waiters' limits are unknown. */
 export const ownLimitOf = (state) => state.holders.reduce((least, holder) => smaller(least, holder.limit ?? 0), 0)
 
+/** Returns the limit that counts: the smallest of the holders' own and the operator's; 0: none. */
+export const limitOf = (state) => smaller(ownLimitOf(state), state.limit ?? 0)
+
 const usedOf = (state) => state.holders.filter(isShared).reduce((sum, holder) => sum + weightOf(holder), 0)
 const fits = (waiter, used, limit) => isShared(waiter) && (!limit || used + weightOf(waiter) <= limit)
 
@@ -21,7 +24,7 @@ export function whyWaits (state) {
   if (!isShared(first)) return say('whyWantsAlone')
   const used = usedOf(state)
   const own = ownLimitOf(state)
-  const limit = smaller(own, state.limit ?? 0)
+  const limit = limitOf(state)
   if (fits(first, used, limit)) return say('whyNone')
   const parts = [say('whyLimit', number(used), number(limit), weightOf(first) > 1 && number(weightOf(first)))]
   if (limit === state.limit) parts.push(say('whyOperator', own > limit && number(own)))

@@ -2,17 +2,17 @@
 // field, it presses the dialog's own button once that is enabled.
 
 import { act } from '../api.js'
-import { html, useEffect, useLayoutEffect, useReducer, useRef, useState } from '../html.js'
+import { html, redraws, useEffect, useLayoutEffect, useRef, useState } from '../html.js'
 import { lookNow } from '../look.js'
 import { say } from '../words.js'
 
 let asked = null // options of the open dialog
 let opened = 0
-const listeners = new Set()
+const [redraw, useShown] = redraws()
 
 function show (dialog) {
   asked = dialog
-  for (const listener of listeners) listener()
+  redraw()
 }
 
 /**
@@ -22,11 +22,7 @@ function show (dialog) {
 export const openDialog = (dialog) => show({ ...dialog, id: ++opened })
 
 export function Dialog () {
-  const [, draw] = useReducer((n) => n + 1, 0)
-  useEffect(() => {
-    listeners.add(draw)
-    return () => listeners.delete(draw)
-  }, [])
+  useShown()
   return asked && html`<${Asking} key=${asked.id} ...${asked} />`
 }
 
