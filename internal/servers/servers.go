@@ -229,6 +229,14 @@ func StartCommand(t testing.TB, binary, addr string, args ...string) *Process {
 	return p
 }
 
+// write writes a file of a server, whose folder keeps other users out.
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatalf("write a file of a server: %v", err)
+	}
+}
+
 // Signal sends sig to the server.
 func (p *Process) Signal(sig syscall.Signal) {
 	p.t.Helper()
