@@ -107,9 +107,6 @@ func (s *Seckill) judge(r *SeckillResult, told int) verdict {
 }
 
 func (s *Seckill) work(ctx context.Context, w *worker) error {
-	if err := w.ready(); err != nil {
-		return err
-	}
 	return w.crowd(w.share(s.Buyers, s.Processes), func(buyer int) (message, error) {
 		outcome, err := s.buy(ctx, w, buyer)
 		return message{What: done, Number: outcome}, err

@@ -148,9 +148,12 @@ func (w *worker) meet(ctx context.Context) error {
 	}
 }
 
-// crowd makes actors call do at the same time, and reports the outcome of each. Their errors are
-// alike, so it returns only one.
+// crowd makes actors call do at the same time, once all processes are ready, and reports the outcome
+// of each. Their errors are alike, so it returns only one.
 func (w *worker) crowd(actors []int, do func(actor int) (message, error)) error {
+	if err := w.ready(); err != nil {
+		return err
+	}
 	errs := make(chan error, len(actors))
 	var wg sync.WaitGroup
 	for _, actor := range actors {
