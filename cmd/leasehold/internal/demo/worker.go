@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -22,11 +24,11 @@ import (
 type worker struct {
 	order
 	books  *books
-	locks  *leasehold.Locker // nil in a run without a lock
-	lines  <-chan []byte     // from the parent
+	store  driver.Driver // nil in a run without a lock, as is locks
+	locks  *leasehold.Locker
+	lines  <-chan []byte // from the parent
 	met    meeting
 	opened time.Time
-	close  func()
 
 	mu  sync.Mutex
 	out *json.Encoder // guarded by mu
@@ -62,43 +64,40 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return s.work(ctx, w)
 }
 
-func newWorker(ctx context.Context, o order) (*worker, error) {
-	b, err := o.Books.open()
-	if err != nil {
-		return nil, err
+// newWorker opens the books and the locks that o names.
+func newWorker(ctx context.Context, o order) (_ *worker, err error) {
+	w := &worker{order: o}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if o.Books.URL != "" {
+		if w.books, err = o.Books.open(); err != nil {
+			return nil, err
+		}
 	}
 	if o.Store == "" {
-		return &worker{order: o, books: b, close: func() { b.close() }}, nil
+		return w, nil
 	}
-	w, err := newLocks(ctx, o)
-	if err != nil {
-		b.close()
+	if w.store, err = stores.Open(ctx, o.Store); err != nil {
 		return nil, err
 	}
-	w.books = b
-	closeLocks := w.close
-	w.close = func() {
-		closeLocks()
-		b.close()
-	}
-	return w, nil
+	w.locks, err = leasehold.New(w.store, &leasehold.Options{RequireFencing: true, TTL: o.TTL})
+	return w, err
 }
 
-// newLocks returns a worker that has locks but no books.
-func newLocks(ctx context.Context, o order) (*worker, error) {
-	d, err := stores.Open(ctx, o.Store)
-	if err != nil {
-		return nil, err
+// close closes what newWorker has opened.
+func (w *worker) close() {
+	if w.locks != nil {
+		w.locks.Close()
 	}
-	locks, err := leasehold.New(d, &leasehold.Options{RequireFencing: true, TTL: o.TTL})
-	if err != nil {
-		d.Close()
-		return nil, err
+	if w.store != nil {
+		w.store.Close()
 	}
-	return &worker{order: o, locks: locks, close: func() {
-		locks.Close()
-		d.Close()
-	}}, nil
+	if w.books != nil {
+		w.books.close()
+	}
 }
 
 func (w *worker) say(m message) error {
@@ -265,10 +264,6 @@ func think(ctx context.Context) error {
 
 // pause sleeps for d. It returns the cause if ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	_, err := waiting.Sleep(ctx, nil, nil, d)
+	return err
 }
