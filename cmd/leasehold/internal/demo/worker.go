@@ -202,17 +202,17 @@ const patience = 15 * time.Second
 
 // acquire is Acquire, repeated while the outcome is unknown.
 func (w *worker) acquire(ctx context.Context, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
-	return w.acquireTelling(ctx, func(error) error { return nil }, name, opts...)
+	return w.acquireTelling(ctx, func() error { return nil }, name, opts...)
 }
 
-// acquireTelling is acquire that passes each error to tell before it repeats the call.
-func (w *worker) acquireTelling(ctx context.Context, tell func(err error) error, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
+// acquireTelling is acquire that calls tell before it repeats the call.
+func (w *worker) acquireTelling(ctx context.Context, tell func() error, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
 	for end := time.Now().Add(patience); ; {
 		lease, err := w.locks.Acquire(ctx, name, opts...)
 		if err == nil || isAnswer(err) || ctx.Err() != nil || time.Now().After(end) {
 			return lease, err
 		}
-		if err := errors.Join(tell(err), think(ctx)); err != nil {
+		if err := errors.Join(tell(), think(ctx)); err != nil {
 			return nil, err
 		}
 	}
