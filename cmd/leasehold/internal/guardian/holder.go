@@ -131,7 +131,7 @@ type holder struct {
 	plan     Plan
 	conn     *conn
 	term     terminal
-	guardian int    // pid; 0: it has died
+	guardian int    // pid
 	since    uint64 // start time of the guardian; older processes are not ours
 	killed   bool   // kill has killed the guardian
 	reaped   bool   // its pid may be another process's
@@ -372,7 +372,7 @@ func (h *holder) ended(m message) (Result, error) {
 func (h *holder) leave() {
 	defer h.conn.file.Close()
 	defer h.deadline.unmap()
-	if h.guardian == 0 || h.reaped {
+	if h.reaped {
 		return
 	}
 	syscall.Kill(h.guardian, syscall.SIGKILL)
@@ -387,7 +387,7 @@ func (h *holder) bury() {
 			break
 		}
 	}
-	h.guardian = 0
+	h.reaped = true
 }
 
 // guardianDied ends the processes that the guardian has left. The kernel has killed its child with
