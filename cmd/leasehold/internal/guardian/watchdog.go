@@ -32,7 +32,7 @@ type watchdog struct {
 
 // answered records an answer to a ping.
 func (h *holder) answered() {
-	if h.missed >= patience && h.plan.Silent != nil {
+	if h.missed >= patience {
 		h.plan.Silent(h.guardian, false)
 	}
 	h.missed, h.owed = 0, false
@@ -52,7 +52,7 @@ func (h *holder) feel() {
 	if h.missed < patience {
 		return
 	}
-	if h.missed == patience && h.plan.Silent != nil {
+	if h.missed == patience {
 		h.plan.Silent(h.guardian, true)
 	}
 	syscall.Kill(h.guardian, syscall.SIGCONT)
