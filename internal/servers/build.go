@@ -27,16 +27,11 @@ func Fetch(t testing.TB, name, version string) (root string) {
 	return fetch(t, name, version)
 }
 
-// fetched returns what make tools has fetched before, because a test must not install anything.
-func fetched(t testing.TB, name, version string) (root string) {
-	t.Helper()
-	return fetch(t, "-n", name, version)
-}
-
+// fetch calls scripts/fetch-server.
 func fetch(t testing.TB, args ...string) (root string) {
 	t.Helper()
-	out, err := exec.Command(script("fetch-server"), args...).Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	out, err := exec.Command(filepath.Join(project(), "scripts", "fetch-server"), args...).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		const cannotBeHad = 3
 		if exit.ExitCode() == cannotBeHad {
 			t.Skipf("needs %s: %s", strings.Join(args, " "), exit.Stderr)
@@ -127,9 +122,6 @@ func npm(t testing.TB, name, pkg string) string {
 	}
 	return name + "-" + wanted.Dependencies[pkg]
 }
-
-// script returns the path of one of the project's scripts.
-func script(name string) string { return filepath.Join(project(), "scripts", name) }
 
 // project returns the root of the working tree.
 func project() string {

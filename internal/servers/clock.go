@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -34,24 +35,20 @@ func StartRedisWithClock(t testing.TB, args ...string) (*Redis, *Clock) {
 const clockSize = 32 // bytes of the clock's file
 
 //go:embed clock/clock.c
-var clockSource []byte
+var clockSource string
 
 // newClock compiles the library that the server preloads.
 func newClock(t testing.TB) *Clock {
 	t.Helper()
 	dir := t.TempDir()
 	source, lib := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
-	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
-		t.Fatalf("write the source of the clock: %v", err)
-	}
+	write(t, source, clockSource)
 	cc := exec.Command(Need(t, "compiler", "cc"), "-shared", "-fPIC", "-O2", "-o", lib, source)
 	if out, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("compile the clock: %v\n%s", err, out)
 	}
 	c := &Clock{t: t, lib: lib, file: filepath.Join(dir, "offset")}
-	if err := os.WriteFile(c.file, make([]byte, clockSize), 0o600); err != nil {
-		t.Fatalf("make the clock's file: %v", err)
-	}
+	write(t, c.file, strings.Repeat("\x00", clockSize))
 	file, err := os.OpenFile(c.file, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatalf("open the clock's file: %v", err)

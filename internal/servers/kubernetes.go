@@ -29,9 +29,7 @@ func StartKubernetes(t testing.TB, more ...string) *Kubernetes {
 	k.serves = func() error { return k.ask(http.MethodGet, "/readyz", "", http.StatusOK) }
 	accounts := filepath.Join(k.dir, "accounts.pem") // the key that would sign tokens of service accounts
 	cert, key := NewAuthority(t, "accounts").Issue("accounts")
-	if err := os.WriteFile(accounts, append(cert, key...), 0o600); err != nil {
-		t.Fatalf("write a key: %v", err)
-	}
+	write(t, accounts, string(cert)+string(key))
 	k.know("")
 	k.args = []string{
 		"--etcd-servers", Endpoints(k.Etcd)[0], "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(k.Port),
@@ -54,10 +52,7 @@ func (k *Kubernetes) know(line string) {
 	for _, user := range KubernetesUsers {
 		fmt.Fprintf(&known, "token-of-%s,%s,%s\n", user, user, user)
 	}
-	text := strings.Replace(known.String(), "admin\n", "admin,system:masters\n", 1) + line
-	if err := os.WriteFile(k.tokens(), []byte(text), 0o600); err != nil {
-		k.life.Fatalf("write the users: %v", err)
-	}
+	write(k.life, k.tokens(), strings.Replace(known.String(), "admin\n", "admin,system:masters\n", 1)+line)
 }
 
 // SetToken restarts the server with one more user, who has that token and group. It returns when

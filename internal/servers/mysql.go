@@ -2,7 +2,6 @@ package servers
 
 import (
 	"fmt"
-	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -22,16 +21,14 @@ func StartMySQL(t testing.TB, settings ...string) *MySQL {
 	t.Helper()
 	root := Root("mysql")
 	if root == "" {
-		root = fetched(t, "mysql", mysqlVersion)
+		root = fetch(t, "-n", "mysql", mysqlVersion) // by make tools, because a test must not install anything
 	}
 	need(t, "mariadb", "the user mysql", func() error { _, err := user.Lookup("mysql"); return err })
 	daemon := filepath.Join(root, "bin", "mysqld")
 	m := newMySQL(t, daemon, []string{"--innodb-redo-log-capacity=8M", "--mysqlx=OFF", "--secure-file-priv="}, func(folder string, common []string) {
 		const overTCP = "RENAME USER root@localhost TO root@'%';\n"
 		first := filepath.Join(filepath.Dir(folder), "first.sql")
-		if err := os.WriteFile(first, []byte(overTCP), 0o644); err != nil {
-			t.Fatalf("write statements: %v", err)
-		}
+		write(t, first, overTCP)
 		runAs(t, "mysql", daemon, append(common, "--initialize-insecure", "--init-file="+first, "--datadir="+folder)...)
 	})
 	return m.begin(t, settings)

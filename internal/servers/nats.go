@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,9 +65,7 @@ func StartNATS(t testing.TB, n int, more string) []*NATS {
 // by Reconfigure.
 func (s *NATS) Configure(more string) {
 	s.life.Helper()
-	if err := os.WriteFile(s.file(), []byte(s.config+more), 0o600); err != nil {
-		s.life.Fatalf("configure a server: %v", err)
-	}
+	write(s.life, s.file(), s.config+more)
 }
 
 // Reconfigure calls Configure and lets the running server reload its configuration. It does not

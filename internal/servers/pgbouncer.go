@@ -2,7 +2,6 @@ package servers
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -17,7 +16,7 @@ func StartPgBouncer(t testing.TB, p *Postgres, pool int) *PgBouncer {
 	b := &PgBouncer{newDatabase(t, "postgres", Need(t, "pgbouncer", "pgbouncer"), askPostgres)}
 	conf := filepath.Join(b.dir, "pgbouncer.ini")
 	b.args = []string{conf}
-	text := fmt.Sprintf(`[databases]
+	write(t, conf, fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=postgres
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -27,10 +26,7 @@ auth_type = any
 pool_mode = transaction
 default_pool_size = %d
 max_client_conn = 500
-`, p.Port, b.Port, pool)
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		t.Fatalf("write the configuration of pgbouncer: %v", err)
-	}
+`, p.Port, b.Port, pool))
 	b.Start(t)
 	return b
 }

@@ -159,9 +159,7 @@ func startSentinel(t testing.TB, port int, told ...string) *Process {
 	dir := DataDir(t)
 	conf := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel %s\n", port, dir, strings.Join(told, "\nsentinel "))
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatalf("write the sentinel's configuration: %v", err)
-	}
+	write(t, conf, text)
 	return start(t, dir, nil, Need(t, "redis", "redis-sentinel"), conf)
 }
 

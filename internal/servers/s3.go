@@ -1,15 +1,12 @@
 package servers
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 )
 
 // An S3 is an object store: versitygw on a folder. It keeps metadata in attributes of files. With
@@ -62,14 +59,7 @@ func startS3(t testing.TB, versions string, more ...string) *S3 {
 			t.Fatalf("make a bucket: %v", err)
 		}
 	}
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	s.serves = func() error {
-		resp, err := client.Get(s.Endpoint())
-		if err == nil {
-			resp.Body.Close()
-		}
-		return err
-	}
+	s.serves = func() error { return listens(s.Addr()) }
 	s.Start(t)
 	return s
 }

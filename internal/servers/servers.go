@@ -219,14 +219,16 @@ func start(t testing.TB, dir string, env []string, name string, args ...string) 
 func StartCommand(t testing.TB, binary, addr string, args ...string) *Process {
 	t.Helper()
 	p := start(t, DataDir(t), nil, binary, args...)
-	p.until("ready", func() error {
-		conn, err := dial(addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	})
+	p.until("ready", func() error { return listens(addr) })
 	return p
+}
+
+// write writes a file of a server, whose folder keeps other users out.
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatalf("write a file of a server: %v", err)
+	}
 }
 
 // Signal sends sig to the server.
@@ -320,6 +322,15 @@ func dial(addr string) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, conn.SetDeadline(time.Now().Add(10 * time.Second))
+}
+
+// listens returns an error unless a server accepts connections.
+func listens(addr string) error {
+	conn, err := dial(addr)
+	if err == nil {
+		conn.Close()
+	}
+	return err
 }
 
 // get returns a page of a server, or an error unless the status is 200.

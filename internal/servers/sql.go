@@ -24,9 +24,8 @@ func newDatabase(t testing.TB, user, binary string, client func(port int, statem
 	t.Helper()
 	d := database{&server{Port: FreePorts(t, 1)[0], life: t, dir: folder(t, diskOf(t), user), binary: binary, user: user}, client}
 	d.serves = func() error {
-		conn, err := dial(d.Addr()) // a client that is started before the server listens would cost more
+		err := listens(d.Addr()) // a client that is started before the server listens would cost more
 		if err == nil {
-			conn.Close()
 			_, err = d.Ask("SELECT 1")
 		}
 		return err

@@ -84,21 +84,14 @@ func newZooKeeper(t testing.TB, port, id int, opts ZooKeeperOptions, peers []str
 		"initLimit=50", "syncLimit=15", "minSessionTimeout=400", "maxSessionTimeout=60000",
 		"admin.enableServer=false", "4lw.commands.whitelist=*", "forceSync=no",
 	}, append(opts.Config, peers...)...)
-	z.write("zoo.cfg", strings.Join(lines, "\n")+"\n")
+	write(t, filepath.Join(z.dir, "zoo.cfg"), strings.Join(lines, "\n")+"\n")
 	if err := os.Mkdir(z.Data(), 0o700); err != nil {
 		t.Fatalf("make a folder: %v", err)
 	}
 	if id > 0 {
-		z.write("data/myid", fmt.Sprint(id))
+		write(t, filepath.Join(z.Data(), "myid"), fmt.Sprint(id))
 	}
 	return z
-}
-
-func (z *ZooKeeper) write(name, text string) {
-	z.life.Helper()
-	if err := os.WriteFile(filepath.Join(z.dir, name), []byte(text), 0o600); err != nil {
-		z.life.Fatalf("write %s: %v", name, err)
-	}
 }
 
 // zookeeperPath returns the class path of ZooKeeper. The manifest names installed paths; the same

@@ -141,9 +141,6 @@ func (s *Coupon) work(ctx context.Context, w *worker) error {
 	if w.Process == 0 {
 		return s.workStopped(ctx, w)
 	}
-	if err := w.ready(); err != nil {
-		return err
-	}
 	var users []int
 	for user := range s.Users {
 		users = append(users, user)

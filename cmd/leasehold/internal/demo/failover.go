@@ -176,10 +176,11 @@ func (s *Failover) work(ctx context.Context, w *worker) error {
 
 // first holds the lock and writes, until its lease is over or it is told to stop.
 func (s *Failover) first(ctx context.Context, w *worker) error {
-	lease, err := w.acquireTelling(ctx, func(error) error { return w.say(message{What: granted}) }, w.Resource)
+	lease, err := w.acquireTelling(ctx, func() error { return w.say(message{What: granted}) }, w.Resource)
 	if err != nil {
 		return err
 	}
+	defer lease.Release(ctx) // after an error the lease expires
 	if err := w.say(message{What: granted, Number: 1, Token: lease.Token()}); err != nil {
 		return err
 	}
@@ -201,10 +202,7 @@ func (s *Failover) first(ctx context.Context, w *worker) error {
 	if end.Number == 0 {
 		end.At = lease.Deadline().UnixNano() // the end may have been noticed late
 	}
-	if err := w.say(end); err != nil {
-		return err
-	}
-	return w.holding(ctx, lease, func(context.Context, *ticket) error { return nil })
+	return w.say(end)
 }
 
 // second waits for the message that the server has died. It then acquires the lock as well.
@@ -214,6 +212,7 @@ func (s *Failover) second(ctx context.Context, w *worker) error {
 	if err != nil {
 		return err
 	}
+	defer lease.Release(ctx) // after an error the lease expires
 	if err := w.say(message{What: granted, Actor: 1, Number: 1, Token: lease.Token(), At: time.Now().UnixNano()}); err != nil {
 		return err
 	}
@@ -225,7 +224,7 @@ func (s *Failover) second(ctx context.Context, w *worker) error {
 			return err
 		}
 	}
-	return w.holding(ctx, lease, func(context.Context, *ticket) error { return nil })
+	return nil
 }
 
 const writeEvery, secondWrites = 20 * time.Millisecond, 5

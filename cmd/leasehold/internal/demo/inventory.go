@@ -111,9 +111,6 @@ func (s *Inventory) play(ctx context.Context, r *run) (Result, error) {
 }
 
 func (s *Inventory) work(ctx context.Context, w *worker) error {
-	if err := w.ready(); err != nil {
-		return err
-	}
 	// Consecutive orders are for the same item, in different processes.
 	return w.crowd(w.share(s.Items*len(s.Quantities), s.Processes), func(order int) (message, error) {
 		item, pieces := order/len(s.Quantities), s.Quantities[order%len(s.Quantities)]

@@ -142,9 +142,6 @@ func (s *Parking) replay(ctx context.Context, r *run, res *ParkingResult) error 
 }
 
 func (s *Parking) work(ctx context.Context, w *worker) error {
-	if err := w.ready(); err != nil {
-		return err
-	}
 	return w.crowd(w.share(s.Cars, s.Processes), func(car int) (message, error) {
 		err := s.enter(ctx, w, car)
 		if errors.Is(err, errLost) {

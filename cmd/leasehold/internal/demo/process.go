@@ -126,19 +126,15 @@ func (p *process) kill() error {
 
 // hear passes on the process's messages until it ends. It returns how it ended.
 func (p *process) hear(to chan<- saying) error {
-	var bad error
 	for lines := bufio.NewScanner(p.out); lines.Scan(); {
 		var m message
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			bad = fmt.Errorf("a process said %q: %w", lines.Text(), err)
-			break
+			p.in.Close() // this ends the process
+			return p.wait(fmt.Errorf("a process said %q: %w", lines.Text(), err))
 		}
 		to <- saying{p, m}
 	}
-	if bad != nil {
-		p.in.Close() // this ends the process
-	}
-	return p.wait(bad)
+	return p.wait(nil)
 }
 
 // wait waits for the end of the process. err is an error that is known already.

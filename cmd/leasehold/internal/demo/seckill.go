@@ -107,9 +107,6 @@ func (s *Seckill) judge(r *SeckillResult, told int) verdict {
 }
 
 func (s *Seckill) work(ctx context.Context, w *worker) error {
-	if err := w.ready(); err != nil {
-		return err
-	}
 	return w.crowd(w.share(s.Buyers, s.Processes), func(buyer int) (message, error) {
 		outcome, err := s.buy(ctx, w, buyer)
 		return message{What: done, Number: outcome}, err
@@ -121,10 +118,16 @@ var errLate = errors.New("somebody else was faster")
 
 // buy makes one buyer's purchase, including retries.
 func (s *Seckill) buy(ctx context.Context, w *worker, buyer int) (outcome int, err error) {
+	var opts []leasehold.Option
+	if s.NoWait {
+		opts = append(opts, leasehold.Wait(0))
+	}
 	for try := 0; ; try++ {
-		err = again(func() (err error) {
-			outcome, err = s.try(ctx, w, buyer)
-			return err
+		err = again(func() error {
+			return w.under(ctx, w.Resource, func(ctx context.Context, t *ticket) (err error) {
+				outcome, err = s.sell(ctx, w, buyer, t)
+				return err
+			}, opts...)
 		})
 		if !errors.Is(err, leasehold.ErrBusy) && !errors.Is(err, errLate) {
 			return outcome, err
@@ -146,18 +149,6 @@ func (s *Seckill) most() int {
 		return max(0, s.Retries)
 	}
 	return s.Retries
-}
-
-func (s *Seckill) try(ctx context.Context, w *worker, buyer int) (outcome int, err error) {
-	var opts []leasehold.Option
-	if s.NoWait {
-		opts = append(opts, leasehold.Wait(0))
-	}
-	err = w.under(ctx, w.Resource, func(ctx context.Context, t *ticket) (err error) {
-		outcome, err = s.sell(ctx, w, buyer, t)
-		return err
-	}, opts...)
-	return outcome, err
 }
 
 // sell is the naive purchase: read the stock, think, write it back. After an error the buyer got

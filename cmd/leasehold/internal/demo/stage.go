@@ -107,7 +107,7 @@ func (r *run) lease(ctx context.Context, want time.Duration) error {
 
 // tryLease returns the length of a lease that was requested with want.
 func (r *run) tryLease(ctx context.Context, want time.Duration) (granted time.Duration, err error) {
-	w, err := newLocks(ctx, order{Store: r.order.Store, TTL: want})
+	w, err := newWorker(ctx, order{Store: r.order.Store, TTL: want})
 	if err != nil {
 		return 0, err
 	}

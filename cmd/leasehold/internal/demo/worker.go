@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -22,11 +24,11 @@ import (
 type worker struct {
 	order
 	books  *books
-	locks  *leasehold.Locker // nil in a run without a lock
-	lines  <-chan []byte     // from the parent
+	store  driver.Driver // nil in a run without a lock, as is locks
+	locks  *leasehold.Locker
+	lines  <-chan []byte // from the parent
 	met    meeting
 	opened time.Time
-	close  func()
 
 	mu  sync.Mutex
 	out *json.Encoder // guarded by mu
@@ -62,43 +64,40 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return s.work(ctx, w)
 }
 
-func newWorker(ctx context.Context, o order) (*worker, error) {
-	b, err := o.Books.open()
-	if err != nil {
-		return nil, err
+// newWorker opens the books and the locks that o names.
+func newWorker(ctx context.Context, o order) (_ *worker, err error) {
+	w := &worker{order: o}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if o.Books.URL != "" {
+		if w.books, err = o.Books.open(); err != nil {
+			return nil, err
+		}
 	}
 	if o.Store == "" {
-		return &worker{order: o, books: b, close: func() { b.close() }}, nil
+		return w, nil
 	}
-	w, err := newLocks(ctx, o)
-	if err != nil {
-		b.close()
+	if w.store, err = stores.Open(ctx, o.Store); err != nil {
 		return nil, err
 	}
-	w.books = b
-	closeLocks := w.close
-	w.close = func() {
-		closeLocks()
-		b.close()
-	}
-	return w, nil
+	w.locks, err = leasehold.New(w.store, &leasehold.Options{RequireFencing: true, TTL: o.TTL})
+	return w, err
 }
 
-// newLocks returns a worker that has locks but no books.
-func newLocks(ctx context.Context, o order) (*worker, error) {
-	d, err := stores.Open(ctx, o.Store)
-	if err != nil {
-		return nil, err
+// close closes what newWorker has opened.
+func (w *worker) close() {
+	if w.locks != nil {
+		w.locks.Close()
 	}
-	locks, err := leasehold.New(d, &leasehold.Options{RequireFencing: true, TTL: o.TTL})
-	if err != nil {
-		d.Close()
-		return nil, err
+	if w.store != nil {
+		w.store.Close()
 	}
-	return &worker{order: o, locks: locks, close: func() {
-		locks.Close()
-		d.Close()
-	}}, nil
+	if w.books != nil {
+		w.books.close()
+	}
 }
 
 func (w *worker) say(m message) error {
@@ -148,9 +147,12 @@ func (w *worker) meet(ctx context.Context) error {
 	}
 }
 
-// crowd makes actors call do at the same time, and reports the outcome of each. Their errors are
-// alike, so it returns only one.
+// crowd makes actors call do at the same time, once all processes are ready, and reports the outcome
+// of each. Their errors are alike, so it returns only one.
 func (w *worker) crowd(actors []int, do func(actor int) (message, error)) error {
+	if err := w.ready(); err != nil {
+		return err
+	}
 	errs := make(chan error, len(actors))
 	var wg sync.WaitGroup
 	for _, actor := range actors {
@@ -200,17 +202,17 @@ const patience = 15 * time.Second
 
 // acquire is Acquire, repeated while the outcome is unknown.
 func (w *worker) acquire(ctx context.Context, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
-	return w.acquireTelling(ctx, func(error) error { return nil }, name, opts...)
+	return w.acquireTelling(ctx, func() error { return nil }, name, opts...)
 }
 
-// acquireTelling is acquire that passes each error to tell before it repeats the call.
-func (w *worker) acquireTelling(ctx context.Context, tell func(err error) error, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
+// acquireTelling is acquire that calls tell before it repeats the call.
+func (w *worker) acquireTelling(ctx context.Context, tell func() error, name string, opts ...leasehold.Option) (*leasehold.Lease, error) {
 	for end := time.Now().Add(patience); ; {
 		lease, err := w.locks.Acquire(ctx, name, opts...)
 		if err == nil || isAnswer(err) || ctx.Err() != nil || time.Now().After(end) {
 			return lease, err
 		}
-		if err := errors.Join(tell(err), think(ctx)); err != nil {
+		if err := errors.Join(tell(), think(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -262,10 +264,6 @@ func think(ctx context.Context) error {
 
 // pause sleeps for d. It returns the cause if ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	_, err := waiting.Sleep(ctx, nil, nil, d)
+	return err
 }

@@ -61,6 +61,7 @@ func (l *fakeLease) plan(script string) Plan {
 		Program: Program{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ()}, Own: os.Environ(),
 		Tenure:  Tenure{Term: l.ctx, Lease: l, Renewed: l.renewed, Grace: 500 * time.Millisecond, Margin: 500 * time.Millisecond},
 		Signals: make(chan os.Signal),
+		Reports: Reports{Told: func(bool) {}, Ending: func(bool, string) {}, Refused: func(string) {}, Silent: func(int, bool) {}},
 	}
 }
 

@@ -72,7 +72,7 @@ type Tenure struct {
 	Margin  time.Duration   // between SIGKILL and the deadline, see Margin
 }
 
-// Reports are functions that tell what the guardian does. They must not block; nil: not called.
+// Reports are functions that tell what the guardian does. They must not block.
 type Reports struct {
 	// Told is called when the command got Yield, and before that if it does not catch Yield for a
 	// while.
@@ -131,7 +131,7 @@ type holder struct {
 	plan     Plan
 	conn     *conn
 	term     terminal
-	guardian int    // pid; 0: it has died
+	guardian int    // pid
 	since    uint64 // start time of the guardian; older processes are not ours
 	killed   bool   // kill has killed the guardian
 	reaped   bool   // its pid may be another process's
@@ -317,14 +317,10 @@ func (h *holder) wait() (Result, error) {
 			case gotStopped:
 				h.suspend()
 			case gotTold, gotDeaf:
-				if h.plan.Told != nil {
-					h.plan.Told(m.Verb == gotTold)
-				}
+				h.plan.Told(m.Verb == gotTold)
 			case gotEnding:
 				h.child.cut = m.Cut
-				if h.plan.Ending != nil {
-					h.plan.Ending(m.Cut, m.Text)
-				}
+				h.plan.Ending(m.Cut, m.Text)
 			case gotRefused:
 				h.tellRefused(m.Text)
 			default:
@@ -372,7 +368,7 @@ func (h *holder) ended(m message) (Result, error) {
 func (h *holder) leave() {
 	defer h.conn.file.Close()
 	defer h.deadline.unmap()
-	if h.guardian == 0 || h.reaped {
+	if h.reaped {
 		return
 	}
 	syscall.Kill(h.guardian, syscall.SIGKILL)
@@ -387,7 +383,7 @@ func (h *holder) bury() {
 			break
 		}
 	}
-	h.guardian = 0
+	h.reaped = true
 }
 
 // guardianDied ends the processes that the guardian has left. The kernel has killed its child with
@@ -453,7 +449,7 @@ func (h *holder) kill() {
 // ended another process may hold it beside them, so it reports them again.
 func (h *holder) tellRefused(left string) {
 	lost := h.plan.Lease.Context().Err() != nil
-	if left == "" || h.plan.Refused == nil || h.refusal.told && h.refusal.lost == lost {
+	if left == "" || h.refusal.told && h.refusal.lost == lost {
 		return
 	}
 	h.refusal = refusal{told: true, lost: lost}

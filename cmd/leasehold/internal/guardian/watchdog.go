@@ -27,13 +27,12 @@ var (
 type watchdog struct {
 	missed int       // intervals in a row without an answer
 	owed   bool      // the last ping has no answer yet
-	ending bool      // the holder has sent SIGTERM to processes that the command has left
-	until  time.Time // when the holder sends them SIGKILL; set while ending
+	until  time.Time // when the holder kills what the command has left; zero: that has not got SIGTERM yet
 }
 
 // answered records an answer to a ping.
 func (h *holder) answered() {
-	if h.missed >= patience && h.plan.Silent != nil {
+	if h.missed >= patience {
 		h.plan.Silent(h.guardian, false)
 	}
 	h.missed, h.owed = 0, false
@@ -53,7 +52,7 @@ func (h *holder) feel() {
 	if h.missed < patience {
 		return
 	}
-	if h.missed == patience && h.plan.Silent != nil {
+	if h.missed == patience {
 		h.plan.Silent(h.guardian, true)
 	}
 	syscall.Kill(h.guardian, syscall.SIGCONT)
@@ -80,14 +79,16 @@ func (h *holder) takeOver() {
 	}
 	rest := below(h.guardian, 0)
 	switch {
-	case len(rest) == 0 || h.ending && time.Now().After(h.until):
+	case len(rest) == 0:
 		h.kill()
-	case !h.ending:
-		h.ending, h.until = true, time.Now().Add(h.plan.Grace)
+	case h.until.IsZero():
+		h.until = time.Now().Add(h.plan.Grace)
 		for _, pid := range rest {
 			syscall.Kill(pid, syscall.SIGTERM)
 			syscall.Kill(pid, syscall.SIGCONT)
 		}
+	case time.Now().After(h.until):
+		h.kill()
 	}
 }
 

@@ -40,17 +40,17 @@ var ErrMissing = errors.New("demo polyglot needs")
 
 // Missing returns an error that names a missing program, or nil.
 func Missing() error {
-	for _, need := range []struct{ program, what string }{
-		{"python3", "Python 3, for the seller in Python"}, {"sh", "a shell, for the seller in shell"}, {"curl", "curl, for the seller in shell"},
+	for _, need := range []struct{ program, what, debian string }{
+		{"python3", "Python 3, for the seller in Python", "python3"},
+		{"sh", "a shell, for the seller in shell", "dash"},
+		{"curl", "curl, for the seller in shell", "curl"},
 	} {
 		if _, err := exec.LookPath(need.program); err != nil {
-			return fmt.Errorf("%w %s, and %s is not in PATH: install it (Debian: apt install %s)", ErrMissing, need.what, need.program, packages[need.program])
+			return fmt.Errorf("%w %s, and %s is not in PATH: install it (Debian: apt install %s)", ErrMissing, need.what, need.program, need.debian)
 		}
 	}
 	return nil
 }
-
-var packages = map[string]string{"python3": "python3", "sh": "dash", "curl": "curl"}
 
 // A Sale is one run.
 type Sale struct {
