@@ -250,15 +250,7 @@ func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[gra
 		}
 		text = renewed
 	}
-	on, err := d.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = d.write(ctx, on, func(on runner) error {
-		fences = make(map[grantee]int64)
-		return each(ctx, on, readFence(fences), text, args...)
-	})
-	return fences, err
+	return d.fences(ctx, text, args...)
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
