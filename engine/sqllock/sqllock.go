@@ -104,8 +104,6 @@ type Driver struct {
 
 	unburied atomic.Bool // places may be left whose heartbeats a sweep has removed
 
-	closing context.Context // of open; stop ends it
-	stop    context.CancelFunc
 	gates
 }
 
@@ -139,7 +137,6 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	if d.traits.oneWriter {
 		d.writing = onecall.New()
 	}
-	d.closing, d.stop = context.WithCancel(context.Background())
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
@@ -233,7 +230,6 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.watch.close()
-	d.stop()
 	// A first call may ignore its context. Each statement is closed once its calls have ended. One
 	// may wait for a row, or for a silent server.
 	ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
