@@ -197,11 +197,11 @@ type renewing struct {
 // renewCalls renews the leases of several calls. It is made again if its connection is dead, but
 // only for callers that are still there: others may have renewed for less since.
 func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renewing]) error {
-	attempt, answer := d.doubt.calls().Begin(ctx)
-	fences, err := d.renewLeases(attempt, together(calls))
-	if again(ctx, answer, err) {
+	var fences map[grantee]int64
+	err := d.repeated(ctx, func(ctx context.Context) (err error) {
 		fences, err = d.renewLeases(ctx, together(calls))
-	}
+		return err
+	})
 	for call := range calls {
 		call.fences = fences
 	}
