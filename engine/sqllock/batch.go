@@ -75,7 +75,9 @@ func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, 
 	case fence > 0:
 		return fence, false, nil
 	}
-	b.begins()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone++
 	return 0, true, nil
 }
 
@@ -137,12 +139,6 @@ func (b *batcher) overdue(next *batch) {
 	}
 }
 
-func (b *batcher) begins() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.alone++
-}
-
 // ends records that a statement was answered, one of *many. The next batch is sent when none is
 // in flight.
 func (b *batcher) ends(many *int) {
@@ -158,10 +154,6 @@ func (b *batcher) ends(many *int) {
 type batches struct {
 	grants, gives batcher
 	free          names // with rows that the driver has left free
-}
-
-func newBatches(d *Driver) *batches {
-	return &batches{grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 }
 
 // names are what a driver remembers of some names: a hint, which may be wrong or forgotten.

@@ -140,7 +140,7 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
-	d.batches = newBatches(d)
+	d.batches = &batches{grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 	d.rows, d.renewals, d.roomy = rounds.New(d.changeAll), rounds.New(d.renewCalls), new(names)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
