@@ -167,10 +167,10 @@ func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
 		}
 		defer func() { err = asking.End(err) }()
 	}
-	err = c.d.repeated(ctx, func(ctx context.Context) (err error) {
+	attempt, answer := c.d.doubt.calls().Begin(ctx)
+	if g, err = c.try(attempt, began); again(ctx, answer, err) {
 		g, err = c.try(ctx, began)
-		return err
-	})
+	}
 	return g, err
 }
 

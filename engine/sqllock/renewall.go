@@ -197,11 +197,11 @@ type renewing struct {
 // renewCalls renews the leases of several calls. It is made again if its connection is dead, but
 // only for callers that are still there: others may have renewed for less since.
 func (d *Driver) renewCalls(ctx context.Context, _ string, calls iter.Seq[*renewing]) error {
-	var fences map[grantee]int64
-	err := d.repeated(ctx, func(ctx context.Context) (err error) {
+	attempt, answer := d.doubt.calls().Begin(ctx)
+	fences, err := d.renewLeases(attempt, together(calls))
+	if again(ctx, answer, err) {
 		fences, err = d.renewLeases(ctx, together(calls))
-		return err
-	})
+	}
 	for call := range calls {
 		call.fences = fences
 	}
@@ -250,7 +250,15 @@ func (d *Driver) renewLeases(ctx context.Context, all []request) (fences map[gra
 		}
 		text = renewed
 	}
-	return d.fences(ctx, text, args...)
+	on, err := d.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = d.write(ctx, on, func(on runner) error {
+		fences = make(map[grantee]int64)
+		return each(ctx, on, readFence(fences), text, args...)
+	})
+	return fences, err
 }
 
 // ofUnlocked returns the renewals whose rows nobody has locked.
