@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/leasehold-go/leasehold/internal/record"
 )
 
 const (
@@ -77,7 +75,9 @@ func (b *batcher) ask(ctx context.Context, r request) (fence int64, alone bool, 
 	case fence > 0:
 		return fence, false, nil
 	}
-	b.begins()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone++
 	return 0, true, nil
 }
 
@@ -139,12 +139,6 @@ func (b *batcher) overdue(next *batch) {
 	}
 }
 
-func (b *batcher) begins() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.alone++
-}
-
 // ends records that a statement was answered, one of *many. The next batch is sent when none is
 // in flight.
 func (b *batcher) ends(many *int) {
@@ -160,10 +154,6 @@ func (b *batcher) ends(many *int) {
 type batches struct {
 	grants, gives batcher
 	free          names // with rows that the driver has left free
-}
-
-func newBatches(d *Driver) *batches {
-	return &batches{grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 }
 
 // names are what a driver remembers of some names: a hint, which may be wrong or forgotten.
@@ -260,42 +250,4 @@ func (d *Driver) fences(ctx context.Context, text string, args ...any) (fences m
 		return each(ctx, on, readFence(fences), text, args...)
 	})
 	return fences, err
-}
-
-// grantTogether asks for a free resource that nobody waits for with others who ask now. If the claim is to ask alone,
-// answered is to be called when it has; else that is nil.
-func (c *claim) grantTogether(ctx context.Context) (number int64, answered func(granted bool), err error) {
-	b := &c.d.batches.grants
-	noted := func(granted bool) {
-		if !granted {
-			c.d.batches.free.note(c.req.Resource, false)
-		}
-	}
-	if c.d.texts.grantAll == "" || !c.d.batches.free.has(c.req.Resource) {
-		return 0, noted, nil
-	}
-	number, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note, Asks: c.d.listensFor(&c.req)})
-	if !alone {
-		return number, nil, err
-	}
-	return 0, func(granted bool) { b.answered(); noted(granted) }, nil
-}
-
-// giveTogether is the same for the end of a lease for which nobody waited when it was granted.
-func (c *claim) giveTogether(ctx context.Context, linger time.Duration) (answered func(found bool), err error) {
-	b := &c.d.batches.gives
-	noted := func(found bool) {
-		if found && linger == 0 && c.d.texts.grantAll != "" {
-			c.d.batches.free.note(c.req.Resource, true)
-		}
-	}
-	if c.d.texts.giveAll == "" || linger > 0 || c.lease.alone.IsZero() {
-		return noted, nil
-	}
-	_, alone, err := b.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, Fence: c.lease.number})
-	if !alone {
-		noted(err == nil)
-		return nil, err
-	}
-	return func(found bool) { b.answered(); noted(found) }, nil
 }

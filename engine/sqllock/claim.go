@@ -242,19 +242,7 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 		}
 	}
 	if c.req.Mode == driver.Exclusive && (!place || c.d.texts.next != "") {
-		text, answered := c.text(c.d.texts.next, c.d.texts.asking.next, c.d.texts.asking.nextEach), func(bool) {}
-		var number int64
-		var granted bool
-		var err error
-		if !place {
-			text = c.text(c.d.texts.grant, c.d.texts.asking.grant, c.d.texts.asking.grantEach)
-			number, answered, err = c.grantTogether(ctx)
-			granted = err == nil
-		}
-		if answered != nil {
-			number, granted, err = c.d.number(ctx, text, c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note)
-			answered(granted)
-		}
+		number, granted, err := c.grantPlain(ctx, place)
 		switch {
 		case err != nil:
 			c.lateGrant, c.lateWrite = !place, place // a waiter's statement has no effect once its place is gone
@@ -275,6 +263,28 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 		return driver.Grant{}, errUndecided
 	}
 	return driver.Grant{}, c.look(ctx)
+}
+
+// grantPlain asks for an exclusive grant by one statement: as the next in the queue if the claim
+// has a place. Otherwise the resource must be free, and others who ask now may share the statement.
+func (c *claim) grantPlain(ctx context.Context, place bool) (number int64, granted bool, err error) {
+	d := c.d
+	args := []any{c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note}
+	if place {
+		return d.number(ctx, c.text(d.texts.next, d.texts.asking.next, d.texts.asking.nextEach), args...)
+	}
+	if d.texts.grantAll != "" && d.batches.free.has(c.req.Resource) {
+		number, alone, err := d.batches.grants.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note, Asks: d.listensFor(&c.req)})
+		if !alone {
+			return number, err == nil, err
+		}
+		defer d.batches.grants.answered()
+	}
+	number, granted, err = d.number(ctx, c.text(d.texts.grant, d.texts.asking.grant, d.texts.asking.grantEach), args...)
+	if !granted {
+		d.batches.free.note(c.req.Resource, false)
+	}
+	return number, granted, err
 }
 
 // fitsMaybe reports whether to read the row first, without taking a place and without a look. It
@@ -506,26 +516,15 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 
 func (c *claim) release(ctx context.Context, how driver.End) error {
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
-		answered, err := c.giveTogether(ctx, how.Linger)
-		found := err == nil && answered == nil
-		if answered != nil {
-			linger := record.Micros(how.Linger)
-			if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && c.d.texts.give != "" {
-				found, err = c.d.changed(ctx, c.d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
-			}
-			for try := 0; try < mostPasses && linger == 0 && c.d.texts.pass != "" && !found && err == nil; try++ {
-				found, err = c.d.changed(ctx, c.d.texts.pass, c.req.Resource, c.req.Owner, linger, c.lease.number)
-			}
-			if !found && err == nil {
-				found, err = c.d.changed(ctx, c.d.texts.free, c.req.Resource, c.req.Owner, linger, c.lease.number)
-			}
-			answered(found)
-		}
+		found, err := c.givePlain(ctx, how.Linger)
 		if err != nil {
 			c.moves(nil, leaving)
 			return err
 		}
 		if found {
+			if how.Linger == 0 && c.d.texts.grantAll != "" {
+				c.d.batches.free.note(c.req.Resource, true)
+			}
 			c.moves(nil, over)
 			return nil
 		}
@@ -564,6 +563,29 @@ func (c *claim) release(ctx context.Context, how driver.End) error {
 		return nil
 	}
 	return lost
+}
+
+// givePlain ends an exclusive lease without its row's record. If nobody waited at the grant, others
+// who end a lease now may share the statement. found is false if the lease was over.
+func (c *claim) givePlain(ctx context.Context, linger time.Duration) (found bool, err error) {
+	d := c.d
+	if d.texts.giveAll != "" && linger == 0 && !c.lease.alone.IsZero() {
+		_, alone, err := d.batches.gives.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, Fence: c.lease.number})
+		if !alone {
+			return err == nil, err
+		}
+		defer d.batches.gives.answered()
+	}
+	if time.Since(c.lease.alone) < plainReleaseWindow && linger == 0 && d.texts.give != "" {
+		found, err = d.changed(ctx, d.texts.give, c.req.Resource, c.req.Owner, c.lease.number)
+	}
+	for try := 0; try < mostPasses && linger == 0 && d.texts.pass != "" && !found && err == nil; try++ {
+		found, err = d.changed(ctx, d.texts.pass, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+	}
+	if !found && err == nil {
+		found, err = d.changed(ctx, d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
+	}
+	return found, err
 }
 
 // leave removes this owner from the row, and adds the marks that refuse late calls.

@@ -217,6 +217,10 @@ const stateColumns = rowColumns + `, {places}`
 // wait. Places further back wait until these have left.
 const inView = 16
 
+// liveBeat is true for a heartbeat b that counts. One that ends too far in the future was sent
+// before the clock was set back.
+const liveBeat = `b.ends > {now} AND b.ends < {now} + 2 * {life}`
+
 // probe fails if the table or one of its columns is missing.
 const probe = `SELECT l.name, l.fence, l.owner, l.expires, l.since, l.note, l.rev, l.crowd, l.record, l.raised FROM {p}locks l WHERE 1 = 0`
 

@@ -105,17 +105,13 @@ const (
 	mysqlUnlocked = ` LIMIT 1000000 FOR UPDATE SKIP LOCKED`
 )
 
-// mysqlLive is true for a heartbeat b that counts. One that ends too far in the future was sent
-// before the clock was set back.
-const mysqlLive = `b.ends > {now} AND b.ends < {now} + 2 * {life}`
-
 // mysqlWhole begins statements with mysqlView: MariaDB cuts JSON_ARRAYAGG at this length, by default
 // 1 MiB. No packet is longer.
 const mysqlWhole = `/*M!100600 SET STATEMENT group_concat_max_len = 1073741824 FOR */ `
 
 // mysqlView is all places of l that count, as JSON in no order.
 const mysqlView = `COALESCE((SELECT JSON_ARRAYAGG(JSON_ARRAY(p.seq, CONVERT(p.owner USING utf8mb4), p.mode, p.lim, p.wants, CONVERT(p.note USING utf8mb4), b.ends))
-	FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.seq > l.served AND ` + mysqlLive + `), '[]')`
+	FROM {p}places p JOIN {p}beats b ON b.proc = p.proc WHERE p.name = l.name AND p.seq > l.served AND ` + liveBeat + `), '[]')`
 
 // statements returns the texts. MySQL makes assignments from left to right, each seeing those
 // before it, so the columns that decide come last. The number to return goes through
@@ -125,7 +121,7 @@ func (m *mysql) statements() statements {
 	const free = `IF(expires <= VALUES(since) AND crowd <= VALUES(since), `
 	// told is a fence, negative if others wait. The function told splits it.
 	const told = `CASE WHEN EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-		WHERE p.name = l.name AND p.seq > l.served AND p.owner <> l.owner AND ` + mysqlLive + `) THEN -l.fence ELSE l.fence END`
+		WHERE p.name = l.name AND p.seq > l.served AND p.owner <> l.owner AND ` + liveBeat + `) THEN -l.fence ELSE l.fence END`
 	const state = `, {floor}, CAST(n.name AS BINARY), ` + stateColumns + ` FROM ` + mysqlList + `
 		name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$')) n LEFT JOIN {p}locks l ON l.name = CAST(n.name AS BINARY)`
 	s := statements{
@@ -176,7 +172,7 @@ func (m *mysql) statements() statements {
 			insert: `INSERT INTO {p}places (name, seq, owner, proc, mode, lim, wants, note) VALUES (?1, GREATEST({now}, ?8), ?2, ?3, ?4, ?5, ?6, ?7)
 				ON DUPLICATE KEY UPDATE seq = IF(seq >= ?8, seq, VALUES(seq)), proc = VALUES(proc)`,
 			first: `SELECT p.seq, p.owner, p.mode, p.lim, p.wants, p.note, b.ends FROM {p}places p FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}beats b ON b.proc = p.proc
-				WHERE p.name = ? AND p.seq > ? AND ` + mysqlLive + ` ORDER BY p.seq LIMIT ` + strconv.Itoa(inView),
+				WHERE p.name = ? AND p.seq > ? AND ` + liveBeat + ` ORDER BY p.seq LIMIT ` + strconv.Itoa(inView),
 			leave: `DELETE FROM {p}places WHERE name = ?1 AND owner = ?2 AND {now} > 0`,
 			remove: `DELETE p FROM (SELECT * FROM ` + strings.Replace(mysqlList, "?1", "?2", 1) + `
 				name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.name', owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.owner', seq BIGINT PATH '$.seq')) list) r

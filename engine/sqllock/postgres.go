@@ -73,10 +73,9 @@ const pgPrimary = `(current_setting('transaction_read_only') = 'off')::int`
 const pgState = `, {floor}, $1::jsonb ->> i, ` + stateColumns + ` FROM {each}
 	LEFT JOIN LATERAL (SELECT * FROM {p}locks k WHERE k.name = $1::jsonb ->> i LIMIT 1) l ON true`
 
-// pgWaits selects the places of l that count. A heartbeat that ends too far in the future was sent
-// before the clock was set back.
+// pgWaits selects the places of l that count.
 const pgWaits = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life}`
+	WHERE p.name = l.name AND p.seq > l.served AND ` + liveBeat
 
 // pgPlaces is pgWaits, in order.
 const pgPlaces = pgWaits + ` ORDER BY p.seq LIMIT `

@@ -66,10 +66,9 @@ const sqliteFloor = `max(` + sqliteNow + `, (SELECT max(lost) + 1 FROM {p}meta))
 
 var sqliteIdle = strings.ReplaceAll(idleRow, "{now}", sqliteNow)
 
-// sqlitePlaces selects the places of l that count, in order. A heartbeat that ends too far in the
-// future was sent before the clock was set back.
+// sqlitePlaces selects the places of l that count, in order.
 const sqlitePlaces = `FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-	WHERE p.name = l.name AND p.seq > l.served AND b.ends > {now} AND b.ends < {now} + 2 * {life} ORDER BY p.seq LIMIT `
+	WHERE p.name = l.name AND p.seq > l.served AND ` + liveBeat + ` ORDER BY p.seq LIMIT `
 
 // sqliteView is the places of l that count, or the first of them, as JSON.
 const sqliteView = `(SELECT json_group_array(json_array(h.seq, h.owner, h.mode, h.lim, h.wants, h.note, h.ends))
@@ -78,7 +77,7 @@ const sqliteView = `(SELECT json_group_array(json_array(h.seq, h.owner, h.mode, 
 // sqliteTold is the fence of a row, negative if owners other than its holder wait. RETURNING does
 // not know the table's alias.
 const sqliteTold = `CASE WHEN EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-	WHERE p.name = {name} AND p.seq > served AND p.owner <> {owner} AND b.ends > {now} AND b.ends < {now} + 2 * {life}) THEN -fence ELSE fence END`
+	WHERE p.name = {name} AND p.seq > served AND p.owner <> {owner} AND ` + liveBeat + `) THEN -fence ELSE fence END`
 
 const sqliteState = `SELECT ` + sqliteNow + `, ` + sqliteFloor + `, n.value, ` + stateColumns + `
 	FROM json_each(?1) n LEFT JOIN {p}locks l ON l.name = n.value ORDER BY n.value`
@@ -98,7 +97,7 @@ func (*sqlite) statements() statements {
 				FROM {p}places m WHERE l.name = ?1 AND m.name = ?1 AND m.owner = ?2 AND m.seq > l.served
 					AND l.expires <= {now} AND l.record = '` + nothing + `'
 					AND NOT EXISTS (SELECT 1 FROM {p}places p JOIN {p}beats b ON b.proc = p.proc
-						WHERE p.name = ?1 AND p.seq > l.served AND p.seq < m.seq AND b.ends > {now} AND b.ends < {now} + 2 * {life})
+						WHERE p.name = ?1 AND p.seq > l.served AND p.seq < m.seq AND ` + liveBeat + `)
 				RETURNING fence`,
 			free: `UPDATE {p}locks SET owner = '', expires = CASE WHEN ?3 > 0 THEN ` + sqliteNow + ` + ?3 ELSE 0 END, rev = rev + 1
 				WHERE name = ?1 AND owner = ?2 AND expires > ` + sqliteNow + ` AND fence = ?4`,
@@ -180,19 +179,11 @@ func (s *sqlite) explain(err error) error {
 	case code == sqlerr.ReadOnly:
 		return fmt.Errorf("the database is %w: sqlite%s: %w", driver.ErrReadOnly, s.at(), err)
 	case code == sqlerr.Full:
-		return fmt.Errorf("%w: %s: %w", ErrFull, s.room(), err)
+		return fmt.Errorf("%w: the disk of sqlite%s has no space left, or the file has all pages that it may: %w", ErrFull, s.at(), err)
 	case missing(err):
 		return fmt.Errorf("%w: sqlite%s: %w", ErrNoSchema, s.at(), err)
 	}
 	return err
-}
-
-// room names what has no room left when the database is full.
-func (s *sqlite) room() string {
-	if f := s.file.Load(); f != nil {
-		return fmt.Sprintf("the disk with the folder %q has no space left, or the file has all pages that it may", filepath.Dir(f.path))
-	}
-	return "its disk has no space left, or the file has all pages that it may"
 }
 
 // at returns the file's path for errors, once it is known. It is not known if the client runs the

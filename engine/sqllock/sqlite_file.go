@@ -3,7 +3,6 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -156,17 +155,10 @@ func (s *sqlite) recognizeVersion(ctx context.Context, q querier) (int64, error)
 	case strange(version.Int64, schemaVersion) != "":
 		return 0, s.refuse(strange(version.Int64, schemaVersion))
 	}
-	for _, text := range probes(version.Int64) {
-		var none any
-		err = q.QueryRowContext(ctx, strings.ReplaceAll(text, "{p}", s.prefix)).Scan(&none)
-		switch {
-		case missing(err):
-			return 0, s.refuse("it has tables with names of Leasehold's that are another program's")
-		case err != nil && !errors.Is(err, sql.ErrNoRows):
-			return 0, err
-		}
+	if err = probed(ctx, q, version.Int64, s.prefix); missing(err) {
+		err = s.refuse("it has tables with names of Leasehold's that are another program's")
 	}
-	return version.Int64, nil
+	return version.Int64, err
 }
 
 func missing(err error) bool {

@@ -104,8 +104,6 @@ type Driver struct {
 
 	unburied atomic.Bool // places may be left whose heartbeats a sweep has removed
 
-	closing context.Context // of open; stop ends it
-	stop    context.CancelFunc
 	gates
 }
 
@@ -139,11 +137,10 @@ func newDriver(db *sql.DB, dialect dialect, o *Options) (*Driver, error) {
 	if d.traits.oneWriter {
 		d.writing = onecall.New()
 	}
-	d.closing, d.stop = context.WithCancel(context.Background())
 	var err error
 	d.guard, err = fence.NewSQL(d.traits.fence, o.tables()+"fences")
 	d.watch = &watcher{}
-	d.batches = newBatches(d)
+	d.batches = &batches{grants: batcher{send: d.grantBatch}, gives: batcher{send: d.giveBatch}}
 	d.rows, d.renewals, d.roomy = rounds.New(d.changeAll), rounds.New(d.renewCalls), new(names)
 	d.watch.init(d, o.Listen, wakeChannel(o.Prefix))
 	return d, err
@@ -233,7 +230,6 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.watch.close()
-	d.stop()
 	// A first call may ignore its context. Each statement is closed once its calls have ended. One
 	// may wait for a row, or for a silent server.
 	ctx, cancel := context.WithTimeout(context.Background(), mostClosing)

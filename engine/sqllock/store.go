@@ -77,7 +77,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(d.closing, cancel)()
+	defer context.AfterFunc(d.watch.ctx, cancel)()
 	err := d.retry(ctx, nil, func(runner) error {
 		if err := d.dialect.check(ctx, d.db); err != nil {
 			return err
@@ -229,24 +229,19 @@ func (d *Driver) attempt(ctx context.Context, opts *sql.TxOptions, fn func(tx *s
 		return err
 	}
 	defer conn.Close()
-	ended, err := attempt(ctx, conn, opts, fn)
-	if !ended || astray(d.dialect.explain(err)) {
+	tx, err := conn.BeginTx(ctx, opts)
+	if err != nil {
+		discard(conn)
+		return err
+	}
+	if err = fn(tx); err == nil {
+		err = tx.Commit()
+	}
+	over := err == nil || tx.Rollback() == nil // after a failed Commit, Rollback fails too
+	if !over || astray(d.dialect.explain(err)) {
 		discard(conn) // it may still be inside the transaction
 	}
 	return err
-}
-
-// attempt runs one transaction. ended means that the transaction is certainly over.
-func attempt(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(tx *sql.Tx) error) (ended bool, err error) {
-	tx, err := conn.BeginTx(ctx, opts)
-	if err != nil {
-		return false, err
-	}
-	if err := fn(tx); err != nil {
-		return tx.Rollback() == nil, err
-	}
-	err = tx.Commit()
-	return err == nil, err
 }
 
 // run runs the statements of a schema file. Each ends with a semicolon at the end of a line.

@@ -82,12 +82,8 @@ func (s *server) recognize(ctx context.Context, q querier) (version int64, err e
 	case strange(version, s.version) != "":
 		return 0, s.refuse(strange(version, s.version))
 	}
-	for _, text := range probes(version) {
-		var none any
-		err = q.QueryRowContext(ctx, strings.ReplaceAll(text, "{p}", s.prefix)).Scan(&none)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return 0, err
-		}
+	if err := probed(ctx, q, version, s.prefix); err != nil {
+		return 0, err
 	}
 	why, err := s.alien(ctx, q)
 	if err == nil && why != "" {
@@ -120,7 +116,14 @@ func former(version, known int64) error {
 	return fmt.Errorf("%w: they are of version %d, from an older Leasehold", ErrFormer, version)
 }
 
-// probes returns queries that fail if a table or column of that version is missing.
-func probes(version int64) []string {
-	return []string{probe, probePlaces, probeRecall}[:version-oldestVersion+1]
+// probed returns an error if a table or column of that version is missing.
+func probed(ctx context.Context, q querier, version int64, prefix string) error {
+	for _, text := range []string{probe, probePlaces, probeRecall}[:version-oldestVersion+1] {
+		var none any
+		err := q.QueryRowContext(ctx, strings.ReplaceAll(text, "{p}", prefix)).Scan(&none)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
 }

@@ -95,7 +95,6 @@ func (w *watcher) arm(req *driver.Request, to *recall, began boottime.Instant) *
 		w.running = true
 		w.done.Go(w.run)
 	} else if !waited && !w.hearing.hears {
-		w.joinedLately = true
 		signal(w.joined)
 	}
 	if !w.beating {
@@ -122,7 +121,7 @@ func (w *watcher) refused(me *waiter, placed bool, last int64, busy *driver.Busy
 	}
 	if busy.Retry > 0 && busy.Retry < keepPlace {
 		w.lookBy(time.Now().Add(busy.Retry + time.Millisecond))
-		signal(w.joined)
+		signal(w.retimed)
 	}
 }
 

@@ -27,19 +27,19 @@ const (
 // that has proved to receive messages, and otherwise polls. Its goroutine runs only while there
 // are waiters, and keeps no connection between two polls.
 type watcher struct {
-	d      *Driver
-	ctx    context.Context // ends with close
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	nudge  chan struct{} // has a token when the watcher must look now
-	joined chan struct{} // has a token when there is a new waiter: look soon
+	d       *Driver
+	ctx     context.Context // ends with close
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	nudge   chan struct{} // has a token when the watcher must look now
+	joined  chan struct{} // has a token when there is a new waiter: look soon
+	retimed chan struct{} // has a token when by may be earlier than before
 
-	mu           sync.Mutex
-	crowds       map[string]*crowd  // guarded by mu; by resource; none is empty
-	byHash       map[string]*waiter // guarded by mu; see givenTo
-	by           time.Time          // guarded by mu; when the first obstacle ends by itself; zero: unknown
-	joinedLately bool               // guarded by mu; a waiter was added since the last look
-	running      bool               // guarded by mu
+	mu      sync.Mutex
+	crowds  map[string]*crowd  // guarded by mu; by resource; none is empty
+	byHash  map[string]*waiter // guarded by mu; see givenTo
+	by      time.Time          // guarded by mu; when the first obstacle ends by itself; zero: unknown
+	running bool               // guarded by mu
 	listenState
 	recallState
 	heartbeat
@@ -48,7 +48,7 @@ type watcher struct {
 func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.d, w.listener, w.channel = d, listener, channel
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.nudge, w.joined = make(chan struct{}, 1), make(chan struct{}, 1)
+	w.nudge, w.joined, w.retimed = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	w.crowds, w.byHash = make(map[string]*crowd), make(map[string]*waiter)
 	w.heartbeat.init()
 	w.recallState.init()
@@ -110,10 +110,9 @@ func (w *watcher) run() {
 		select {
 		case <-time.After(time.Until(w.dueBy(next))):
 		case <-w.nudge:
+		case <-w.retimed:
+			continue
 		case <-w.joined:
-			if !w.hasJoined() {
-				continue
-			}
 			changed = time.Now()
 			if soon := changed.Add(first); !failed && soon.Before(next) {
 				next = soon
@@ -154,14 +153,6 @@ func (w *watcher) run() {
 		}
 		next = time.Now().Add(wait)
 	}
-}
-
-// hasJoined reports whether a waiter was added since its last call.
-func (w *watcher) hasJoined() (joined bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	joined, w.joinedLately = w.joinedLately, false
-	return joined
 }
 
 // dueBy returns when to look: next at the latest.
