@@ -56,8 +56,10 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 	for campaigns, fails := 0, 0; ; campaigns++ {
 		t := term{locker: l, name: name, fn: fn, preference: r.preference}
 		err := l.Do(ctx, name, t.run, opts...)
-		if t.led || t.outranked {
-			unknown = t.unknown(err)
+		if t.elected {
+			if unknown = err; errors.Is(err, ErrLost) { // then nothing is held
+				unknown = nil
+			}
 		}
 		pause := termPause
 		switch {
@@ -65,7 +67,7 @@ func (l *Locker) Lead(ctx context.Context, name string, fn func(ctx context.Cont
 			return err
 		case ctx.Err() != nil:
 			return wrap("lead", name, errors.Join(context.Cause(ctx), unknown))
-		case t.led, t.outranked:
+		case t.elected:
 			fails = 0
 		case campaigns == 0, waiting.Final(err), errors.Is(err, ErrBusy):
 			return errors.Join(err, unknown)
@@ -88,22 +90,20 @@ type term struct {
 	preference *int // nil: the leader steps down for nobody
 	lease      *Lease
 
-	resign    context.CancelCauseFunc
-	led       bool // fn was called
-	failed    bool // fn returned an error before the term had ended
-	outranked bool // fn was not called, because a candidate of higher preference waits
+	resign  context.CancelCauseFunc
+	elected bool // the lease was granted; fn is not called if a candidate of higher preference waits
+	failed  bool // fn returned an error before the term had ended
 }
 
 // run runs the term of a leader that was just elected.
 func (t *term) run(ctx context.Context) error {
 	lease, _ := FromContext(ctx)
 	live, end := context.WithCancelCause(ctx)
-	t.lease, ctx = lease, leaseContext{live, lease}
+	t.lease, t.elected, ctx = lease, true, leaseContext{live, lease}
 	if t.preference != nil && t.giveWay(ctx, end) {
-		t.outranked = true
 		return nil
 	}
-	t.led, t.resign = true, end
+	t.resign = end
 	t.locker.terms.Store(t.name, t)
 	defer func() {
 		t.locker.terms.CompareAndDelete(t.name, t) // not if the term was lost and another Lead has been elected meanwhile
@@ -114,15 +114,6 @@ func (t *term) run(ctx context.Context) error {
 		return nil
 	}
 	t.failed = err != nil
-	return err
-}
-
-// unknown returns the error of the release. It returns nil if the lease was lost, because then
-// nothing is held.
-func (t *term) unknown(err error) error {
-	if errors.Is(err, ErrLost) {
-		return nil
-	}
 	return err
 }
 
