@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/details"
 	"github.com/leasehold-go/leasehold/internal/waiting"
@@ -32,9 +31,8 @@ func (le *Lease) setNote(ctx context.Context, change func(said *details.Details)
 
 // setNote requires h.calling.
 func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) error {
-	now, as := h.locker.clock.Read()
 	h.mu.Lock()
-	left, said, filled := h.deadline.at.Sub(now), h.who.said, h.who.filled
+	said, filled := h.who.said, h.who.filled
 	h.mu.Unlock()
 	change(&said)
 	if h.keep != nil && said.Kind == HolderKeeps { // a lease whose note was changed is not kept
@@ -44,9 +42,7 @@ func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) 
 	if err != nil {
 		return err
 	}
-	// A quarter of what is left, because renewals wait for this call.
-	err = h.tell(ctx, as.Add(min(left/4, callBound)), changed)
-	if err == nil { // waiters of this process see it too
+	if err = h.tell(ctx, changed); err == nil { // waiters of this process see it too
 		h.mu.Lock()
 		h.who, h.untold = changed, false
 		h.mu.Unlock()
@@ -55,8 +51,13 @@ func (h *hold) setNote(ctx context.Context, change func(said *details.Details)) 
 }
 
 // tell writes a description to the engine. Requires h.calling.
-func (h *hold) tell(ctx context.Context, by time.Time, said *description) error {
-	call := h.newCall(ctx, by)
+func (h *hold) tell(ctx context.Context, said *description) error {
+	now, as := h.locker.clock.Read()
+	h.mu.Lock()
+	left := h.deadline.at.Sub(now)
+	h.mu.Unlock()
+	// A quarter of what is left, because renewals wait for this call.
+	call := h.newCall(ctx, as.Add(min(left/4, callBound)))
 	defer call.end()
 	err := h.claim.Note(call, said.note)
 	h.mu.Lock()
@@ -98,11 +99,10 @@ func (h *hold) endRenewal(err error) {
 
 // tellAnew writes the description of the current lease to the engine. Requires h.calling.
 func (h *hold) tellAnew(ctx context.Context) {
-	now, as := h.locker.clock.Read()
 	h.mu.Lock()
-	left, who := h.deadline.at.Sub(now), h.who
+	who := h.who
 	h.mu.Unlock()
-	err := h.tell(ctx, as.Add(min(left/4, callBound)), who)
+	err := h.tell(ctx, who)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil || waiting.Final(err) || errors.Is(err, ErrDenied) { // after any other error, the next renewal tries again
