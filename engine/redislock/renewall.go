@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
@@ -18,13 +16,12 @@ import (
 // server. On Cluster a script must stay in a slot, so there each lease has a script of its own;
 // they share a connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	_, cluster := d.client.(*redis.ClusterClient)
 	var each []*driver.Renewal
 	var together []*driver.Renewal
 	for i := range renewals {
 		r := &renewals[i]
 		c := r.Claim.(*claim)
-		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
+		if d.pipelines.cluster != nil || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
 			each = append(each, r)
 		} else {
 			together = append(together, r)
