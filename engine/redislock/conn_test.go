@@ -60,11 +60,11 @@ func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 	c := new(pipelines).newCall(nil, "PING")
 	n.mu.Lock()
 	n.push(c)
-	n.out.writing = true // for the write below
 	n.mu.Unlock()
 	n.end(errGone)
 	<-c.done
-	n.write()
+	n.flush()
+	n.writeAll()
 	if !c.unsent || len(line.all) > 0 {
 		t.Errorf("unsent: %v, and %q was sent", c.unsent, line.all)
 	}
