@@ -5,6 +5,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // RenewAll implements [driver.BatchRenewer]. It makes one call to each node whose driver renews
@@ -85,9 +86,7 @@ func newBatches(n *node, number int, renewals []driver.Renewal, answers chan<- r
 		p := c.parts[number]
 		before, over := c.next(p)
 		b := ready
-		select {
-		case <-before:
-		default:
+		if !waiting.Closed(before) {
 			b = &batch{node: n, answers: answers}
 			batches = append(batches, b)
 		}
