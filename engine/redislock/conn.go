@@ -206,7 +206,7 @@ func (n *conn) writeGathered() {
 
 // read delivers replies until the connection ends.
 func (n *conn) read() {
-	from := bufio.NewReaderSize(noting{n}, 8<<10)
+	from := bufio.NewReaderSize(noting{n}, maxLine)
 	for {
 		r, err := readReply(from)
 		if err == nil {

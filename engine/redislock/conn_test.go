@@ -683,7 +683,7 @@ func FuzzReplies(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, bytes string) {
-		from := bufio.NewReaderSize(strings.NewReader(bytes), 16)
+		from := bufio.NewReaderSize(strings.NewReader(bytes), 64)
 		for {
 			r, err := readReply(from)
 			if err != nil {
