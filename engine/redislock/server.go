@@ -19,16 +19,11 @@ const MinVersion = "7.0"
 
 // checkVersion refuses a server that is too old. It is called for each new connection.
 func checkVersion(version string) error {
-	if !newEnough(version) {
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
 		return fmt.Errorf("%w: it is %q", ErrOldServer, version)
 	}
 	return nil
-}
-
-func newEnough(version string) bool {
-	major, _, _ := strings.Cut(version, ".")
-	n, err := strconv.Atoi(major)
-	return err == nil && n >= 7
 }
 
 func parseInfo(text string) map[string]string {
