@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 const (
@@ -49,12 +50,7 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 	// know the outcome. The node's timeout bounds it.
 	unending := context.WithoutCancel(ctx)
 	for _, p := range parts {
-		// The order of calls is decided here, before the goroutine starts. If a roll-back ran after
-		// the next Try, it would release that Try's grant.
-		before, over := c.next(p)
-		ask := func() {
-			<-before
-			defer close(over)
+		asked := c.inTurn(p, func() {
 			a := answer{part: p}
 			a.err = p.node.call(unending, func(ctx context.Context) (err error) {
 				a.grant, err = call(ctx, p)
@@ -62,9 +58,8 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 				return err
 			})
 			answers <- a
-		}
-		if !c.d.start(ask) {
-			close(over) // all later calls find the driver closed too
+		})
+		if !asked {
 			v.add(answer{part: p, err: driver.ErrClosed})
 		}
 	}
@@ -83,6 +78,22 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 // callAt is a call to one node.
 type callAt func(ctx context.Context, p *part) (driver.Grant, error)
 
+// inTurn runs call in the background, after earlier calls to p. It returns false after Close. The
+// order of calls is decided before the goroutine starts. If a roll-back ran after the next Try, it
+// would release that Try's grant.
+func (c *claim) inTurn(p *part, call func()) bool {
+	before, over := c.next(p)
+	started := c.d.start(func() {
+		<-before
+		defer close(over)
+		call()
+	})
+	if !started {
+		close(over) // all later calls find the driver closed too
+	}
+	return started
+}
+
 // next takes the next place in the order of calls to p. The call begins when before closes, and
 // closes over at its end.
 func (c *claim) next(p *part) (before, over chan struct{}) {
@@ -99,13 +110,8 @@ func (c *claim) ready() (parts []*part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.parts {
-		select {
-		case <-p.last:
+		if waiting.Closed(p.last) || !p.node.isDown() {
 			parts = append(parts, p)
-		default:
-			if !p.node.isDown() {
-				parts = append(parts, p)
-			}
 		}
 	}
 	return parts
@@ -343,10 +349,7 @@ func (c *claim) Forget() {
 		if !ok && p.node.driver.Features().Resumes {
 			continue
 		}
-		before, over := c.next(p)
-		c.d.start(func() {
-			defer close(over)
-			<-before
+		c.inTurn(p, func() {
 			if ok {
 				f.Forget()
 				return

@@ -77,7 +77,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 		v.add(answer{part: &part{node: d.nodes[at.node]}, err: err})
 		if last {
 			for _, n := range d.nodes {
-				n.setLate(false) // it may only be slow, and is needed now
+				n.late.Store(false) // it may only be slow, and is needed now
 			}
 		}
 		if ctx.Err() != nil || last {
@@ -161,7 +161,7 @@ func (d *Driver) firstPages(ctx context.Context, prefix string, limit int) (page
 	}
 	for i, err := range errs {
 		if err != nil && cut {
-			d.nodes[i].setLate(true)
+			d.nodes[i].late.Store(true)
 		}
 	}
 	return pages, false, cut, d.majorityOf("list", errs)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -27,11 +28,11 @@ type node struct {
 	operator driver.Operator // the same driver; nil: it is no Operator
 	timeout  time.Duration
 	slots    chan struct{}
+	known    atomic.Bool // its id was compared with the others'
+	late     atomic.Bool // its last list did not answer in time
 
 	mu    sync.Mutex
-	known bool          // guarded by mu; its id was compared with the others'
 	down  bool          // guarded by mu; its last call exceeded the timeout
-	late  bool          // guarded by mu; its last list did not answer in time
 	probe chan struct{} // guarded by mu; closed when a call has found out whether it is back; nil: no such call
 }
 
@@ -59,10 +60,7 @@ func (n *node) call(ctx context.Context, do func(ctx context.Context) error) err
 	}
 	call, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
-	err := n.identify(call)
-	if err == nil {
-		err = do(call)
-	}
+	err := n.ask(call, do)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ctx.Err() == nil { // otherwise the call was cut short, which says nothing about the node
@@ -85,10 +83,7 @@ func (n *node) renew(caller context.Context, do func(ctx context.Context) error)
 	defer time.AfterFunc(n.timeout, func() { n.mark(true) }).Stop()
 	start := time.Now()
 	defer context.AfterFunc(caller, func() { time.AfterFunc(n.timeout-time.Since(start), cancel) })()
-	err := n.identify(call)
-	if err == nil {
-		err = do(call)
-	}
+	err := n.ask(call, do)
 	n.mark(err != nil && call.Err() != nil)
 	return err
 }
@@ -105,32 +100,17 @@ func (n *node) list(ctx context.Context, hurry bool, do func(ctx context.Context
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/2)
 	}
-	if n.isDown() || hurry && n.isLate() {
+	if n.isDown() || hurry && n.late.Load() {
 		limit = min(limit, n.timeout)
 	}
 	call, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(n.d.life, cancel)()
-	err := n.identify(call)
-	if err == nil {
-		err = do(call)
-	}
+	err := n.ask(call, do)
 	if late := errors.Is(call.Err(), context.DeadlineExceeded); err == nil || late && ctx.Err() == nil {
-		n.setLate(err != nil)
+		n.late.Store(err != nil)
 	}
 	return err
-}
-
-func (n *node) setLate(late bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.late = late
-}
-
-func (n *node) isLate() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.late
 }
 
 func (n *node) mark(down bool) {
@@ -177,26 +157,19 @@ func (n *node) isDown() bool {
 	return n.down
 }
 
-// identify compares the node with the others when it is first used.
-func (n *node) identify(ctx context.Context) error {
-	who, ok := n.driver.(driver.Identifier)
-	n.mu.Lock()
-	known := n.known
-	n.mu.Unlock()
-	if !ok || known {
-		return nil
+// ask makes a call. At its first use, the node is compared with the others.
+func (n *node) ask(ctx context.Context, do func(ctx context.Context) error) error {
+	if who, ok := n.driver.(driver.Identifier); ok && !n.known.Load() {
+		id, err := who.Identify(ctx)
+		if err != nil {
+			return fmt.Errorf("identify: %w", err)
+		}
+		if err := n.d.claimID(n.number, id); err != nil {
+			return err
+		}
+		n.known.Store(true)
 	}
-	id, err := who.Identify(ctx)
-	if err != nil {
-		return fmt.Errorf("identify: %w", err)
-	}
-	if err := n.d.claimID(n.number, id); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	n.known = true
-	n.mu.Unlock()
-	return nil
+	return do(ctx)
 }
 
 // A part is the claim at one node. Calls on it run one after the other, because a call that came

@@ -102,17 +102,11 @@ func (c *claim) regain(ttl time.Duration) {
 
 // again asks p for the lease, after earlier calls to p and until its next renewal is due.
 func (c *claim) again(p *part, ttl time.Duration, fence uint64) {
-	before, over := c.next(p)
-	ask := func() {
-		<-before
-		defer close(over)
+	c.inTurn(p, func() {
 		ctx, cancel := context.WithTimeout(c.d.life, ttl/3)
 		defer cancel()
 		_ = p.node.renew(ctx, func(ctx context.Context) error { return c.regainAt(ctx, p, ttl, fence) }) // if it fails, the next renewal tries again
-	}
-	if !c.d.start(ask) {
-		close(over)
-	}
+	})
 }
 
 func (c *claim) regainAt(ctx context.Context, p *part, ttl time.Duration, fence uint64) error {

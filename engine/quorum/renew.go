@@ -5,6 +5,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/several"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // RenewAll implements [driver.BatchRenewer]. It makes one call to each node whose driver renews
@@ -69,7 +70,7 @@ type batch struct {
 	claims  []*claim
 	parts   []*part
 	at      []int           // the index of each renewal among all
-	before  []chan struct{} // for each part; closed when its last call is over
+	before  chan struct{}   // closed when the last calls to the parts are over
 	over    []chan struct{} // for each part; closed when this call is over
 	ttls    []driver.Renewal
 }
@@ -85,14 +86,12 @@ func newBatches(n *node, number int, renewals []driver.Renewal, answers chan<- r
 		p := c.parts[number]
 		before, over := c.next(p)
 		b := ready
-		select {
-		case <-before:
-		default:
+		if !waiting.Closed(before) {
 			b = &batch{node: n, answers: answers}
 			batches = append(batches, b)
 		}
 		b.claims, b.parts, b.at = append(b.claims, c), append(b.parts, p), append(b.at, i)
-		b.before, b.over = append(b.before, before), append(b.over, over)
+		b.before, b.over = before, append(b.over, over)
 		b.ttls = append(b.ttls, driver.Renewal{Claim: p.claim, TTL: r.TTL})
 	}
 	if len(ready.parts) == 0 {
@@ -118,9 +117,7 @@ func (b *batch) fail(err error) {
 // renew sends the batch. It waits for an answer as long as caller does, and at least for the node's
 // timeout.
 func (b *batch) renew(caller context.Context) {
-	for _, before := range b.before {
-		<-before
-	}
+	<-b.before
 	together, ok := b.node.driver.(driver.BatchRenewer)
 	if !ok || len(b.parts) == 1 {
 		b.renewEach(caller)

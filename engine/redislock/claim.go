@@ -430,17 +430,17 @@ func (c *claim) leave(how driver.End) parting {
 // endWhole releases by the script that serves all cases.
 func (c *claim) endWhole(ctx context.Context, how driver.End, l parting) error {
 	given, err := c.sendRelease(ctx, how, l.late, l.which)
-	return c.ended(ctx, l, given, err)
+	return c.ended(ctx, l.fence, given, err)
 }
 
-// ended handles the answer to release.lua.
-func (c *claim) ended(ctx context.Context, l parting, given int64, err error) error {
+// ended handles the answer to release.lua about the grant with that fence.
+func (c *claim) ended(ctx context.Context, fence uint64, given int64, err error) error {
 	if err != nil {
 		return err
 	}
 	c.update((*state).released)
 	if given <= replyNothing {
-		return c.why(ctx, l.fence)
+		return c.why(ctx, fence)
 	}
 	return nil
 }
@@ -459,17 +459,9 @@ func (c *claim) releaseUnknownGrant(ctx context.Context, how driver.End) error {
 			return err
 		}
 		given, err := c.sendRelease(ctx, how, all, int64(r.fence))
-		switch {
-		case err != nil:
-			return err
-		case given == replyAnother:
-			continue
+		if err != nil || given != replyAnother {
+			return c.ended(ctx, r.fence, given, err)
 		}
-		c.update((*state).released)
-		if given == replyNothing {
-			return c.why(ctx, r.fence)
-		}
-		return nil
 	}
 	return fmt.Errorf("redislock: what the owner of %q holds changes all the time", c.req.Resource)
 }

@@ -89,6 +89,7 @@ func newConn(c net.Conn, took time.Duration, replicas int, left func(*conn), end
 // send queues c for writing. If it returns errEnded or the context's error, c was not sent.
 func (n *conn) send(ctx context.Context, c *call) error {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	for n.err == nil && !n.silence.leaving && n.full() {
 		if n.room == nil {
 			n.room = make(chan bool)
@@ -97,21 +98,17 @@ func (n *conn) send(ctx context.Context, c *call) error {
 		n.mu.Unlock()
 		select {
 		case <-room:
+			n.mu.Lock()
 		case <-ctx.Done():
+			n.mu.Lock()
 			return ctx.Err()
 		}
-		n.mu.Lock()
 	}
 	if n.err != nil || n.silence.leaving {
-		n.mu.Unlock()
 		return errEnded
 	}
 	n.push(c)
-	first := n.beginWrite()
-	n.mu.Unlock()
-	if first {
-		n.write()
-	}
+	n.write()
 	return nil
 }
 
@@ -130,19 +127,8 @@ func (n *conn) hold(c *call) bool {
 // flush writes the output, unless another goroutine does.
 func (n *conn) flush() {
 	n.mu.Lock()
-	first := n.beginWrite()
-	n.mu.Unlock()
-	if first {
-		n.write()
-	}
-}
-
-// beginWrite reports whether the caller must write the output, because nobody else does. Requires
-// n.mu.
-func (n *conn) beginWrite() bool {
-	first := n.mayWrite() && !n.out.writing
-	n.out.writing = n.out.writing || first
-	return first
+	defer n.mu.Unlock()
+	n.write()
 }
 
 // full reports whether further calls must wait. Requires n.mu.
@@ -167,17 +153,18 @@ func (n *conn) push(c *call) {
 	n.out.calls++
 }
 
-// write writes the output once, if that cannot block. It leaves later output to another goroutine.
-// The caller must have set n.out.writing.
+// write writes the output once, if nobody else writes and that cannot block. It leaves later output
+// to another goroutine. It requires n.mu, which it releases during the write.
 func (n *conn) write() {
-	n.mu.Lock()
-	if n.mayWrite() && n.sent.size < ownWrite { // if the connection ended meanwhile, its calls are marked as unsent
+	if n.out.writing || !n.mayWrite() {
+		return
+	}
+	n.out.writing = true
+	if n.sent.size < ownWrite {
 		n.writeGathered()
 	}
-	more := n.mayWrite()
-	n.out.writing = more
-	n.mu.Unlock()
-	if more {
+	n.out.writing = n.mayWrite()
+	if n.out.writing {
 		go n.writeAll()
 	}
 }
@@ -219,7 +206,7 @@ func (n *conn) writeGathered() {
 
 // read delivers replies until the connection ends.
 func (n *conn) read() {
-	from := bufio.NewReaderSize(noting{n}, 8<<10)
+	from := bufio.NewReaderSize(noting{n}, maxLine)
 	for {
 		r, err := readReply(from)
 		if err == nil {

@@ -60,11 +60,11 @@ func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 	c := new(pipelines).newCall(nil, "PING")
 	n.mu.Lock()
 	n.push(c)
-	n.out.writing = true // for the write below
 	n.mu.Unlock()
 	n.end(errGone)
 	<-c.done
-	n.write()
+	n.flush()
+	n.writeAll()
 	if !c.unsent || len(line.all) > 0 {
 		t.Errorf("unsent: %v, and %q was sent", c.unsent, line.all)
 	}
@@ -683,7 +683,7 @@ func FuzzReplies(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, bytes string) {
-		from := bufio.NewReaderSize(strings.NewReader(bytes), 16)
+		from := bufio.NewReaderSize(strings.NewReader(bytes), 64)
 		for {
 			r, err := readReply(from)
 			if err != nil {

@@ -65,7 +65,7 @@ func (d dialer) dial(ctx context.Context, p *pipeline) (*conn, error) {
 		return nil, err
 	}
 	_ = line.SetDeadline(time.Time{}) // go-redis has set a deadline; if this fails, so does what follows
-	life, over := context.WithCancel(p.life)
+	life, over := context.WithCancel(p.node.life)
 	n := newConn(line, time.Since(start), p.replicas, p.forget, func() {
 		over()
 		p.node.voters.remove(h)

@@ -44,11 +44,10 @@ func TestWhoWritesIsNotHeldUp(t *testing.T) {
 	for range 1000 { // those who have come between a call and its caller's write
 		n.push(d.pipelines.newCall(nil, "ECHO", strings.Repeat("x", 16<<10)))
 	}
-	n.out.writing = true
 	n.mu.Unlock()
 	wrote := make(chan bool)
 	go func() {
-		n.write()
+		n.flush()
 		close(wrote)
 	}()
 	select {

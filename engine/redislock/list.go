@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -209,18 +208,18 @@ func (d *Driver) scan(ctx context.Context, node redis.UniversalClient, prefix st
 
 // servers returns the servers that have keys, by identity.
 func (d *Driver) servers(ctx context.Context) (map[string]redis.UniversalClient, error) {
-	all := make(map[string]redis.UniversalClient)
-	var mu sync.Mutex
-	_, err := eachPrimary(ctx, d, func(ctx context.Context, node redis.UniversalClient) ([]struct{}, error) {
+	type server struct {
+		id   string
+		node redis.UniversalClient
+	}
+	found, err := eachPrimary(ctx, d, func(ctx context.Context, node redis.UniversalClient) ([]server, error) {
 		id, err := identity(node, node.Info(ctx, "server"))
-		if err != nil {
-			return nil, err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		all[id] = node
-		return nil, nil
+		return []server{{id, node}}, err
 	})
+	all := make(map[string]redis.UniversalClient)
+	for _, one := range found {
+		all[one.id] = one.node
+	}
 	return all, err
 }
 
@@ -259,7 +258,7 @@ func (d *Driver) states(ctx context.Context, names []string) (states []driver.St
 // share a slot.
 func (d *Driver) together(names []string) (groups [][]string) {
 	bySlot := map[int][]string{0: names}
-	if _, cluster := d.client.(*redis.ClusterClient); cluster {
+	if d.pipelines.cluster != nil {
 		clear(bySlot)
 		for _, name := range names {
 			slot := slot(d.keysOf(name).lock)

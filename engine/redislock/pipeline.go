@@ -18,10 +18,7 @@ import (
 type pipeline struct {
 	node     *pipelines // that it belongs to
 	dialer   dialer
-	replicas int             // how many replicas must acknowledge its calls
-	life     context.Context // ends its connections
-	patience *patience       // shared by all pipelines
-	answers  *links.Patience // shared by all pipelines
+	replicas int // how many replicas must acknowledge its calls
 	logins   storeurl.Logins
 
 	mu     sync.Mutex
@@ -46,7 +43,7 @@ func (p *pipeline) connection(ctx context.Context) (*conn, error) {
 	}
 	m := p.making
 	if m == nil {
-		if p.life.Err() != nil {
+		if p.node.life.Err() != nil {
 			p.mu.Unlock()
 			return nil, redis.ErrClosed
 		}
@@ -72,7 +69,7 @@ const (
 
 // make connects. It takes the first connection that succeeds, or the last error if none does.
 func (p *pipeline) make(m *making) {
-	ctx, cancel := context.WithCancel(p.life)
+	ctx, cancel := context.WithCancel(p.node.life)
 	type made struct {
 		conn *conn
 		err  error
@@ -91,7 +88,7 @@ func (p *pipeline) make(m *making) {
 	go begin()
 	again := time.NewTicker(makeAgain)
 	defer again.Stop()
-	for begun, failed := 1, 0; m.conn == nil && failed < begun && p.life.Err() == nil; {
+	for begun, failed := 1, 0; m.conn == nil && failed < begun && p.node.life.Err() == nil; {
 		select {
 		case r := <-results:
 			if m.conn = r.conn; r.err != nil {
@@ -103,14 +100,14 @@ func (p *pipeline) make(m *making) {
 				begun++
 				go begin()
 			}
-		case <-p.life.Done():
+		case <-p.node.life.Done():
 		}
 	}
 	cancel()
 	switch {
 	case m.conn != nil:
 		m.err = nil
-	case p.life.Err() != nil:
+	case p.node.life.Err() != nil:
 		m.err = redis.ErrClosed
 	}
 	p.mu.Lock()
@@ -245,7 +242,7 @@ func (l *pipelines) to(where place, by dialer) *pipeline {
 	defer l.mu.Unlock()
 	p := l.all[where]
 	if p == nil {
-		p = &pipeline{node: l, dialer: by, life: l.life, patience: &l.patience, answers: &l.answers}
+		p = &pipeline{node: l, dialer: by}
 		if where.waits {
 			p.replicas = l.replicas
 		}

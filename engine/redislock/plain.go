@@ -115,11 +115,11 @@ func (c *claim) newTake() *call {
 	d, k := c.d, c.keys
 	take := d.pipelines.newCall(scriptTake)
 	take.durable, take.leaves = true, leavesSoon
+	kinds := []byte{kindHistory, kindQueue, kindGone}
 	if d.o.MinUptime > 0 {
-		take.keys(k, c.req.Owner, kindHistory, kindQueue, kindGone, kindMemory)
-	} else {
-		take.keys(k, c.req.Owner, kindHistory, kindQueue, kindGone)
+		kinds = append(kinds, kindMemory)
 	}
+	take.keys(k, c.req.Owner, kinds...)
 	take.args(c.req.Owner, c.req.TTL, d.historyLife(c.req.TTL))
 	take.about(c.req.Owner, c.channel(), c.req.Note)
 	take.args(d.o.MinUptime)

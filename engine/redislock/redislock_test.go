@@ -86,8 +86,8 @@ func TestOpenIsChecked(t *testing.T) {
 func TestOldServerIsRefused(t *testing.T) {
 	t.Parallel()
 	for v, ok := range map[string]bool{"7.0.0": true, "7.2.4": true, "8.6.1": true, "10.0": true, "6.2.14": false, "5.0.0": false, "": false, "x": false} {
-		if newEnough(v) != ok {
-			t.Errorf("newEnough(%q) = %v", v, !ok)
+		if err := checkVersion(v); (err == nil) != ok {
+			t.Errorf("checkVersion(%q) = %v", v, err)
 		}
 	}
 	d := driverOn(t, speakingOf(t, "6.2.14", grantPlain), nil)

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/several"
@@ -18,13 +16,12 @@ import (
 // server. On Cluster a script must stay in a slot, so there each lease has a script of its own;
 // they share a connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	_, cluster := d.client.(*redis.ClusterClient)
 	var each []*driver.Renewal
 	var together []*driver.Renewal
 	for i := range renewals {
 		r := &renewals[i]
 		c := r.Claim.(*claim)
-		if cluster || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
+		if d.pipelines.cluster != nil || d.checkTTL(r.TTL) != nil || !c.renewedByLock() || c.historyIsDue(r.TTL) {
 			each = append(each, r)
 		} else {
 			together = append(together, r)
@@ -71,8 +68,7 @@ func (d *Driver) renewTogether(ctx context.Context, renewals []*driver.Renewal) 
 		}
 	}
 	severally(ctx, workers, lost, func(r *driver.Renewal) *claim { return r.Claim.(*claim) },
-		func(r *driver.Renewal) { r.Answer(driver.Grant{}, r.Claim.(*claim).lost(ctx)) },
-		func(r *driver.Renewal, _ error) { r.Err = errNotHeld })
+		func(r *driver.Renewal) { r.Answer(driver.Grant{}, r.Claim.(*claim).lost(ctx)) })
 	return rest
 }
 
@@ -130,8 +126,7 @@ func (d *Driver) runRenewAll(ctx context.Context, renewals []*driver.Renewal) (r
 // renewEach renews each lease by a call of its own.
 func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
 	severally(ctx, workers, renewals, func(r *driver.Renewal) *claim { return r.Claim.(*claim) },
-		func(r *driver.Renewal) { r.Answer(r.Claim.Renew(ctx, r.TTL)) },
-		func(r *driver.Renewal, err error) { r.Err = explain(err) })
+		func(r *driver.Renewal) { r.Answer(r.Claim.Renew(ctx, r.TTL)) })
 }
 
 // workers is how many calls of one batch are sent to a node at once. Calls that take long do not
@@ -139,16 +134,12 @@ func (d *Driver) renewEach(ctx context.Context, renewals []*driver.Renewal) {
 const workers = 64
 
 // severally makes a call for each of all. It calls all nodes at once, with up to width calls to
-// each. Slow calls do not delay the others. failed is called for those whose node is not known.
-func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *claim, call func(T), failed func(T, error)) {
+// each. Slow calls do not delay the others.
+func severally[T any](ctx context.Context, width int, all []T, claimOf func(T) *claim, call func(T)) {
 	byNode := make(map[*pipeline][]T)
 	for _, one := range all {
 		c := claimOf(one)
-		p, err := c.d.pipelines.of(ctx, c.keys.lock, false)
-		if err != nil {
-			failed(one, err)
-			continue
-		}
+		p, _ := c.d.pipelines.of(ctx, c.keys.lock, false) // nil if the node is not known, which call finds out again
 		byNode[p] = append(byNode[p], one)
 	}
 	var done sync.WaitGroup

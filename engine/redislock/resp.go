@@ -13,7 +13,7 @@ import (
 const (
 	maxReply = 64 << 20 // bytes, and 16 for each value
 	maxDepth = 8        // lists in lists
-	maxLine  = 64 << 10
+	maxLine  = 8 << 10  // a length, a number or an error: what the reader buffers
 	oneValue = 16
 )
 
@@ -139,7 +139,7 @@ func readText(from *bufio.Reader, n int) (any, error) {
 func readLine(from *bufio.Reader) ([]byte, error) {
 	line, err := from.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
-		line, err = readLong(from, line)
+		err = errProtocol
 	}
 	if err != nil {
 		return nil, err
@@ -148,18 +148,6 @@ func readLine(from *bufio.Reader) ([]byte, error) {
 		return nil, errProtocol
 	}
 	return line[:len(line)-2], nil
-}
-
-func readLong(from *bufio.Reader, line []byte) ([]byte, error) {
-	long := append([]byte(nil), line...)
-	for len(long) <= maxLine {
-		line, err := from.ReadSlice('\n')
-		long = append(long, line...)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return long, err
-		}
-	}
-	return nil, errProtocol
 }
 
 // appendText appends one word of a command.

@@ -12,28 +12,25 @@ import (
 // count.
 type seen struct {
 	mu     sync.Mutex
-	memory string        // guarded by mu; the name of the memory; "": none was seen
-	known  time.Duration // guarded by mu; its age by an answer
-	since  time.Time     // guarded by mu; when that answer came
+	memory string    // guarded by mu; the name of the memory; "": none was seen
+	began  time.Time // guarded by mu; since when the server is known to have it
 }
 
 // saw records what an answer that came just now said.
 func (s *seen) saw(memory string, known time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if memory != s.memory || known > s.known+time.Since(s.since) {
-		s.memory, s.known, s.since = memory, known, time.Now()
+	if began := time.Now().Add(-known); memory != s.memory || began.Before(s.began) {
+		s.memory, s.began = memory, began
 	}
 }
 
-// now returns a memory, and for how long the server must have had it.
+// now returns a memory, and for how long the server must have had it. That length means nothing if
+// there is no memory.
 func (s *seen) now() (memory string, known time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.memory == "" {
-		return "", 0
-	}
-	return s.memory, s.known + time.Since(s.since)
+	return s.memory, time.Since(s.began)
 }
 
 // tooYoung returns the error for a server that has not been up for MinUptime.

@@ -60,10 +60,10 @@ const (
 // leaves returns a channel that signals when c has waited long enough on p; nil: it waits for its
 // context.
 func (p *pipeline) leaves(ctx context.Context, c *call) <-chan time.Time {
-	d, bounded := p.answers.ForLate(ctx)
+	d, bounded := p.node.answers.ForLate(ctx)
 	switch {
 	case c.leaves == leavesSoon:
-		d = p.answers.For(ctx)
+		d = p.node.answers.For(ctx)
 		if c.durable && p.replicas > 0 {
 			d += replicaWait
 		}
@@ -247,18 +247,18 @@ func (p *pipeline) ask(ctx context.Context, c *call) (left bool, err error) {
 		}
 		c.on = nil // hold has already queued it
 		sent := time.Now()
-		if !p.patience.answered(ctx, c.done) {
+		if !p.node.patience.answered(ctx, c.done) {
 			select {
 			case <-c.done:
 			case <-ctx.Done():
 				return true, ctx.Err()
 			case <-p.leaves(ctx, c):
-				p.answers.RanOut()
+				p.node.answers.RanOut()
 				return true, links.ErrSilent
 			}
 		}
 		if c.err == nil {
-			p.answers.Answered(sent)
+			p.node.answers.Answered(sent)
 		}
 		if !c.unsent {
 			return false, c.err

@@ -19,16 +19,11 @@ const MinVersion = "7.0"
 
 // checkVersion refuses a server that is too old. It is called for each new connection.
 func checkVersion(version string) error {
-	if !newEnough(version) {
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
 		return fmt.Errorf("%w: it is %q", ErrOldServer, version)
 	}
 	return nil
-}
-
-func newEnough(version string) bool {
-	major, _, _ := strings.Cut(version, ".")
-	n, err := strconv.Atoi(major)
-	return err == nil && n >= 7
 }
 
 func parseInfo(text string) map[string]string {
@@ -44,7 +39,7 @@ func parseInfo(text string) map[string]string {
 // Identify returns the server's run id, which changes with every restart. A cluster has none: it
 // returns ErrUnsupported.
 func (d *Driver) Identify(ctx context.Context) (id string, err error) {
-	if _, cluster := d.client.(*redis.ClusterClient); cluster {
+	if d.pipelines.cluster != nil {
 		return "", fmt.Errorf("redislock: identity of a cluster: %w", driver.ErrUnsupported)
 	}
 	info, err := d.ask(ctx, "", d.pipelines.newCall(nil, "INFO", "server"))
@@ -68,13 +63,12 @@ func address(node redis.UniversalClient) string {
 // results of all.
 func eachPrimary[T any](ctx context.Context, d *Driver, f func(context.Context, redis.UniversalClient) ([]T, error)) ([]T, error) {
 	return abandonable(ctx, d.pipelines.life, func(ctx context.Context) ([]T, error) {
-		cluster, ok := d.client.(*redis.ClusterClient)
-		if !ok {
+		if d.pipelines.cluster == nil {
 			return f(ctx, d.client)
 		}
 		var mu sync.Mutex
 		var all []T
-		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		err := d.pipelines.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			found, err := f(ctx, node)
 			mu.Lock()
 			defer mu.Unlock()

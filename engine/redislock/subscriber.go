@@ -383,7 +383,7 @@ func (e *subscriber) concerned() (all []*claim) {
 func (e *subscriber) lookAgain(ctx context.Context, claims []*claim) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	severally(ctx, lookWidth, claims, func(c *claim) *claim { return c }, func(c *claim) { e.lookAfter(ctx, c) }, func(*claim, error) {})
+	severally(ctx, lookWidth, claims, func(c *claim) *claim { return c }, func(c *claim) { e.lookAfter(ctx, c) })
 }
 
 // lookAfter looks up the lease of c.

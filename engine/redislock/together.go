@@ -87,7 +87,7 @@ func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 		}
 		return exchange{c, c.newRelease(how, l.late, l.which), func(reply answer, err error) func() {
 			given, err := c.released(reply, explain(err))
-			e.Err = c.ended(ctx, l, given, err)
+			e.Err = c.ended(ctx, l.fence, given, err)
 			return again()
 		}}, nil
 	})

@@ -63,59 +63,36 @@ func openURL(url string) (*opened, error) {
 		return nil, err
 	}
 	s := &opened{contact: &contact{}}
-	if u.Scheme == "redlock" {
-		return s, s.openRedlock(u, opts)
+	if s.clients, err = urlClients(u, s.contact); err != nil {
+		return nil, err
 	}
-	return s, s.open(u, opts)
-}
-
-// open makes the client and the driver, except for a Redlock.
-func (s *opened) open(u *storeurl.URL, opts *Options) error {
-	connect := map[string]func(*storeurl.URL, *contact) (redis.UniversalClient, error){
-		"redis": urlServer, "rediss": urlServer, "redis+sentinel": urlSentinel, "redis+cluster": urlCluster,
-	}[u.Scheme]
-	client, err := connect(u, s.contact)
-	if err != nil {
-		return err
-	}
-	d, err := New(client, opts)
-	if err != nil {
-		client.Close() // its error would hide the first one
-		return u.Wrong("%v", err)
-	}
-	d.ownClient = true
-	s.driver, s.clients = d, []redis.UniversalClient{client}
-	return nil
-}
-
-// openRedlock makes a driver with a server for each host, all with the same user, password and
-// options.
-func (s *opened) openRedlock(u *storeurl.URL, opts *Options) error {
-	if len(u.Path) > 1 {
-		return u.Wrong("takes a database number after the hosts and nothing more")
-	}
-	db, err := urlDatabase(u, 0)
-	if err != nil {
-		return err
-	}
-	for _, addr := range u.HostPorts("6379") {
-		s.clients = append(s.clients, redis.NewClient(&redis.Options{
-			Addr: addr, CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
-			DialerRetryBackoff: s.contact.dialPause,
-		}))
-	}
-	r, err := NewRedlock(s.clients, opts, nil)
-	if err != nil {
+	if s.driver, err = driverOf(u.Scheme, s.clients, opts); err != nil {
 		for _, c := range s.clients {
 			c.Close() // its error would hide the first one
 		}
-		return u.Wrong("%v", err)
+		return nil, u.Wrong("%v", err)
+	}
+	return s, nil
+}
+
+// driverOf returns the driver on clients. Its Close closes them.
+func driverOf(scheme string, clients []redis.UniversalClient, opts *Options) (driver.Driver, error) {
+	if scheme != "redlock" {
+		d, err := New(clients[0], opts)
+		if err != nil {
+			return nil, err
+		}
+		d.ownClient = true
+		return d, nil
+	}
+	r, err := NewRedlock(clients, opts, nil)
+	if err != nil {
+		return nil, err
 	}
 	for _, d := range r.nodes {
 		d.ownClient = true
 	}
-	s.driver = r
-	return nil
+	return r, nil
 }
 
 func urlOptions(u *storeurl.URL) (*Options, error) {
@@ -144,24 +121,41 @@ func urlOptions(u *storeurl.URL) (*Options, error) {
 	return o, nil
 }
 
-func urlServer(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
-	if len(u.Hosts) != 1 {
-		return nil, u.Wrong("takes one host; for more there are redis+sentinel:, redis+cluster: and redlock:")
+// urlClients returns the client of a URL, or of a Redlock one for each host.
+func urlClients(u *storeurl.URL, first *contact) ([]redis.UniversalClient, error) {
+	switch u.Scheme {
+	case "redis+sentinel":
+		return urlSentinel(u, first)
+	case "redis+cluster":
+		return urlCluster(u, first)
+	case "redlock":
+	default:
+		if len(u.Hosts) != 1 {
+			return nil, u.Wrong("takes one host; for more there are redis+sentinel:, redis+cluster: and redlock:")
+		}
 	}
+	return urlServers(u, first)
+}
+
+// urlServers returns a client for each host, all with the same user, password and options.
+func urlServers(u *storeurl.URL, first *contact) (clients []redis.UniversalClient, err error) {
 	if len(u.Path) > 1 {
-		return nil, u.Wrong("takes a database number after the host and nothing more")
+		return nil, u.Wrong("takes a database number and nothing more")
 	}
 	db, err := urlDatabase(u, 0)
 	if err != nil {
 		return nil, err
 	}
-	return redis.NewClient(&redis.Options{
-		Addr: u.HostPorts("6379")[0], CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
-		DialerRetryBackoff: first.dialPause,
-	}), nil
+	for _, addr := range u.HostPorts("6379") {
+		clients = append(clients, redis.NewClient(&redis.Options{
+			Addr: addr, CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
+			DialerRetryBackoff: first.dialPause,
+		}))
+	}
+	return clients, nil
 }
 
-func urlSentinel(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
+func urlSentinel(u *storeurl.URL, first *contact) ([]redis.UniversalClient, error) {
 	if len(u.Path) < 1 || len(u.Path) > 2 {
 		return nil, u.Wrong("takes the primary's name after the hosts, and then a database number: redis+sentinel://h1,h2,h3/mymaster/0")
 	}
@@ -169,20 +163,20 @@ func urlSentinel(u *storeurl.URL, first *contact) (redis.UniversalClient, error)
 	if err != nil {
 		return nil, err
 	}
-	return redis.NewFailoverClient(&redis.FailoverOptions{
+	return []redis.UniversalClient{redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: u.Path[0], SentinelAddrs: u.HostPorts("26379"), CredentialsProviderContext: credentials(u), DB: db, Dialer: dialTLS(u.TLS),
 		DialerRetryBackoff: first.dialPause,
-	}), nil
+	})}, nil
 }
 
-func urlCluster(u *storeurl.URL, first *contact) (redis.UniversalClient, error) {
+func urlCluster(u *storeurl.URL, first *contact) ([]redis.UniversalClient, error) {
 	if len(u.Path) > 0 {
 		return nil, u.Wrong("takes no database: a cluster has one")
 	}
-	return redis.NewClusterClient(&redis.ClusterOptions{
+	return []redis.UniversalClient{redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: u.HostPorts("6379"), CredentialsProviderContext: credentials(u), Dialer: dialTLS(u.TLS),
 		DialerRetryBackoff: first.dialPause,
-	}), nil
+	})}, nil
 }
 
 // credentials returns a function that each new connection calls for user and password.

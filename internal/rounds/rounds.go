@@ -11,6 +11,8 @@ import (
 	"iter"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // patience is how long changes wait for the round before theirs. It is far above the answer of a
@@ -146,11 +148,7 @@ func (r *Rounds[C]) leave(l *line[C], from *round[C], part *change[C]) (left boo
 func (p *change[C]) leave(from *round[C]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-from.done:
-	default:
-		p.left = true
-	}
+	p.left = !waiting.Closed(from.done)
 	return p.left
 }
 

@@ -22,9 +22,6 @@ local owner, ttl, mode, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(AR
 local found = redis.call('MGET', lock, history, KEYS[3])
 local held, past = found[1], found[2]
 local PLACE = tonumber(ARGV[21])
-local clock = redis.call('TIME')
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 --include history.lua
 local last, fence, since, by, channel, note = recall(past)
 

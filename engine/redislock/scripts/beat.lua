@@ -14,8 +14,6 @@ local lock, history, queue, details, shares, limits, beats, weights, most = unpa
 local mine, PLACE, behind, live = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[3] + ARGV[4]
 local found = redis.call('MGET', lock, history)
 local held, past = found[1], found[2]
-local clock = redis.call('TIME')
-local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
 --include prelude.lua
 --include obstacle.lua

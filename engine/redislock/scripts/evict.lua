@@ -11,9 +11,6 @@ local owner = ARGV[1]
 local found = redis.call('MGET', lock, history)
 local held = found[1]
 local PLACE = tonumber(ARGV[6])
-local clock = redis.call('TIME')
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 --include history.lua
 --include prelude.lua
 local last, fence, since, by, channel, note = recall(found[2])

@@ -1,6 +1,12 @@
--- Included by all scripts that use more than the lock key. No owner has a control character, so no
--- owner equals these values of the lock key. EXACT is 2^53, where Lua's numbers stop being exact.
--- take.lua, which does not include this, repeats it.
+-- Included by all scripts that use more than the lock key.
+
+-- The server's time, in microseconds and in milliseconds.
+local clock = redis.call('TIME')
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
+
+-- No owner has a control character, so no owner equals these values of the lock key. EXACT is 2^53,
+-- where Lua's numbers stop being exact. take.lua, which does not include this, repeats it.
 local SHARED, LINGER = '\31shared', '\31linger'
 local EXACT = 9007199254740992
 
@@ -44,8 +50,8 @@ end
 local WAITER, SHARER = 'nsnsnsnsnss', 'nnnss'
 
 -- The history of a resource: the last fence given, and of the last exclusive grant its fence,
--- instant, owner, channel and note. recall uses history, the key, and ms, the server's time. Its
--- seventh value is whether the history is damaged.
+-- instant, owner, channel and note. recall uses history, the key. Its seventh
+-- value is whether the history is damaged.
 local function recall(past)
   if not past then return 0, 0, 0, '', '', '', false end
   if #past < 24 then return 0, 0, 0, '', '', '', true end

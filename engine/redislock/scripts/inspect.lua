@@ -11,8 +11,6 @@ for i = 1, #KEYS, 8 do
   for _, n in ipairs({0, 1, 7}) do table.insert(strings, KEYS[i + n]) end
 end
 local found = redis.call('MGET', unpack(strings))
-local clock = redis.call('TIME')
-local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 local history
 --include history.lua
 local function add(list, ...)

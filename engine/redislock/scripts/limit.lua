@@ -6,8 +6,6 @@
 local lock, queue, details, shares, limits, beats, weights, most = unpack(KEYS)
 local held = redis.call('GET', lock)
 local PLACE = tonumber(ARGV[2])
-local clock = redis.call('TIME')
-local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
 --include prelude.lua
 if ARGV[1] == '0' then redis.call('DEL', most) else redis.call('SET', most, ARGV[1]) end

@@ -6,8 +6,6 @@
 -- Reply: 1; 0: lost
 local lock, history, details, shares = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, note = ARGV[1], ARGV[2]
-local clock = redis.call('TIME')
-local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
 local by, last = string.match(tostring(redis.pcall('GET', KEYS[5])), '^(%x+) (%d+)$')
 if by == ARGV[3] and tonumber(last) >= tonumber(ARGV[4]) then return 1 end -- it comes late

@@ -5,8 +5,6 @@
 --       empty)
 -- Reply: the last fence from now on; -1: the owner does not hold the lock
 local lock, history = KEYS[1], KEYS[2]
-local clock = redis.call('TIME')
-local ms = math.floor((clock[1] * 1000000 + clock[2]) / 1000)
 --include history.lua
 if ARGV[3] ~= '' and redis.call('GET', lock) ~= ARGV[3] then return -1 end
 local last, fence, since, by, channel, note = recall(redis.call('GET', history))

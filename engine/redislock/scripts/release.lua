@@ -17,9 +17,6 @@ local held, past = found[1], found[2]
 local PLACE = tonumber(ARGV[9])
 local late = ARGV[3] ~= 'all' and found[3] and tonumber(found[3]) >= tonumber(ARGV[5]) -- what is held was granted since
 if late and ARGV[8] == '0' then return 0 end
-local clock = redis.call('TIME')
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 --include history.lua
 -- The last sharer of a lock that nobody else wants. The code below has the same effect.
 if held == SHARED and linger == 0 and ARGV[3] == '' and ARGV[6] == '0' and ARGV[8] == '0' and redis.call('EXISTS', queue) == 0 then

@@ -10,9 +10,6 @@
 local lock, history, details, shares, limits, weights = unpack(KEYS, 1, 6)
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 local held = redis.call('GET', lock)
-local clock = redis.call('TIME')
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 local known, ends = tonumber(ARGV[7]), 0
 local others = KEYS[7] and redis.call('EXISTS', KEYS[7]) or 0
 --include history.lua
