@@ -1,7 +1,6 @@
 package etcdlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,7 +160,7 @@ func (c *claim) decide(ctx context.Context, p *place, resp answer, started boott
 				resp, err = p.readLine(ctx)
 			}
 		case limit.decided(c.rule(), rev).TooHeavy():
-			return driver.Grant{}, cmp.Or(c.withdraw(ctx, p), driver.ErrTooHeavy)
+			return driver.Grant{}, c.tooHeavy(ctx, p)
 		case own >= 0 && free:
 			if all[own].lease != p.lease(c.req.TTL) {
 				err = p.keep(ctx, c.req.TTL)
@@ -226,6 +225,14 @@ func (c *claim) limitIn(resp answer) (limit, error) {
 func (c *claim) holdsBehind(before []entry, l limit, rev int64) bool {
 	ahead := queue.Behind(before, len(before), entry.claim)
 	return ahead.Admits(l.decided(c.rule(), rev))
+}
+
+// tooHeavy refuses a claim that is heavier than its limit. It leaves nothing behind.
+func (c *claim) tooHeavy(ctx context.Context, p *place) error {
+	if err := c.withdraw(ctx, p); err != nil {
+		return err
+	}
+	return driver.ErrTooHeavy
 }
 
 // withdraw deletes the key of a place that c gives up before it holds. It returns errAgain if

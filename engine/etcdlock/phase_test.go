@@ -122,7 +122,7 @@ func TestGivingUpLeavesTheOtherClaimItsPlace(t *testing.T) {
 		"refused":  func(c *claim, p *place) error { return c.refuse(p, []entry{{}}) },
 		"avoiding": func(c *claim, p *place) error { return c.avoid(t.Context(), p) },
 		"adopting": func(c *claim, p *place) error { return c.adopt(t.Context(), p, entry{key: "other"}) },
-		"heavy":    func(c *claim, p *place) error { return c.withdraw(t.Context(), p) },
+		"heavy":    func(c *claim, p *place) error { return c.tooHeavy(t.Context(), p) },
 	}
 	for way, giveUp := range ways {
 		for _, since := range []phase{held, leaving} {
