@@ -62,7 +62,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) (sta
 		case !ok:
 		case last >= 0 && all[last].name == name:
 			all[last].queue = append(all[last].queue, newEntry(kv))
-		case len(all) == limit:
+		case last >= 0 && len(all) == limit:
 			next = all[last].name
 			return false
 		default:

@@ -91,9 +91,9 @@ func (d *Driver) goneOf(ctx context.Context, some []*place) (gone []*place, err 
 	return gone, err
 }
 
-// keysExist reports whether the keys of all, which hold, exist in their sessions. If it returns
-// false, each must be read by itself, because the server may not accept so many at once. Of several,
-// no put may come late: then a key's lease of etcd proves as much as its create revision, because
+// keysExist reports whether the keys of all exist in their sessions. If it returns false, each must
+// be read by itself, because the server may not accept so many at once. Several must hold, and no put
+// of theirs may come late: then a key's lease of etcd proves as much as its create revision, because
 // nobody else puts the key.
 func (d *Driver) keysExist(ctx context.Context, all []*place) (bool, error) {
 	cmps := make([]clientv3.Cmp, 0, len(all))
