@@ -78,19 +78,14 @@ const (
 )
 
 // ready returns the connection as soon as it carries a session, or else the reason why it does not.
-func (s *session) ready(ctx context.Context) (*zk.Conn, error) { return s.wait(ctx, false) }
-
-// outlast is ready for a caller with time. It also waits for servers to come back, until ctx ends.
-func (s *session) outlast(ctx context.Context) (*zk.Conn, error) { return s.wait(ctx, true) }
-
-func (s *session) wait(ctx context.Context, outlasts bool) (*zk.Conn, error) {
+func (s *session) ready(ctx context.Context) (*zk.Conn, error) {
 	for {
 		client, state, changed, err := s.look()
 		switch {
+		case err != nil:
+			return nil, err
 		case state == up:
 			return client, nil
-		case err != nil && !(outlasts && state == down):
-			return nil, err
 		}
 		select {
 		case <-changed:
@@ -110,6 +105,21 @@ func (s *session) reach(ctx context.Context) (*zk.Conn, error) {
 		return s.conn.client, nil
 	}
 	return client, err
+}
+
+// outlast is ready for a caller with time. It also waits for servers to come back, until ctx ends.
+func (s *session) outlast(ctx context.Context) (*zk.Conn, error) {
+	for ctx.Err() == nil {
+		_, state, changed, _ := s.look()
+		if state != down {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return s.ready(ctx)
 }
 
 // look returns the current state. The first call begins to connect.
