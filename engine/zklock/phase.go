@@ -216,10 +216,24 @@ func (s *session) together(end boottime.Instant) time.Duration {
 	return max(end.Sub(s.d.clock.Now())+late, time.Millisecond)
 }
 
+// isDue reports whether the timer has something to do now. If not, it is set for later.
+func (c *claim) isDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if due := c.phase.due(c); due != 0 && due <= c.s.d.clock.Now() {
+		return true
+	}
+	c.arm()
+	return false
+}
+
 // tick is called by the claim's timer. It watches the node of a lease that lasts. It removes the
 // node of a lease that nobody has renewed, or of a waiter that never came back, which the session
 // would keep as long as the program runs.
 func (c *claim) tick() {
+	if !c.isDue() {
+		return
+	}
 	_ = c.calls.Begin(context.Background()) // the context does not end
 	defer c.calls.End()
 	over, due := c.overdue()
@@ -235,9 +249,9 @@ func (c *claim) tick() {
 	}
 }
 
-// overdue reports whether the timer has something to do now. If not, it is set for later. It also
-// reports whether the node has to go: nobody has renewed the lease, or taken it in time. The node
-// of a lease that was lost just now is not due yet.
+// overdue is isDue for the timer once it has the claim to itself. It also reports whether the
+// node has to go: nobody has renewed the lease, or taken it in time. The node of a lease that was
+// lost just now is not due yet.
 func (c *claim) overdue() (over, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
