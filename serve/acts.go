@@ -117,6 +117,9 @@ func (h *hub) left(one *claim) {
 	defer h.mu.Unlock()
 	e := one.event(wire.Left)
 	e.Token, e.waited = "", sinceOf(one.queued, time.Now())
+	if one.queued.IsZero() || gone != nil && one.queued.After(gone.at) { // its owner has queued again, elsewhere
+		gone = nil
+	}
 	if gone != nil {
 		e.Reason, e.by = gone.reason, gone.by
 	}

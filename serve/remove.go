@@ -55,7 +55,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 	var one *claim
 	for end := time.Now().Add(betweenCalls); ; {
 		found := false
-		one, found = s.claims.remove(c.Name, cmp.Or(c.Owner, c.Handle), &removal{by: by, reason: c.Reason})
+		one, found = s.claims.remove(c.Name, cmp.Or(c.Owner, c.Handle), &removal{at: time.Now(), by: by, reason: c.Reason})
 		if one != nil {
 			break
 		}
@@ -128,6 +128,7 @@ func (one *claim) isQueued() bool { return one.phase == queued && time.Now().Bef
 
 // A removal is who has removed a waiter from the queue at this instance, and why.
 type removal struct {
+	at         time.Time
 	by, reason string
 	// refused is the waiter's last call here that found no lease, while no other call of its owner
 	// was known to be in flight elsewhere; nil: there is none.
