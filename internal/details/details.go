@@ -141,7 +141,7 @@ func (d Details) Note() string {
 	if d.Preference != 0 {
 		preference = strconv.Itoa(d.Preference)
 	}
-	var fields []string
+	fields := make([]string, 0, 8+len(d.Labels))
 	for _, f := range []struct{ key, value string }{
 		{"h", d.Host}, {"u", d.User}, {"p", pid}, {"g", d.Program}, {"s", started}, {"l", d.Link}, {"k", d.Kind}, {"r", preference},
 	} {
@@ -156,9 +156,12 @@ func (d Details) Note() string {
 }
 
 func escape(value string) string {
+	if !strings.ContainsFunc(value, isSpecial) {
+		return value
+	}
 	var b strings.Builder
 	for _, r := range value {
-		if r != '%' && r != ';' && r != '=' && r >= ' ' && r != 0x7f && r != '\u2063' {
+		if !isSpecial(r) {
 			b.WriteRune(r)
 			continue
 		}
@@ -167,6 +170,10 @@ func escape(value string) string {
 		}
 	}
 	return b.String()
+}
+
+func isSpecial(r rune) bool {
+	return r == '%' || r == ';' || r == '=' || r < ' ' || r == 0x7f || r == '\u2063'
 }
 
 // Of returns the details of a note. If it has none, the note is their text.
@@ -285,7 +292,7 @@ func unescape(value string) (string, bool) {
 		return "", false
 	}
 	plain, err := url.PathUnescape(value)
-	return plain, err == nil && utf8.ValidString(plain)
+	return plain, err == nil && utf8.ValidString(plain) && escape(plain) == value
 }
 
 // Summary returns host and program, and the user if a person holds.
