@@ -45,7 +45,8 @@ func (c *child) legacy(leases []*leasehold.Lease) string {
 	return string(text)
 }
 
-// The pause before a store that did not answer is asked again is between firstAgain and lastAgain.
+// The pause before a store that did not answer is asked again grows from firstAgain to lastAgain, less
+// a random part.
 const firstAgain, lastAgain = 100 * time.Millisecond, 10 * time.Second
 
 // releaseLegacy releases the leases of a run that was killed, after all of its command has ended.

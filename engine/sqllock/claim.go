@@ -268,19 +268,18 @@ func (c *claim) fastPath(ctx context.Context) (driver.Grant, error) {
 // grantPlain asks for an exclusive grant by one statement: as the next in the queue if the claim
 // has a place. Otherwise the resource must be free, and others who ask now may share the statement.
 func (c *claim) grantPlain(ctx context.Context, place bool) (number int64, granted bool, err error) {
-	d := c.d
-	args := []any{c.req.Resource, c.req.Owner, record.Micros(c.req.TTL), c.req.Note}
+	d, ttl := c.d, record.Micros(c.req.TTL)
 	if place {
-		return d.number(ctx, c.text(d.texts.next, d.texts.asking.next, d.texts.asking.nextEach), args...)
+		return d.number(ctx, c.text(d.texts.next, d.texts.asking.next, d.texts.asking.nextEach), c.req.Resource, c.req.Owner, ttl, c.req.Note)
 	}
 	if d.texts.grantAll != "" && d.batches.free.has(c.req.Resource) {
-		number, alone, err := d.batches.grants.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(c.req.TTL), Note: c.req.Note, Asks: d.listensFor(&c.req)})
+		number, alone, err := d.batches.grants.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: ttl, Note: c.req.Note, Asks: d.listensFor(&c.req)})
 		if !alone {
 			return number, err == nil, err
 		}
 		defer d.batches.grants.answered()
 	}
-	number, granted, err = d.number(ctx, c.text(d.texts.grant, d.texts.asking.grant, d.texts.asking.grantEach), args...)
+	number, granted, err = d.number(ctx, c.text(d.texts.grant, d.texts.asking.grant, d.texts.asking.grantEach), c.req.Resource, c.req.Owner, ttl, c.req.Note)
 	if !granted {
 		d.batches.free.note(c.req.Resource, false)
 	}

@@ -237,7 +237,7 @@ func (d *Driver) attempt(ctx context.Context, opts *sql.TxOptions, fn func(tx *s
 	if err = fn(tx); err == nil {
 		err = tx.Commit()
 	}
-	over := err == nil || tx.Rollback() == nil // after a failed Commit, Rollback fails too
+	over := err == nil || tx.Rollback() == nil // after a Commit that was sent, Rollback fails
 	if !over || astray(d.dialect.explain(err)) {
 		discard(conn) // it may still be inside the transaction
 	}
