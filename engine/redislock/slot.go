@@ -58,10 +58,10 @@ var slotTags = sync.OnceValue(func() *[slots]string {
 	return &tags
 })
 
-// crc16 returns the CRC-16/XMODEM of s. Source: the cluster specification.
-func crc16(s string) (crc uint16) {
-	for i := range len(s) {
-		crc ^= uint16(s[i]) << 8
+// crcTable is the table of CRC-16/XMODEM. Source: the cluster specification.
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021
@@ -69,6 +69,14 @@ func crc16(s string) (crc uint16) {
 				crc <<= 1
 			}
 		}
+		table[i] = crc
+	}
+	return table
+}()
+
+func crc16(s string) (crc uint16) {
+	for i := range len(s) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^s[i]]
 	}
 	return crc
 }
