@@ -41,7 +41,7 @@ func TestWhoWritesIsNotHeldUp(t *testing.T) {
 	d, n := onServer(t, r)
 	defer r.Pause()()
 	n.mu.Lock()
-	for range 1000 { // those who have come between a call and its caller's write
+	for range 1000 { // those who come before a flush
 		n.push(d.pipelines.newCall(nil, "ECHO", strings.Repeat("x", 16<<10)))
 	}
 	n.mu.Unlock()

@@ -115,9 +115,9 @@ func (c *claim) newTake() *call {
 	d, k := c.d, c.keys
 	take := d.pipelines.newCall(scriptTake)
 	take.durable, take.leaves = true, leavesSoon
-	kinds := []byte{kindHistory, kindQueue, kindGone}
-	if d.o.MinUptime > 0 {
-		kinds = append(kinds, kindMemory)
+	kinds := []byte{kindHistory, kindQueue, kindGone, kindMemory}
+	if d.o.MinUptime == 0 {
+		kinds = kinds[:3]
 	}
 	take.keys(k, c.req.Owner, kinds...)
 	take.args(c.req.Owner, c.req.TTL, d.historyLife(c.req.TTL))

@@ -25,11 +25,13 @@ func (s *seen) saw(memory string, known time.Duration) {
 	}
 }
 
-// now returns a memory, and for how long the server must have had it. That length means nothing if
-// there is no memory.
+// now returns a memory, and for how long the server must have had it.
 func (s *seen) now() (memory string, known time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.memory == "" {
+		return "", 0
+	}
 	return s.memory, time.Since(s.began)
 }
 

@@ -50,8 +50,8 @@ end
 local WAITER, SHARER = 'nsnsnsnsnss', 'nnnss'
 
 -- The history of a resource: the last fence given, and of the last exclusive grant its fence,
--- instant, owner, channel and note. recall uses history, the key. Its seventh
--- value is whether the history is damaged.
+-- instant, owner, channel and note. recall uses history, the key. Its seventh value is whether the
+-- history is damaged.
 local function recall(past)
   if not past then return 0, 0, 0, '', '', '', false end
   if #past < 24 then return 0, 0, 0, '', '', '', true end

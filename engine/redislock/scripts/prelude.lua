@@ -1,6 +1,6 @@
--- Included by other scripts after their fast path. It uses held (the value of the lock key, or
--- false), the keys, and PLACE, how long a place lives in ms. A place that ends later than that is
--- from before the clock was set back.
+-- Included by other scripts after history.lua and their fast path. It uses held (the value of the
+-- lock key, or false), the keys, and PLACE, how long a place lives in ms. A place that ends later
+-- than that is from before the clock was set back.
 
 -- The mark of an owner whose attempts are all refused. No number exceeds it.
 local BARRED = string.format('%.0f', EXACT)
