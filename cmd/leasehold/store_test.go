@@ -254,5 +254,5 @@ export LEASEHOLD_STORE=sqlite:locks.db
 exec leasehold run -v --ttl 3s x -- sh -c 'dd if=/dev/zero of=fill bs=1k 2>/dev/null; exec sleep 60'
 `)
 	o.wantCode(t, exitLost)
-	contains(t, o.stderr, "a renewal of x has failed", "the last renewal of x failed", "the disk of sqlite file", c.dir)
+	contains(t, o.stderr, "a renewal of x has failed", "the last renewal of x failed", "the disk with the folder", c.dir)
 }

@@ -179,11 +179,19 @@ func (s *sqlite) explain(err error) error {
 	case code == sqlerr.ReadOnly:
 		return fmt.Errorf("the database is %w: sqlite%s: %w", driver.ErrReadOnly, s.at(), err)
 	case code == sqlerr.Full:
-		return fmt.Errorf("%w: the disk of sqlite%s has no space left, or the file has all pages that it may: %w", ErrFull, s.at(), err)
+		return fmt.Errorf("%w: %s: %w", ErrFull, s.room(), err)
 	case missing(err):
 		return fmt.Errorf("%w: sqlite%s: %w", ErrNoSchema, s.at(), err)
 	}
 	return err
+}
+
+// room names what has no room left when the database is full.
+func (s *sqlite) room() string {
+	if f := s.file.Load(); f != nil {
+		return fmt.Sprintf("the disk with the folder %q has no space left, or the file has all pages that it may", filepath.Dir(f.path))
+	}
+	return "its disk has no space left, or the file has all pages that it may"
 }
 
 // at returns the file's path for errors, once it is known. It is not known if the client runs the
