@@ -172,7 +172,7 @@ func noRights(t *testing.T, z *servers.ZooKeeper) {
 // user: what a user creates is that user's alone, also over a lost connection.
 func user(t *testing.T, z *servers.ZooKeeper) {
 	p := servers.StartProxy(t, z.Addr())
-	opts := zklock.Options{Prefix: "/users", User: "me", Password: canary, SessionTimeout: 7500 * time.Millisecond}
+	opts := zklock.Options{Prefix: "/users", User: "me", Password: canary, SessionTimeout: 30 * time.Second}
 	l := lockerOn(t, driverOn(t, &opts, p.Addr()), leasehold.Options{})
 	lease := mustAcquire(t, l, "mine")
 	conn := client(t, z.Addr())
@@ -182,7 +182,7 @@ func user(t *testing.T, z *servers.ZooKeeper) {
 	opts.Password = "wrong"
 	refusedIn(t, driverOn(t, &opts, z.Addr()), "mine", zklock.ErrAuth)
 	p.Reset()
-	claimtest.Eventually(t, "a renewal on a new connection", func() bool { return lease.Extend(t.Context(), 5*time.Second) == nil })
+	claimtest.Eventually(t, "a renewal on a new connection", func() bool { return lease.Extend(t.Context(), 20*time.Second) == nil }) // what the session gives
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
