@@ -92,20 +92,20 @@ func renewalOutlivesTheTTL(t testing.TB, h Harness) {
 }
 
 // outlives holds a lease for longer than its TTL. It reports whether the lease ended after
-// an attempt of another took so long that renewals were late, too.
+// a call here took so long that renewals were late, too.
 func outlives(t testing.TB, d, o driver.Driver, ttl time.Duration) (late bool) {
 	other := locker(t, o, leasehold.Options{})
 	l := locker(t, d, leasehold.Options{TTL: ttl})
 	name := newName(t)
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	last := time.Now()
 	lease, err := l.Acquire(ctx, name)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
 	cancel()
 	token := lease.Token()
-	last := time.Now()
-	for end := last.Add(5 * ttl / 2); time.Now().Before(end); time.Sleep(ttl / 10) {
+	for end := time.Now().Add(5 * ttl / 2); time.Now().Before(end); time.Sleep(ttl / 10) {
 		taken, err := other.TryAcquire(bounded(t), name)
 		ended := lease.Context().Err() != nil || time.Until(lease.Deadline()) <= 0
 		late, last = late || time.Since(last) > ttl/4, time.Now()
