@@ -98,32 +98,37 @@ func TestPlaceGoesWithAReleaseThatKeepsALease(t *testing.T) {
 	}
 }
 
-// Who queues again after a removal, at another instance, and then gives up was not removed.
+// A waiter that is removed, queues again at another instance and then gives up is not reported as
+// removed.
 func TestGivingUpAfterARemovalIsNoRemoval(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		engine := memory.NewServer()
-		here, there := newBubble(t, engine.Connect(), often), newBubble(t, engine.Connect(), often)
-		here.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":600000}`)
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			here.wantCode(wire.CodeEvicted, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"wait_ms":60000}`)
-		}()
-		synctest.Wait()
-		here.want(200, wire.Remove, `{"name":"n","owner":"w","reason":"wrong branch"}`)
-		<-answered
-		time.Sleep(20 * time.Second) // the claim here is forgotten
-		there.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`)
-		time.Sleep(lookedBy)
-		here.want(200, wire.Release, `{"name":"n","owner":"w"}`)
-		all := here.wantHistory("kind=waiting,left", "waiting w, left w, waiting w, left w")
-		for i, want := range []string{"", "wrong branch"} { // newest first
-			if e := all.Entries[2*i]; e.Reason != want {
-				t.Errorf("%s: reason %q, want %q", e.Kind, e.Reason, want)
-			}
+	for _, later := range []time.Duration{0, time.Millisecond} { // a look sees the place at once, and does not know its age
+		synctest.Test(t, func(t *testing.T) { givesUpAfterARemoval(t, later) })
+	}
+}
+
+func givesUpAfterARemoval(t *testing.T, later time.Duration) {
+	engine := memory.NewServer()
+	here, there := newBubble(t, engine.Connect(), often), newBubble(t, engine.Connect(), often)
+	here.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":600000}`)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		here.wantCode(wire.CodeEvicted, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"wait_ms":60000}`)
+	}()
+	synctest.Wait()
+	here.want(200, wire.Remove, `{"name":"n","owner":"w","reason":"wrong branch"}`)
+	<-answered
+	time.Sleep(20*time.Second + later) // the claim here is forgotten
+	there.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`)
+	time.Sleep(lookedBy)
+	here.want(200, wire.Release, `{"name":"n","owner":"w"}`)
+	all := here.wantHistory("kind=waiting,left", "waiting w, left w, waiting w, left w")
+	for i, want := range []string{"", "wrong branch"} { // newest first
+		if e := all.Entries[2*i]; e.Reason != want {
+			t.Errorf("%s: reason %q, want %q", e.Kind, e.Reason, want)
 		}
-	})
+	}
 }
 
 // Places whose release had no answer are not released again when their claims are forgotten: they have ended by then, and

@@ -188,7 +188,7 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
-// lingersForgotten has a lease linger whose release had no answer, and whose claim is forgotten.
+// lingersForgotten releases a lease with Linger, loses the answer, and has the driver forget the claim.
 func (l *lingering) lingersForgotten(t *testing.T) {
 	t.Helper()
 	first := l.claim(t)

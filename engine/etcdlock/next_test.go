@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/servers"
 )
 
-// queuedBehind returns three claims of one resource, in the order of the queue. Each has a driver of its own, the second one
-// d. busy is the refusal of the second after its watch had begun. If fresh, nobody else knows the owners.
+// queuedBehind returns three claims on one resource, in queue order. The second uses d, and each of the others its own
+// driver. busy is the refusal of the second claim once its watch has begun. If fresh is set, nobody else knows the owners.
 func queuedBehind(t *testing.T, e *servers.Etcd, d driver.Driver, ttl time.Duration, fresh bool) (claims [3]driver.Claim, busy *driver.Busy) {
 	t.Helper()
 	drivers := [3]driver.Driver{driverOn(t, clientOf(t, e), nil), d, driverOn(t, clientOf(t, e), nil)}

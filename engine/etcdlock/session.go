@@ -43,7 +43,7 @@ type session struct {
 	gone   bool             // the server says that it has no such lease
 	sent   boottime.Instant // when the grant, or the last keep-alive with an answer, was sent
 	places int              // how many places are in it
-	spent  map[string]bool  // keys that must not be used again, or have a tombstone in it
+	spent  map[string]bool  // keys that must not be reused, including those with a tombstone here
 	asked  *keepAlive       // a keep-alive that is not sent yet; nil: none
 	stream int              // number of the stream that last kept it alive; 0: it must be searched for strays
 }

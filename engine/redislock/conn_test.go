@@ -51,8 +51,8 @@ func (k *keeping) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A connection that ends after a call was queued and before it is written: the call is told that it
-// has not left, so that another connection may take it, and it does not leave.
+// If a connection ends before a queued call is written, the call is reported as unsent, so another
+// connection may take it. The first one never writes it.
 func TestWhatHasNotLeftDoesNotLeave(t *testing.T) {
 	mine, _ := net.Pipe()
 	line := &keeping{Conn: mine}

@@ -31,9 +31,9 @@ type watcher struct {
 	ctx     context.Context // ends with close
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-	nudge   chan struct{} // has a token when the watcher must look now
-	joined  chan struct{} // has a token when there is a new waiter: look soon
-	retimed chan struct{} // has a token when by may be earlier than before
+	nudge   chan struct{} // signals that the watcher must look now
+	joined  chan struct{} // signals a new waiter: look soon
+	retimed chan struct{} // signals that by may now be earlier
 
 	mu      sync.Mutex
 	crowds  map[string]*crowd  // guarded by mu; by resource; none is empty
