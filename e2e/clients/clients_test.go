@@ -105,7 +105,7 @@ func TestClientsPassTheirTests(t *testing.T) {
 	for name, command := range map[string][]string{
 		"python":         python("test_sync.py"),
 		"python asyncio": python("test_async.py"),
-		"node":           {"clients/node", "node", "--test", "test/leasehold.test.mjs"},
+		"node":           {"clients/node", "node", "--test", "--test-reporter=spec", "test/leasehold.test.mjs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
