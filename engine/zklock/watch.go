@@ -12,6 +12,8 @@ import (
 type watches struct {
 	mu sync.Mutex
 	of map[string]*watch // guarded by mu; by path, or childrenOf(path)
+
+	client clientWatches
 }
 
 // A watch is for the first event of one node, or of its children.
@@ -117,18 +119,6 @@ func (w *watches) forget(path string, a *alarm) {
 	}
 }
 
-// any reports whether any watch is armed.
-func (w *watches) any() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, at := range w.of {
-		if at.armed {
-			return true
-		}
-	}
-	return false
-}
-
 // event rings the alarms on a node, or on its children.
 func (w *watches) event(e zk.Event) {
 	if e.Type != zk.EventNodeChildrenChanged {
@@ -154,6 +144,7 @@ func (w *watches) end() {
 	all := w.of
 	w.of = make(map[string]*watch)
 	w.mu.Unlock()
+	w.client.end()
 	for _, at := range all {
 		at.ring(false)
 	}
@@ -166,4 +157,63 @@ func (w *watch) ring(deleted bool) {
 	for a := range w.alarms {
 		a.once.Do(func() { a.ring(deleted) })
 	}
+}
+
+// clientWatches are the watches that go-zookeeper has. On a new connection it sets all of them
+// again, also those that no claim waits for any more, and does not say whether it has any. Each
+// change is noted before the client makes the same one.
+type clientWatches struct {
+	mu sync.Mutex
+	of map[clientWatch]bool // guarded by mu
+}
+
+// A clientWatch is a watch on a node that exists (opGetData), on one that does not (opExists), or on
+// a node's children (opGetChildren2).
+type clientWatch struct {
+	kind int32
+	path string
+}
+
+// set notes the answer to a request of that kind that sets a watch. code is the answer's error.
+func (w *clientWatches) set(kind int32, path string, code int32) {
+	switch {
+	case kind == opExists && code == noNode:
+	case code != 0:
+		return
+	case kind == opExists:
+		kind = opGetData
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of == nil {
+		w.of = make(map[clientWatch]bool)
+	}
+	w.of[clientWatch{kind, path}] = true
+}
+
+// fire removes the watches that an event ends.
+func (w *clientWatches) fire(event zk.EventType, path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if event != zk.EventNodeChildrenChanged {
+		delete(w.of, clientWatch{opGetData, path})
+		delete(w.of, clientWatch{opExists, path})
+	}
+	if event == zk.EventNodeChildrenChanged || event == zk.EventNodeDeleted {
+		delete(w.of, clientWatch{opGetChildren2, path})
+	}
+}
+
+// any reports whether the client has a watch.
+func (w *clientWatches) any() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.of) > 0
+}
+
+// end removes all, because the watches end with the session.
+func (w *clientWatches) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.of)
 }

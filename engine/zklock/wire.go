@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
 
@@ -57,18 +59,25 @@ type request struct {
 	number, kind int32
 	at           boottime.Instant // not later than it was written
 	size         int              // the size of the frame
+	watches      string           // the path of the node that it sets a watch on; "": none
 }
 
 // Kinds of requests.
 const (
-	opCreate     = 1
-	opPing       = 11
-	opAuth       = 100
-	opSetWatches = 101 // sets watches again on a new connection
+	opCreate       = 1
+	opExists       = 3
+	opGetData      = 4
+	opPing         = 11
+	opGetChildren2 = 12
+	opAuth         = 100
+	opSetWatches   = 101 // sets watches again on a new connection
 )
 
-// noAuth is the error of a call that a node's ACL refuses.
-const noAuth = -102
+// Errors of the ensemble: a node does not exist, or its ACL refuses the call.
+const (
+	noNode = -101
+	noAuth = -102
+)
 
 // pingsPerSession is how often we ping per session timeout; the client pings three times. So what
 // is known of the session stays fresh enough for whole grants: the time before the leader knows of
@@ -89,6 +98,9 @@ func (w *wire) pingEvery() time.Duration { return min(w.s.timeout/pingsPerSessio
 
 // pingNumber is the number of all pings.
 const pingNumber = -2
+
+// eventNumber is the number of all events.
+const eventNumber = -1
 
 // pingFrame is a ping as the client writes it: the length, the number -2 and the kind.
 var pingFrame = []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing}
@@ -175,7 +187,7 @@ func (w *wire) greet(b []byte) error {
 		h.session = 0
 		clear(b[8:16]) // a session of 0 tells the client that it has expired
 	}
-	watching := w.s.watches.any()
+	watching := w.s.watches.client.any()
 	if watching {
 		h.rewatching = make(chan struct{})
 	}
@@ -229,6 +241,7 @@ func (w *wire) Write(b []byte) (int, error) {
 		number: int32(binary.BigEndian.Uint32(b[4:])), kind: int32(binary.BigEndian.Uint32(b[8:])),
 		at: now, size: len(b),
 	}
+	r.watches = r.watched(b[12:])
 	w.mu.Lock()
 	w.pending = append(w.pending, r)
 	w.mu.Unlock()
@@ -237,6 +250,19 @@ func (w *wire) Write(b []byte) (int, error) {
 		h.rewatched.Do(func() { close(h.rewatching) })
 	}
 	return n, err
+}
+
+// watched returns the path of the node that a request sets a watch on, or "". After its number and
+// kind, such a request has a path, which is its length in 4 bytes and its bytes, and a byte that
+// says whether a watch is wanted.
+func (r request) watched(b []byte) string {
+	switch r.kind {
+	case opExists, opGetData, opGetChildren2:
+		if end := len(b) - 1; end > 4 && b[end] == 1 && int(binary.BigEndian.Uint32(b)) == end-4 {
+			return string(b[4:end])
+		}
+	}
+	return ""
 }
 
 // asks returns the client's first frame with the timeout that is wanted, because the client
@@ -305,14 +331,22 @@ func (w *wire) reply(b []byte) error {
 			return err
 		}
 	}
+	if number == eventNumber {
+		w.event(b[header:])
+		return nil
+	}
 	r, ok := w.answered(number)
-	if !ok { // it is an event
+	if !ok {
 		return nil
 	}
 	if r.kind != opAuth { // answered without looking at the session
 		w.s.heard(w.hello.session, r.at)
 	}
-	switch code := int32(binary.BigEndian.Uint32(b[12:])); {
+	code := int32(binary.BigEndian.Uint32(b[12:]))
+	if r.watches != "" {
+		w.s.watches.client.set(r.kind, r.watches, code)
+	}
+	switch {
 	case code == noAuth:
 		w.s.denied()
 	case code != 0: // any other error
@@ -322,6 +356,14 @@ func (w *wire) reply(b []byte) error {
 		w.watchesAgain(r)
 	}
 	return nil
+}
+
+// event learns which watches the client no longer has. An event is its type and a state in 4 bytes
+// each, and a path.
+func (w *wire) event(b []byte) {
+	if len(b) >= 12 && int(binary.BigEndian.Uint32(b[8:])) == len(b)-12 {
+		w.s.watches.client.fire(zk.EventType(int32(binary.BigEndian.Uint32(b))), string(b[12:]))
+	}
 }
 
 // A birth is the creation of a claim's node.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // frame is a body with its length before it, as the server sends it.
@@ -18,6 +20,8 @@ func frame(body ...any) []byte {
 		switch v := v.(type) {
 		case string:
 			b = append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
+		case byte:
+			b = append(b, v)
 		case int32:
 			b = binary.BigEndian.AppendUint32(b, uint32(v))
 		case int64:
@@ -42,7 +46,7 @@ func testSession(t *testing.T, timeout time.Duration) *session {
 // watching is a session that watches a node.
 func watching(t *testing.T) *session {
 	s := testSession(t, 3*time.Second)
-	s.watches.of["/watched"] = &watch{armed: true}
+	s.watches.client.set(opGetData, "/watched", 0)
 	return s
 }
 
@@ -259,6 +263,56 @@ func TestWireWithoutItsWatches(t *testing.T) {
 			t.Errorf("%v, want errNoWatches", err)
 		}
 	})
+}
+
+// Replies are held back on the next connection if the client sets watches again, also those that no claim waits for
+// any more, and only then: it would not ask for them.
+func TestWireKnowsTheClientsWatches(t *testing.T) {
+	t.Parallel()
+	const path, yes, no = "/a", byte(1), byte(0)
+	event := func(kind int32) []byte { return frame(int32(-1), int64(-1), int32(0), kind, int32(3), path) }
+	answer := func(code int32) []byte { return frame(int32(1), int64(12), code) }
+	for name, c := range map[string]struct {
+		kind  int32
+		watch byte
+		then  [][]byte
+		want  bool
+	}{
+		"no watch":            {opGetData, no, [][]byte{answer(0)}, false},
+		"no answer":           {opGetData, yes, nil, false},
+		"data":                {opGetData, yes, [][]byte{answer(0)}, true},
+		"no node":             {opGetData, yes, [][]byte{answer(noNode)}, false},
+		"data changed":        {opGetData, yes, [][]byte{answer(0), event(3)}, false},
+		"data, children":      {opGetData, yes, [][]byte{answer(0), event(4)}, true},
+		"deleted":             {opGetData, yes, [][]byte{answer(0), event(2)}, false},
+		"to come":             {opExists, yes, [][]byte{answer(noNode)}, true},
+		"refused":             {opExists, yes, [][]byte{answer(noAuth)}, false},
+		"come":                {opExists, yes, [][]byte{answer(noNode), event(1)}, false},
+		"there":               {opExists, yes, [][]byte{answer(0)}, true},
+		"there, changed":      {opExists, yes, [][]byte{answer(0), event(3)}, false},
+		"children":            {opGetChildren2, yes, [][]byte{answer(0)}, true},
+		"children, data":      {opGetChildren2, yes, [][]byte{answer(0), event(3)}, true},
+		"children changed":    {opGetChildren2, yes, [][]byte{answer(0), event(4)}, false},
+		"children, deleted":   {opGetChildren2, yes, [][]byte{answer(0), event(2)}, false},
+		"another kind (sync)": {9, yes, [][]byte{answer(0)}, false},
+	} {
+		s := testSession(t, 3*time.Second)
+		w, far := connected(t, s)
+		write(t, w, frame(int32(1), c.kind, path, c.watch))
+		for _, b := range c.then {
+			go far.Write(b)
+			if err := readFrame(w); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if next, _ := connected(t, s); (next.hello.rewatching != nil) != c.want {
+			t.Errorf("%s: held back: %v, want %v", name, !c.want, c.want)
+		}
+		s.event(zk.Event{Type: zk.EventSession, State: zk.StateExpired})
+		if next, _ := connected(t, s); next.hello.rewatching != nil {
+			t.Errorf("%s: held back for the watches of a session that has expired", name)
+		}
+	}
 }
 
 // Requests for watches that do not fit into one follow each other.
