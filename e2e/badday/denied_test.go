@@ -123,6 +123,10 @@ func TestDeniedByTheStore(t *testing.T) {
 				} {
 					began := time.Now()
 					out, code := command(t, store, args...)
+					for end := began.Add(time.Minute); strings.Contains(out, "no answer within 2s") && time.Now().Before(end); { // -n, on a busy machine
+						began = time.Now()
+						out, code = command(t, store, args...)
+					}
 					if engine == "zookeeper" && args[0] == "acquire" && code == 64 {
 						continue // which its leases never outlive
 					}

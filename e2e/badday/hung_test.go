@@ -66,7 +66,7 @@ func TestServerHangsWhenAJobBegins(t *testing.T) {
 				return s.command(dir, slices.Concat([]string{"run", "--once-per", "24h"}, flags, []string{"job", "--", "touch", "ran"})...).Run()
 			}
 			warm := pausedStore{url: "redis://" + r.Addr() + "/0"}
-			if err := warm.command(dir, "run", "-n", "another", "--", "true").Run(); err != nil { // the server has our scripts now
+			if err := warm.command(dir, "run", "another", "--", "true").Run(); err != nil { // the server has our scripts now
 				t.Fatal(err)
 			}
 			if err := job(between.Addr(), flags...); err == nil || exists(filepath.Join(dir, "ran")) {
@@ -77,7 +77,7 @@ func TestServerHangsWhenAJobBegins(t *testing.T) {
 				if time.Now().After(end) {
 					t.Fatal("nobody runs it")
 				}
-				if err := job(r.Addr(), "-n", "--ok-if-busy"); err != nil {
+				if err := job(r.Addr(), "-w", "30", "--ok-if-busy"); err != nil {
 					t.Errorf("the next one: %v", err)
 				}
 			}

@@ -166,7 +166,7 @@ func (c call) everything(s passwordStore, way string) {
 		c.must(args...)
 	}
 	if s.resumes {
-		c.must("acquire", "-n", "-v", "script/"+way)
+		c.must("acquire", "-w", "60", "-v", "script/"+way)
 		c.run("renew", "script/"+way, "nobody")
 		c.run("release", "script/"+way, "nobody")
 	}
