@@ -28,7 +28,7 @@ func TestEvictedElsewhere(t *testing.T) {
 			s := newBubble(t, engine.Connect(), nil)
 			other := newBubble(t, engine.Connect(), nil)
 			if heard {
-				go s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events, nil))
+				go s.ServeHTTP(streamed{httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events, nil))
 			}
 			for _, after := range []string{"nobody", "b"} {
 				name := "before-" + after
