@@ -232,7 +232,10 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 // A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before. If
 // that check has no answer, the lease is not renewed.
 func (a *attempt) resume() (found bool, err error) {
-	defer func() { a.one.acquires = err == nil }()
+	defer func() {
+		a.one.acquires = err == nil
+		a.one.learns(err)
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	switch err := a.checkMode(ctx); {
@@ -252,6 +255,7 @@ func (a *attempt) resume() (found bool, err error) {
 // try makes one Try. If the connection ends, the Try goes on, because its outcome would be unknown
 // otherwise.
 func (a *attempt) try() (err error) {
+	defer func() { a.one.learns(err) }()
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	a.sent = time.Now()
@@ -278,6 +282,17 @@ func (a *attempt) try() (err error) {
 // isNo reports whether an attempt that ended in err has certainly got nothing.
 func isNo(err error) bool {
 	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrTooHeavy)
+}
+
+// learns records whether an attempt that ended in err may have got a lease. Requires the turn.
+func (one *claim) learns(err error) {
+	switch {
+	case errors.Is(err, driver.ErrNotYet): // which tells nothing
+	case err == nil, isNo(err):
+		one.doubt = nil
+	default:
+		one.doubt = err
+	}
 }
 
 // noRefusal returns the error of a call for an owner that may hold a lease. ErrNotYet is a refusal

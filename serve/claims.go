@@ -50,6 +50,7 @@ type claim struct {
 	acquires bool
 	cause    chan report // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
 	evicted  error       // the reason that cause has received
+	doubt    error       // of an attempt that may have got a lease; nil: none is in doubt
 	queued   time.Time   // when it took its place in the queue; zero: it has none
 	unwanted bool        // nobody knows its owner, and a release had no answer
 	recall   *recall     // notifies the holder that others wait; nil: it has not asked for that
