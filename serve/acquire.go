@@ -164,7 +164,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 			return errGone // do not acquire what cannot be reported
 		}
 		if s.isTooOld(a.came, a.wait()) {
-			return cmp.Or(err, errTooOld) // a caller that was refused before has waited
+			return cmp.Or(a.outcome(err), errTooOld) // a caller that was refused before has waited
 		}
 		if err = a.try(); err == nil {
 			return nil
@@ -358,15 +358,26 @@ func (a *attempt) checkMode(ctx context.Context) error {
 	return err // no holder: the lease has ended, and its deadline covers that
 }
 
+// outcome returns the error of an attempt whose last Try returned err. ErrNotYet is no refusal if the
+// owner may hold by an earlier Try.
+func (a *attempt) outcome(err error) error {
+	if a.one.doubt != nil || a.s.claims.holds(a.one) {
+		return noRefusal(err)
+	}
+	return err
+}
+
 // whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
-// what has ended the wait: if the Try had no answer, the caller may hold.
+// what has ended the wait: if a Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
-	if errors.Is(err, driver.ErrBusy) && a.s.features.Resumes && a.s.claims.removalOf(a.one) != nil {
+	isRefused := errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet)
+	if isRefused && a.s.features.Resumes && a.s.claims.removalOf(a.one) != nil {
 		if _, err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
 			return err
 		}
 		a.s.claims.refuses(a.one)
 	}
+	err = a.outcome(err)
 	cause := context.Cause(patient)
 	switch {
 	case !isNo(err), a.call.Wait == 0, cause == nil, cause == errWaited:

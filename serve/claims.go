@@ -231,6 +231,13 @@ func (one *claim) lasts(now time.Time) bool {
 	return one.phase.isKept() && one.phase != lost && now.Before(one.until)
 }
 
+// holds reports whether the claim may still have its lease.
+func (c *claims) holds(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return one.phase == held && one.lasts(time.Now())
+}
+
 // outlasted reports whether the claim's lease or place is over in any case.
 func (c *claims) outlasted(one *claim, now time.Time) bool {
 	c.mu.Lock()
