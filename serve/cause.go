@@ -86,7 +86,7 @@ func (c *claims) begins(one *claim, fence uint64, sent time.Time) error {
 		one.queued = time.Time{}
 		return one.evicted
 	}
-	one.begun = fence
+	one.begun, one.began = fence, time.Now()
 	c.evicted.delete(one.key)
 	c.removed.delete(one.key) // the grant came first
 	return nil

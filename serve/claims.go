@@ -80,6 +80,7 @@ type calls struct {
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	begun   uint64          // the fence of the last lease that began here; 0: none did
+	began   time.Time       // when the answer came that told of it
 	place   queuePlace
 }
 
@@ -284,6 +285,17 @@ func (c *claims) termOf(k lease, of string) (t *term, calls bool) {
 		return one.lease.term, false
 	}
 	return nil, false
+}
+
+// beganBy returns a time by which the lease with that token had begun, if it was first granted or
+// renewed here; zero: unknown.
+func (c *claims) beganBy(k lease, of string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.all[k]; one != nil && one.begun > 0 && token(one.begun) == of {
+		return one.began
+	}
+	return time.Time{}
 }
 
 // has reports whether a claim exists, with calls or kept for later ones.

@@ -333,7 +333,7 @@ func (h *hub) compare(s seen, prefix string) {
 				continue // the call in progress reports it, and knows more
 			}
 			if was != nil { // the owner holds anew
-				h.end(l, was, s, one.since)
+				h.end(l, was, s, h.beganBy(l, one))
 				h.lose(l)
 			}
 			s.sight.knows(one, one.length())
@@ -364,11 +364,24 @@ func (h *hub) begunAfter(gone []lease, held map[lease]*holding) map[string]time.
 	var pace breath
 	for l, one := range held {
 		pace.let(&h.mu)
-		if at, ok := first[l.name]; ok && !one.since.IsZero() && (at.IsZero() || one.since.Before(at)) {
-			first[l.name] = one.since
+		at, ok := first[l.name]
+		if !ok {
+			continue
+		}
+		if began := h.beganBy(l, one); !began.IsZero() && (at.IsZero() || began.Before(at)) {
+			first[l.name] = began
 		}
 	}
 	return first
+}
+
+// beganBy returns a time by which a lease had begun: as the engine tells, or because it was in use
+// here; zero: unknown.
+func (h *hub) beganBy(l lease, one *holding) time.Time {
+	if !one.since.IsZero() {
+		return one.since
+	}
+	return h.s.claims.beganBy(l, one.Token)
 }
 
 // A breath releases a mutex now and then during long work, because calls on leases wait for it.
