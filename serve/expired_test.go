@@ -310,6 +310,15 @@ func TestEndsAreToldOfTheLeaseThatEnded(t *testing.T) {
 			other.want(200, wire.Acquire, lasts, long, 2, 1)
 			s.want(200, wire.Evict, evict)
 		}, "granted 1, expired 1, evicted 2", 1},
+		"an eviction elsewhere, after a renewal and before a look": {func(s, other bubble, _ *locktest.Faulty) {
+			s.want(200, wire.Acquire, lasts, long, 1, 0)
+			other.want(200, wire.Release, release, 2, 1)
+			other.want(200, wire.Acquire, lasts, long, 3, 2)
+			s.want(200, wire.Renew, lasts, long, 4, 3)
+			other.want(200, wire.Evict, evict)
+			time.Sleep(6 * time.Second)
+			s.wantCode(wire.CodeEvicted, wire.Renew, lasts, long, 5, 4)
+		}, "granted 1, ended 1, evicted 2", 0},
 		"a grant during an eviction": {func(s, other bubble, d *locktest.Faulty) {
 			s.want(200, wire.Acquire, lasts, long, 1, 0)
 			other.want(200, wire.Release, release, 2, 1)
