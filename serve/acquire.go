@@ -31,6 +31,7 @@ type attempt struct {
 	sent      time.Time // when the last Try was sent
 	answered  time.Time // when it was answered
 	grant     driver.Grant
+	found     bool // resume has found a lease
 	pace      waiting.Pace
 }
 
@@ -147,8 +148,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
 	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
-		found, err := a.resume()
-		if found || !errors.Is(err, driver.ErrLost) {
+		err := a.resume()
+		if a.found || !errors.Is(err, driver.ErrLost) {
 			return err
 		}
 		if removed != nil {
@@ -227,11 +228,11 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 
 // resume looks for a lease that the owner got by a call to another instance, or by another driver's
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
-// found means that there was one, which may have ended since.
+// It sets found if there was one, which may have ended since.
 //
 // A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before. If
 // that check has no answer, the lease is not renewed.
-func (a *attempt) resume() (found bool, err error) {
+func (a *attempt) resume() (err error) {
 	defer func() {
 		a.one.acquires = err == nil
 		a.one.learns(err)
@@ -240,16 +241,17 @@ func (a *attempt) resume() (found bool, err error) {
 	defer cancel()
 	switch err := a.checkMode(ctx); {
 	case errors.Is(err, driver.ErrCorrupt):
-		return false, driver.ErrLost // the owner is not among the holders that can be read
+		return driver.ErrLost // the owner is not among the holders that can be read
 	case err != nil:
-		return false, noRefusal(err)
+		return noRefusal(err)
 	}
 	a.sent = time.Now()
 	a.one.recall.begin()
 	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err != nil {
-		return false, noRefusal(err)
+		return noRefusal(err)
 	}
-	return true, a.granted(ctx)
+	a.found = true
+	return a.granted(ctx)
 }
 
 // try makes one Try. If the connection ends, the Try goes on, because its outcome would be unknown
@@ -322,7 +324,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 		one.lease = lastGrant{a.sent, !a.elsewhere, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
-		a.s.hub.granted(one, a.waited(), a.by)
+		a.s.hub.granted(one, more{waited: a.waited(), by: a.by, found: a.found})
 		one.queued = time.Time{}
 	} else {
 		one.lease.term.lasts(a.sent, a.grant.TTL)
@@ -372,7 +374,7 @@ func (a *attempt) outcome(err error) error {
 func (a *attempt) whyEnded(patient context.Context, err error) error {
 	isRefused := errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet)
 	if isRefused && a.s.features.Resumes && a.s.claims.removalOf(a.one) != nil {
-		if _, err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
+		if err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
 			return err
 		}
 		a.s.claims.refuses(a.one)

@@ -108,6 +108,7 @@ type more struct {
 	time                 time.Time // zero: now
 	held, waited, silent *int64
 	by                   string
+	found                bool // an acquire has found the lease: it is no new one
 }
 
 // sent is an event as it is written. All its listeners share it.
