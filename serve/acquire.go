@@ -31,6 +31,7 @@ type attempt struct {
 	sent      time.Time // when the last Try was sent
 	answered  time.Time // when it was answered
 	grant     driver.Grant
+	found     bool // resume has found a lease
 	pace      waiting.Pace
 }
 
@@ -147,8 +148,8 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	known := a.call.Call != 1 || !a.one.lease.since.IsZero() // a caller's first call counts as the owner's first
 	a.elsewhere = removed != nil || !a.one.acquires && a.chosen && known && s.features.Resumes
 	if a.elsewhere {
-		found, err := a.resume()
-		if found || !errors.Is(err, driver.ErrLost) {
+		err := a.resume()
+		if a.found || !errors.Is(err, driver.ErrLost) {
 			return err
 		}
 		if removed != nil {
@@ -164,7 +165,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 			return errGone // do not acquire what cannot be reported
 		}
 		if s.isTooOld(a.came, a.wait()) {
-			return cmp.Or(err, errTooOld) // a caller that was refused before has waited
+			return cmp.Or(a.outcome(err), errTooOld) // a caller that was refused before has waited
 		}
 		if err = a.try(); err == nil {
 			return nil
@@ -227,31 +228,36 @@ func (a *attempt) waitContext(ctx context.Context) (context.Context, func()) {
 
 // resume looks for a lease that the owner got by a call to another instance, or by another driver's
 // claim. It renews, because a Try of a driver's claim that is new may look like the owner's first.
-// found means that there was one, which may have ended since.
+// It sets found if there was one, which may have ended since.
 //
 // A refusal changes nothing, and a renewal may shorten the lease. So the mode is checked before. If
 // that check has no answer, the lease is not renewed.
-func (a *attempt) resume() (found bool, err error) {
-	defer func() { a.one.acquires = err == nil }()
+func (a *attempt) resume() (err error) {
+	defer func() {
+		a.one.acquires = err == nil
+		a.one.learns(err)
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	switch err := a.checkMode(ctx); {
 	case errors.Is(err, driver.ErrCorrupt):
-		return false, driver.ErrLost // the owner is not among the holders that can be read
+		return driver.ErrLost // the owner is not among the holders that can be read
 	case err != nil:
-		return false, noRefusal(err)
+		return noRefusal(err)
 	}
 	a.sent = time.Now()
 	a.one.recall.begin()
 	if a.grant, err = a.one.driver.Renew(ctx, a.one.req.TTL); err != nil {
-		return false, noRefusal(err)
+		return noRefusal(err)
 	}
-	return true, a.granted(ctx)
+	a.found = true
+	return a.granted(ctx)
 }
 
 // try makes one Try. If the connection ends, the Try goes on, because its outcome would be unknown
 // otherwise.
 func (a *attempt) try() (err error) {
+	defer func() { a.one.learns(err) }()
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()
 	a.sent = time.Now()
@@ -278,6 +284,17 @@ func (a *attempt) try() (err error) {
 // isNo reports whether an attempt that ended in err has certainly got nothing.
 func isNo(err error) bool {
 	return errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrTooHeavy)
+}
+
+// learns records whether an attempt that ended in err may have got a lease. Requires the turn.
+func (one *claim) learns(err error) {
+	switch {
+	case errors.Is(err, driver.ErrNotYet): // which tells nothing
+	case err == nil, isNo(err):
+		one.doubt = nil
+	default:
+		one.doubt = err
+	}
 }
 
 // noRefusal returns the error of a call for an owner that may hold a lease. ErrNotYet is a refusal
@@ -307,7 +324,7 @@ func (a *attempt) granted(ctx context.Context) error {
 		}
 		one.lease = lastGrant{a.sent, !a.elsewhere, wire.Duration(a.call.AtLeast), a.grant.Fence, &term{}}
 		one.lease.term.lasts(a.sent, a.grant.TTL)
-		a.s.hub.granted(one, a.waited(), a.by)
+		a.s.hub.granted(one, more{waited: a.waited(), by: a.by, found: a.found})
 		one.queued = time.Time{}
 	} else {
 		one.lease.term.lasts(a.sent, a.grant.TTL)
@@ -343,15 +360,26 @@ func (a *attempt) checkMode(ctx context.Context) error {
 	return err // no holder: the lease has ended, and its deadline covers that
 }
 
+// outcome returns the error of an attempt whose last Try returned err. ErrNotYet is no refusal if the
+// owner may hold by an earlier Try.
+func (a *attempt) outcome(err error) error {
+	if a.one.doubt != nil || a.s.claims.holds(a.one) {
+		return noRefusal(err)
+	}
+	return err
+}
+
 // whyEnded returns the error of an attempt whose last Try returned err. Only a refusal gives way to
-// what has ended the wait: if the Try had no answer, the caller may hold.
+// what has ended the wait: if a Try had no answer, the caller may hold.
 func (a *attempt) whyEnded(patient context.Context, err error) error {
-	if errors.Is(err, driver.ErrBusy) && a.s.features.Resumes && a.s.claims.removalOf(a.one) != nil {
-		if _, err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
+	isRefused := errors.Is(err, driver.ErrBusy) || errors.Is(err, driver.ErrNotYet)
+	if isRefused && a.s.features.Resumes && a.s.claims.removalOf(a.one) != nil {
+		if err := a.resume(); !errors.Is(err, driver.ErrLost) { // its place may have got the lease before
 			return err
 		}
 		a.s.claims.refuses(a.one)
 	}
+	err = a.outcome(err)
 	cause := context.Cause(patient)
 	switch {
 	case !isNo(err), a.call.Wait == 0, cause == nil, cause == errWaited:

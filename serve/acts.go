@@ -31,8 +31,8 @@ func (h *hub) tell(e told, now *holding) {
 		}
 		was = nil
 	}
-	again := now != nil && was != nil && !was.calls && was.Token == e.Token          // another instance granted it, and it is known
-	next := e.kind == wire.EventEvicted && was != nil && isLater(was.Token, e.Token) // the owner holds anew
+	again := now != nil && was != nil && was.Token == e.Token && (e.found || !was.calls) // another instance granted it, and it is known
+	next := e.kind == wire.EventEvicted && was != nil && isLater(was.Token, e.Token)     // the owner holds anew
 	if was != nil && was.term != nil && now == nil && !next {
 		was.term.over.Store(true)
 	}
@@ -68,14 +68,14 @@ func isLater(token, than string) bool {
 // idle reports whether there is neither a history nor a listener.
 func (h *hub) idle() bool { return h.s.history == nil && h.count() == 0 }
 
-// granted reports a grant. waited is nil if it is unknown how long the claim waited. by is who
-// reserves the name.
-func (h *hub) granted(one *claim, waited *int64, by string) {
+// granted reports a grant with what the history records of it.
+func (h *hub) granted(one *claim, of more) {
 	if h.idle() {
 		return
 	}
 	e := one.event(wire.EventGranted)
-	e.waited, e.by = waited, by
+	of.note = e.note
+	e.more = of
 	h.tell(e, &holding{Event: e.Event, note: e.note, since: one.lease.since, term: one.lease.term})
 }
 

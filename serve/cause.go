@@ -25,7 +25,7 @@ type report struct {
 func (s *Server) hears(l lease, cause chan report) func(error) {
 	return func(why error) {
 		if reason, ok := evictedFor(why); ok {
-			s.hub.because(l, reason)
+			s.hub.because(l, reported{reason, token(s.claims.lastOf(l))})
 		}
 		select {
 		case <-cause: // of an earlier lease
@@ -36,6 +36,16 @@ func (s *Server) hears(l lease, cause chan report) func(error) {
 		default:
 		}
 	}
+}
+
+// lastOf returns the fence of the owner's last lease that began here; 0: unknown.
+func (c *claims) lastOf(l lease) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.all[l]; one != nil {
+		return one.begun
+	}
+	return 0
 }
 
 // evictedFor returns the reason of an eviction.
@@ -86,7 +96,7 @@ func (c *claims) begins(one *claim, fence uint64, sent time.Time) error {
 		one.queued = time.Time{}
 		return one.evicted
 	}
-	one.begun = fence
+	one.begun, one.began = fence, time.Now()
 	c.evicted.delete(one.key)
 	c.removed.delete(one.key) // the grant came first
 	return nil

@@ -50,6 +50,7 @@ type claim struct {
 	acquires bool
 	cause    chan report // receives the reason why the lease has ended, if the engine reports it; nil: there is no driver's claim
 	evicted  error       // the reason that cause has received
+	doubt    error       // of an attempt that may have got a lease; nil: none is in doubt
 	queued   time.Time   // when it took its place in the queue; zero: it has none
 	unwanted bool        // nobody knows its owner, and a release had no answer
 	recall   *recall     // notifies the holder that others wait; nil: it has not asked for that
@@ -79,6 +80,7 @@ type calls struct {
 	chosen  bool            // the caller knows the owner, and may call again
 	waiting func(why error) // ends the call that waits for other holders; nil: none does
 	begun   uint64          // the fence of the last lease that began here; 0: none did
+	began   time.Time       // when the answer came that told of it
 	place   queuePlace
 }
 
@@ -230,6 +232,13 @@ func (one *claim) lasts(now time.Time) bool {
 	return one.phase.isKept() && one.phase != lost && now.Before(one.until)
 }
 
+// holds reports whether the claim may still have its lease.
+func (c *claims) holds(one *claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return one.phase == held && one.lasts(time.Now())
+}
+
 // outlasted reports whether the claim's lease or place is over in any case.
 func (c *claims) outlasted(one *claim, now time.Time) bool {
 	c.mu.Lock()
@@ -276,6 +285,17 @@ func (c *claims) termOf(k lease, of string) (t *term, calls bool) {
 		return one.lease.term, false
 	}
 	return nil, false
+}
+
+// beganBy returns a time by which the lease with that token had begun, if it was first granted or
+// renewed here; zero: unknown.
+func (c *claims) beganBy(k lease, of string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.all[k]; one != nil && one.begun > 0 && token(one.begun) == of {
+		return one.began
+	}
+	return time.Time{}
 }
 
 // has reports whether a claim exists, with calls or kept for later ones.

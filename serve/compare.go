@@ -333,7 +333,7 @@ func (h *hub) compare(s seen, prefix string) {
 				continue // the call in progress reports it, and knows more
 			}
 			if was != nil { // the owner holds anew
-				h.end(l, was, s, one.since)
+				h.end(l, was, s, h.beganBy(l, one))
 				h.lose(l)
 			}
 			s.sight.knows(one, one.length())
@@ -364,11 +364,24 @@ func (h *hub) begunAfter(gone []lease, held map[lease]*holding) map[string]time.
 	var pace breath
 	for l, one := range held {
 		pace.let(&h.mu)
-		if at, ok := first[l.name]; ok && !one.since.IsZero() && (at.IsZero() || one.since.Before(at)) {
-			first[l.name] = one.since
+		at, ok := first[l.name]
+		if !ok {
+			continue
+		}
+		if began := h.beganBy(l, one); !began.IsZero() && (at.IsZero() || began.Before(at)) {
+			first[l.name] = began
 		}
 	}
 	return first
+}
+
+// beganBy returns a time by which a lease had begun: as the engine tells, or because it was in use
+// here; zero: unknown.
+func (h *hub) beganBy(l lease, one *holding) time.Time {
+	if !one.since.IsZero() {
+		return one.since
+	}
+	return h.s.claims.beganBy(l, one.Token)
 }
 
 // A breath releases a mutex now and then during long work, because calls on leases wait for it.
@@ -451,13 +464,17 @@ func sinceOf(from, to time.Time) *int64 {
 	return new(max(wire.Millis(to.Sub(from)), 0))
 }
 
+// A reported is an engine's report that an owner's lease was evicted. last is the token of the last
+// lease that the owner is known to have had by then: the report is of no earlier one.
+type reported struct{ reason, last string }
+
 // because records an engine's report that another instance or program has evicted a lease.
 // Listeners learn of it once a look finds that the lease has ended.
-func (h *hub) because(l lease, reason string) {
+func (h *hub) because(l lease, why reported) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.known[l]; ok {
-		if h.evicts[l] = reason; len(h.listeners) > 0 {
+		if h.evicts[l] = why; len(h.listeners) > 0 {
 			h.soon()
 		}
 	}
@@ -474,8 +491,8 @@ func (h *hub) end(l lease, one *holding, s seen, next time.Time) {
 		}
 	}
 	e := told{wire.EventEnded, one.Event, more{note: one.note, time: at, held: sinceOf(one.since, at)}}
-	if reason, ok := h.evicts[l]; ok {
-		e.kind, e.Reason = wire.EventEvicted, reason
+	if why, ok := h.evicts[l]; ok && !isLater(why.last, one.Token) {
+		e.kind, e.Reason = wire.EventEvicted, why.reason
 	} else if was, ok := s.ousted[l]; ok && token(was.Fence) == one.Token {
 		e.kind, e.Reason = wire.EventEvicted, was.Reason
 	} else if one.term.isGivenUp() {

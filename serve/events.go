@@ -104,15 +104,14 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 		var err error
 		select {
 		case <-l.more:
-			if err = st.pass(l); err == errMissed {
-				_ = st.write(told{kind: wire.EventMissed}.frame()) // the stream ends in any case
-			}
+			err = st.pass(l)
 		case <-beat.C:
 			if !may() {
 				return
 			}
 			err = st.write([]byte(": still here\n\n"))
 		case <-draining.Done():
+			_ = st.pass(l) // what is queued, such as the event that opens the stream
 			return
 		case <-ctx.Done():
 			return
@@ -125,10 +124,12 @@ func (st *stream) run(ctx, draining context.Context, l *listener, may func() boo
 
 var errMissed = errors.New("the reader is too far behind")
 
-// pass writes the events that are queued for the listener.
+// pass writes the events that are queued for the listener. If some were dropped, it writes that
+// instead, and returns errMissed.
 func (st *stream) pass(l *listener) error {
 	all, missed := st.hub.take(l)
 	if missed {
+		_ = st.write(told{kind: wire.EventMissed}.frame()) // the stream ends in any case
 		return errMissed
 	}
 	for i, e := range all {

@@ -28,7 +28,7 @@ func TestEvictedElsewhere(t *testing.T) {
 			s := newBubble(t, engine.Connect(), nil)
 			other := newBubble(t, engine.Connect(), nil)
 			if heard {
-				go s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events, nil))
+				go s.ServeHTTP(streamed{httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events, nil))
 			}
 			for _, after := range []string{"nobody", "b"} {
 				name := "before-" + after
@@ -125,6 +125,56 @@ func TestLeaseBeforeWhoseEndTheNextBegan(t *testing.T) {
 		}
 		s.wantMetric(`leasehold_service_lost_total{cause="expired"} 0`)
 	})
+}
+
+// An ageless engine does not tell since when leases are held.
+type ageless struct{ *memory.Driver }
+
+func (d ageless) List(ctx context.Context, prefix, after string, limit int) ([]driver.State, string, error) {
+	states, next, err := d.Driver.List(ctx, prefix, after, limit)
+	for i := range states {
+		ageLess(states[i])
+	}
+	return states, next, err
+}
+
+func (d ageless) Inspect(ctx context.Context, name string) (driver.State, error) {
+	state, err := d.Driver.Inspect(ctx, name)
+	ageLess(state)
+	return state, err
+}
+
+func ageLess(s driver.State) {
+	for i := range s.Holders {
+		s.Holders[i].Held = 0
+	}
+}
+
+// A lease did not expire if this instance renewed the next one before that time, whoever has it, and
+// even if the engine does not tell when it began.
+func TestLeaseBeforeWhoseEndTheNextWasRenewed(t *testing.T) {
+	t.Parallel()
+	for what, next := range map[string]string{"the same owner's": "a", "another owner's": "b"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				s := newBubble(t, ageless{engine.Connect()}, &serve.Options{History: serve.HistoryOptions{Every: 20 * time.Second}})
+				other := newBubble(t, engine.Connect(), nil)
+				time.Sleep(12 * time.Second) // the first look is over
+				s.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":14000,"caller":"c","call":1}`)
+				time.Sleep(10 * time.Second) // a look sees it in the second half of its TTL
+				other.want(200, wire.Release, `{"name":"n","owner":"a","caller":"c","call":2,"answered":1}`)
+				other.want(200, wire.Acquire, `{"name":"n","owner":%q,"ttl_ms":60000,"caller":"c","call":3,"answered":2}`, next)
+				s.want(200, wire.Renew, `{"name":"n","owner":%q,"ttl_ms":60000,"caller":"c","call":4,"answered":3}`, next)
+				time.Sleep(20 * time.Second)
+				if got := kinds(s.history("name=n")); got != "granted a, ended a, granted "+next {
+					t.Errorf("told %s", got)
+				}
+				s.wantMetric(`leasehold_service_lost_total{cause="expired"} 0`)
+			})
+		})
+	}
 }
 
 // An eviction is of one lease: if the owner's next lease expires, that is a loss.
@@ -260,6 +310,15 @@ func TestEndsAreToldOfTheLeaseThatEnded(t *testing.T) {
 			other.want(200, wire.Acquire, lasts, long, 2, 1)
 			s.want(200, wire.Evict, evict)
 		}, "granted 1, expired 1, evicted 2", 1},
+		"an eviction elsewhere, after a renewal and before a look": {func(s, other bubble, _ *locktest.Faulty) {
+			s.want(200, wire.Acquire, lasts, long, 1, 0)
+			other.want(200, wire.Release, release, 2, 1)
+			other.want(200, wire.Acquire, lasts, long, 3, 2)
+			s.want(200, wire.Renew, lasts, long, 4, 3)
+			other.want(200, wire.Evict, evict)
+			time.Sleep(6 * time.Second)
+			s.wantCode(wire.CodeEvicted, wire.Renew, lasts, long, 5, 4)
+		}, "granted 1, ended 1, evicted 2", 0},
 		"a grant during an eviction": {func(s, other bubble, d *locktest.Faulty) {
 			s.want(200, wire.Acquire, lasts, long, 1, 0)
 			other.want(200, wire.Release, release, 2, 1)

@@ -44,7 +44,7 @@ type hub struct {
 	known     map[lease]*holding    // guarded by mu; leases, from reports and the last look; nil: nothing is compared
 	places    map[lease]*waitedAt   // guarded by mu; waiters, as known
 	compared  bool                  // guarded by mu; known has all names with prefix, from a look and later reports
-	evicts    map[lease]string      // guarded by mu; reasons of evictions that an engine has reported for leases in known
+	evicts    map[lease]reported    // guarded by mu; evictions that an engine has reported for owners of leases in known
 	prefix    string                // guarded by mu; known has names with this prefix
 	asks      string                // guarded by mu; the prefix of the current or last look
 	touched   map[string]bool       // guarded by mu; names with reports since the last look began, or with an eviction in progress
@@ -108,6 +108,7 @@ type more struct {
 	time                 time.Time // zero: now
 	held, waited, silent *int64
 	by                   string
+	found                bool // an acquire has found the lease: it is no new one
 }
 
 // sent is an event as it is written. All its listeners share it.
@@ -121,7 +122,7 @@ func (e told) frame() sent {
 
 func (h *hub) init(s *Server) {
 	h.s, h.nudge = s, make(chan struct{}, 1)
-	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]string)
+	h.listeners, h.touched, h.evicts = make(map[*listener]bool), make(map[string]bool), make(map[lease]reported)
 	h.evicting = make(map[evictee]*eviction)
 	h.places = make(map[lease]*waitedAt)
 }

@@ -206,7 +206,7 @@ func TestHistoryDoesNotAskForEachEnd(t *testing.T) {
 			if got := kinds(s.history("name=b/000")); !strings.HasSuffix(got, "granted "+owner+", ended "+owner) {
 				t.Errorf("told %s", got)
 			}
-			go s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events+"?prefix=a/", nil))
+			go s.ServeHTTP(streamed{httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.Events+"?prefix=a/", nil))
 		}
 	})
 }

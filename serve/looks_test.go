@@ -56,14 +56,17 @@ func TestFirstLookWhileACallIsInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.NewServer()
 		other := newBubble(t, engine.Connect(), nil)
-		other.want(200, wire.Acquire, `{"name":"n","owner":"a","ttl_ms":600000}`)
+		for _, name := range []string{"n", "o"} {
+			other.want(200, wire.Acquire, `{"name":%q,"owner":"a","ttl_ms":600000}`, name)
+		}
 		time.Sleep(time.Minute)
 		d := &slowList{late: late{Driver: engine.Connect(), by: 3 * time.Second}, first: time.Second}
 		d.served = func() { time.Sleep(3 * time.Second) }
 		s := newBubble(t, d, &serve.Options{History: serve.HistoryOptions{Every: 5 * time.Second}})
-		for path, body := range map[string]string{
-			wire.Renew:   `{"name":"n","owner":"a","ttl_ms":600000}`,
-			wire.Acquire: `{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`,
+		for body, path := range map[string]string{
+			`{"name":"n","owner":"a","ttl_ms":600000}`:                       wire.Renew,
+			`{"name":"o","owner":"a","ttl_ms":600000}`:                       wire.Acquire, // again
+			`{"name":"m","owner":"b","ttl_ms":600000,"call":1,"caller":"c"}`: wire.Acquire,
 		} {
 			go func() {
 				if got := s.post(path, "%s", body); got != 200 {

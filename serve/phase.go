@@ -54,6 +54,9 @@ func (one *claim) on(e event) {
 	if e > onDoubt {
 		one.lease = lastGrant{}
 	}
+	if e != onDoubt {
+		one.doubt = nil
+	}
 	if one.phase != queued {
 		one.place = queuePlace{}
 	}

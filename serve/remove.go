@@ -50,7 +50,7 @@ func checkRemoval(c *wire.RemoveCall) error {
 const betweenCalls, betweenLooks = 2 * time.Second, 20 * time.Millisecond
 
 // removeNow ends the wait that c names. If the waiter is granted its lease meanwhile, the error is
-// a *driver.Busy.
+// a *driver.Busy. If that is unknown, its next call finds out.
 func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) error {
 	var one *claim
 	for end := time.Now().Add(betweenCalls); ; {
@@ -70,6 +70,9 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 	defer s.leave(one)
 	if s.claims.granted(one) {
 		return &driver.Busy{Holder: one.holder()}
+	}
+	if one.doubt != nil {
+		return fmt.Errorf("the waiter may have been granted the lease: %v", one.doubt)
 	}
 	if !one.queued.IsZero() { // otherwise its call has given up the place
 		s.hub.left(one)

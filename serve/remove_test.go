@@ -201,7 +201,7 @@ func TestRemovedWaiterFindsTheLeaseOfAnUnansweredAttempt(t *testing.T) {
 		d.Next(locktest.OpTry, locktest.LoseReply)
 		other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
 		synctest.Wait() // it rests after the attempt that was applied
-		s.want(200, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
+		s.wantCode(wire.CodeUnknown, wire.Remove, `{"name":"n","owner":"o","reason":"r"}`)
 		<-waited
 		d.Next(locktest.OpRenew, locktest.LoseRequest)
 		s.wantCode(wire.CodeUnknown, wire.Acquire, waits) // no answer yet
@@ -312,6 +312,45 @@ func TestRemovalComesAfterTheGrantToItsPlace(t *testing.T) {
 				<-waited
 				<-removed
 				s.want(200, wire.Release, `{"name":"n","owner":"o","caller":"c","call":2}`)
+			})
+		})
+	}
+}
+
+// If the look that follows the removal has no answer, the waiter may have the lease. Both calls are
+// answered so, and both are answered truly when they are repeated.
+func TestRemovalWithoutAnAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	for what, holds := range map[string]bool{"the waiter has got the lease": true, "the waiter has a place": false} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := locktest.NewFaulty(engine.Connect())
+				d.LoseWakes()
+				s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+				const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":30000,"caller":"c","call":%d}`
+				const remove = `{"name":"n","owner":"o","reason":"r"}`
+				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				waited := make(chan struct{})
+				go func() {
+					defer close(waited)
+					s.wantCode(wire.CodeUnknown, wire.Acquire, waits, 1)
+				}()
+				synctest.Wait()
+				if holds {
+					other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+					grantToPlace(t, engine)
+				}
+				d.Next(locktest.OpRenew, locktest.LoseReply)
+				s.wantCode(wire.CodeUnknown, wire.Remove, remove)
+				<-waited
+				if holds {
+					s.want(200, wire.Acquire, waits, 2)
+					s.wantCode(wire.CodeBusy, wire.Remove, remove)
+				} else {
+					s.wantCode(wire.CodeEvicted, wire.Acquire, waits, 2)
+				}
 			})
 		})
 	}

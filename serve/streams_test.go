@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
@@ -128,4 +130,26 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 	leave()
 	eventually(t, "a stream has ended", func() bool { return strings.Contains(s.get("/metrics"), "leasehold_listeners 2\n") })
 	stream("c", 200)
+}
+
+// A streamed records a stream. Streams need deadlines for what they write.
+type streamed struct{ *httptest.ResponseRecorder }
+
+func (streamed) SetWriteDeadline(time.Time) error { return nil }
+
+// A stream at an instance that drains still gets the events that are queued for it. So a client can
+// tell it from one that never opened.
+func TestStreamOfAnInstanceThatDrainsOpens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBubble(t, memory.New(), nil)
+		s.Drain()
+		for range 20 { // of two things that are ready, a stream may choose either
+			w := streamed{httptest.NewRecorder()}
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, wire.Events, nil))
+			if text := w.Body.String(); !strings.Contains(text, "event: open\n") {
+				t.Fatalf("the stream has ended after %q", text)
+			}
+		}
+	})
 }

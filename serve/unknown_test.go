@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -83,6 +84,48 @@ func TestEndOfAWaitDoesNotHideAnUnknownAttempt(t *testing.T) {
 				synctest.Wait() // it rests after the attempt that was applied
 				end(s)
 				<-waits
+			})
+		})
+	}
+}
+
+// If the store grants nothing for now, a waiter gets no refusal once an attempt had no answer, because
+// that attempt may have been granted.
+func TestNothingIsGrantedYetAfterAnUnknownAttempt(t *testing.T) {
+	t.Parallel()
+	const remove = `{"name":"n","owner":"o","reason":"r"}`
+	for what, c := range map[string]struct {
+		end  func(s bubble)
+		code string // of the answer to the waiter; "": it is granted
+	}{
+		"the wait is over":      {func(bubble) {}, wire.CodeUnknown},
+		"the instance drains":   {func(s bubble) { s.Drain() }, wire.CodeUnknown},
+		"the waiter is removed": {func(s bubble) { s.want(409, wire.Remove, remove) }, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := memory.NewServer()
+				d := locktest.NewFaulty(engine.Connect())
+				s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
+				const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":20000}`
+				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
+				waited := make(chan struct{})
+				go func() {
+					defer close(waited)
+					s.wantCode(c.code, wire.Acquire, waits)
+				}()
+				synctest.Wait()
+				d.Next(locktest.OpTry, locktest.LoseReply)
+				other.want(200, wire.Release, `{"name":"n","owner":"holder"}`)
+				synctest.Wait() // it rests after the attempt that was applied
+				d.Always(locktest.OpTry, func(context.Context, func() error) error { return driver.ErrNotYet })
+				time.Sleep(time.Second) // it has tried again
+				c.end(s)
+				<-waited
+				s.wantCode(wire.CodeUnknown, wire.Acquire, waits) // it may hold as before, or holds
+				d.Always(locktest.OpTry, nil)
+				s.want(200, wire.Acquire, waits)
 			})
 		})
 	}
