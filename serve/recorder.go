@@ -47,7 +47,7 @@ type HistoryFile interface {
 type HistoryState struct {
 	ID    string    // of the file: another file's cursors mean nothing here
 	Last  int64     // the greatest Seq; 0: it has none
-	Began time.Time // of the oldest entry; zero: there is none
+	Began time.Time // of the oldest entry that is not from the future; zero: there is none
 	Alive time.Time // until when the last instance that wrote has seen what happened; zero: none has written
 }
 
