@@ -45,6 +45,9 @@ const (
 	apart = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
+	// pruneFor limits how long one Append of fewer than many entries deletes old ones. With more, it
+	// deletes a part, because others wait to be written.
+	pruneFor, many = 500 * time.Millisecond, 100
 )
 
 // A File is a history in a file. It implements serve.HistoryFile.
@@ -179,7 +182,11 @@ func (f *File) Append(ctx context.Context, seen time.Time, entries []serve.Histo
 	err := f.append(ctx, seen, entries)
 	if err == nil && (f.from > 0 || time.Since(f.pruned) >= pruneEvery) {
 		f.pruned = time.Now()
-		err = f.prune(ctx)
+		bound := pruneFor
+		if len(entries) >= many {
+			bound = 0
+		}
+		err = f.prune(ctx, bound)
 	}
 	if err != nil {
 		return f.explain(err)
@@ -231,10 +238,11 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 	return nil
 }
 
-// prune deletes entries that are too old or exceed the size.
-func (f *File) prune(ctx context.Context) error {
+// prune deletes entries that are too old or exceed the size. If the bound passes while it deletes
+// old ones, it leaves the rest to the next call.
+func (f *File) prune(ctx context.Context, bound time.Duration) error {
 	if f.opts.Keep > 0 {
-		if err := f.pruneOld(ctx); err != nil {
+		if err := f.pruneOld(ctx, bound); err != nil {
 			return err
 		}
 	}
@@ -270,7 +278,7 @@ func (f *File) pruneLarge(ctx context.Context) error {
 // The file also has a clock of its own, which counts the times between looks of one instance and
 // which no wrong clock advances. A look notes it with the last entry there is. Once it has advanced
 // by Keep, that entry is too old, although it or one before it may have a later time.
-func (f *File) pruneOld(ctx context.Context) error {
+func (f *File) pruneOld(ctx context.Context, bound time.Duration) error {
 	var clock, last int64 // 0: there was no look
 	err := f.db.QueryRowContext(ctx, "SELECT clock, at FROM looks ORDER BY clock DESC LIMIT 1").Scan(&clock, &last)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -279,8 +287,13 @@ func (f *File) pruneOld(ctx context.Context) error {
 	keep, now, next := f.opts.Keep.Milliseconds(), time.Now(), clock
 	switch since := now.Sub(time.UnixMilli(last)); {
 	case since >= apart:
-		if done, err := f.deleteOld(ctx, clock-keep, last-keep, now.UnixMilli()); err != nil || !done {
-			return err
+		for done := false; !done; {
+			if done, err = f.deleteOld(ctx, clock-keep, last-keep, now.UnixMilli()); err != nil {
+				return err
+			}
+			if !done && time.Since(now) >= bound {
+				return nil
+			}
 		}
 		if _, err := f.db.ExecContext(ctx, "DELETE FROM looks WHERE clock <= ?", clock-keep); err != nil {
 			return err

@@ -491,6 +491,27 @@ func TestPrunesBehindAWrongClock(t *testing.T) {
 	}
 }
 
+// An instance to which little happens deletes what has become old at once. A busy one deletes it in
+// parts, so that entries do not wait.
+func TestPrunesMoreWhileLittleHappens(t *testing.T) {
+	for what, c := range map[string]struct{ written, left int }{"few": {many - 1, 3600}, "many": {many, 20_000 - pruned}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
+			fill(t, f, 1, 20_001)
+			time.Sleep(apart)
+			if err := f.Append(t.Context(), time.Now(), entries(20_001, 20_001+c.written, 20_001)); err != nil {
+				t.Fatal(err)
+			}
+			if n := count(t, f); n != c.left+c.written {
+				t.Errorf("%s: %d entries of %d are left", what, n-c.written, c.left)
+			}
+			if prune(t, f); count(t, f) != 3600+c.written {
+				t.Errorf("%s: %d entries are left in the end", what, count(t, f)-c.written)
+			}
+		})
+	}
+}
+
 // A history does not begin in the future, where a wrong clock has put its oldest entry.
 func TestBeginsInThePast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history")
