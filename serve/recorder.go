@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -283,7 +284,7 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, par
 	w.store, w.many = wire.StoreUp, many
 	switch {
 	case s != nil:
-		if w.open || began.Sub(w.looked) > max(bound, 3*pause) {
+		if w.open || boottime.Between(w.looked, began) > max(bound, 3*pause) {
 			r.addNow(HistoryEntry{Kind: wire.Gap, From: w.looked, To: began})
 		}
 		w.looked, w.open, w.sight, w.pause = began, false, s, pause
@@ -297,7 +298,7 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, par
 	default:
 		w.store = wire.StoreDown
 	}
-	w.open = w.open || time.Since(w.looked) > bound
+	w.open = w.open || boottime.Between(w.looked, time.Now()) > bound
 }
 
 // load reads the file's newest entries from before this instance began, for figures and for
