@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -456,12 +457,13 @@ func (h *hub) waitedBefore(l lease, granted time.Time) *int64 {
 	return nil
 }
 
-// sinceOf returns the milliseconds between two instants; nil: one of them is unknown.
+// sinceOf returns the milliseconds between two instants, with what the machine slept meanwhile; nil:
+// one of them is unknown.
 func sinceOf(from, to time.Time) *int64 {
 	if from.IsZero() || to.IsZero() {
 		return nil
 	}
-	return new(max(wire.Millis(to.Sub(from)), 0))
+	return new(max(wire.Millis(boottime.Between(from, to)), 0))
 }
 
 // A reported is an engine's report that an owner's lease was evicted. last is the token of the last

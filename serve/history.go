@@ -177,7 +177,7 @@ func (m *kept) newestFirst(each func(e *HistoryEntry) bool) {
 // answer returns a page of the history.
 func (r *recorder) answer(ctx context.Context, q HistoryQuery) wire.Entries {
 	m, now := r.now(), time.Now()
-	answer := wire.Entries{Entries: []wire.Entry{}, Instance: instanceName(), Gaps: m.gaps(q.Since), Complete: r.sole}
+	answer := wire.Entries{Entries: []wire.Entry{}, Instance: instanceName(), History: r.id, Gaps: m.gaps(q.Since), Complete: r.sole}
 	begins, next := m.since, int64(0)
 	full := false
 	for e := range m.newestFirst {

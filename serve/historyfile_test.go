@@ -129,6 +129,9 @@ func TestHistoryOutlivesTheInstance(t *testing.T) {
 	if len(all.Gaps) != 1 || all.Gaps[0].From == "" || all.Gaps[0].To == "" || all.Begins > all.Entries[4].Time {
 		t.Errorf("it begins at %s, with the gaps %v", all.Begins, all.Gaps)
 	}
+	if other := startOn(t, memory.New(), nil).history(""); all.History != "paper" || other.History == "" || other.History == all.History {
+		t.Errorf("the histories are %q, and %q of another instance of this name", all.History, other.History)
+	}
 	eventually(t, "the file is read", func() bool {
 		f := ask[wire.Figures](t, s.url+wire.Overview)
 		return len(f.Ends) == 2 && f.Series.Points[0].Grants+f.Series.Points[min(1, len(f.Series.Points)-1)].Grants >= 2

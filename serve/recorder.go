@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -47,7 +48,7 @@ type HistoryFile interface {
 type HistoryState struct {
 	ID    string    // of the file: another file's cursors mean nothing here
 	Last  int64     // the greatest Seq; 0: it has none
-	Began time.Time // of the oldest entry; zero: there is none
+	Began time.Time // of the oldest entry that is not from the future; zero: there is none
 	Alive time.Time // until when the last instance that wrote has seen what happened; zero: none has written
 }
 
@@ -283,7 +284,7 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, par
 	w.store, w.many = wire.StoreUp, many
 	switch {
 	case s != nil:
-		if w.open || began.Sub(w.looked) > max(bound, 3*pause) {
+		if w.open || boottime.Between(w.looked, began) > max(bound, 3*pause) {
 			r.addNow(HistoryEntry{Kind: wire.Gap, From: w.looked, To: began})
 		}
 		w.looked, w.open, w.sight, w.pause = began, false, s, pause
@@ -297,7 +298,7 @@ func (r *recorder) saw(began time.Time, pause time.Duration, s *sight, many, par
 	default:
 		w.store = wire.StoreDown
 	}
-	w.open = w.open || time.Since(w.looked) > bound
+	w.open = w.open || boottime.Between(w.looked, time.Now()) > bound
 }
 
 // load reads the file's newest entries from before this instance began, for figures and for

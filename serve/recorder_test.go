@@ -4,7 +4,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
+	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memory"
 )
@@ -31,4 +33,28 @@ func TestHistoryTellsThePresentTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What happened while the machine slept was not seen, and a lease was held all the while. A sleep
+// moves the wall clock against the monotonic one.
+func TestSleepIsAGapAndTimeHeld(t *testing.T) {
+	boottime.Machine().Sleep(8 * time.Hour)
+	before := time.Now()
+	for _, slept := range []time.Duration{0, 8 * time.Hour} {
+		after := before.Add(time.Second + slept)
+		*(*int64)(unsafe.Add(unsafe.Pointer(&after), 8)) -= int64(slept) // the monotonic reading
+		if d := after.Sub(before); d != time.Second {
+			t.Fatalf("%v later, not a second: package time has changed", d)
+		}
+		if held := sinceOf(before, after); *held != wire.Millis(time.Second+slept) {
+			t.Errorf("held for %d ms in a second with %v of sleep", *held, slept)
+		}
+		r := newRecorder(HistoryOptions{}, true, nil)
+		r.watch.looked = before
+		r.saw(after, 0, &sight{}, false, false, false)
+		m := r.now()
+		if gaps := m.gaps(time.Time{}); len(gaps) > 0 != (slept > 0) {
+			t.Errorf("the gaps are %v after %v of sleep", gaps, slept)
+		}
+	}
 }

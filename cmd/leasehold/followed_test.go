@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type instances struct {
 	mu      sync.Mutex
 	down    bool
 	answers string
+	name    string                    // of all instances, as of first processes of containers; "": each has its own
 	warning func(after string) string // of the page after that; nil: none
 	entries map[string][]happened     // by instance, the oldest first
 	began   time.Time                 // when the instance that answers did; zero: long ago
@@ -72,7 +74,7 @@ func (s *instances) answer(query url.Values) (wire.Entries, time.Duration, error
 	} else if s.seeks {
 		limit = 0
 	}
-	page := wire.Entries{Instance: s.answers, Begins: time.Now().UTC().Format(time.RFC3339), BeginsMS: 1 << 30}
+	page := wire.Entries{Instance: cmp.Or(s.name, s.answers), History: s.answers, Begins: time.Now().UTC().Format(time.RFC3339), BeginsMS: 1 << 30}
 	if !s.began.IsZero() {
 		page.BeginsMS = time.Since(s.began).Milliseconds()
 	}
@@ -181,30 +183,33 @@ func TestHistoryTellsWarnings(t *testing.T) {
 	}
 }
 
-// Instances that take turns are both listened to.
+// Instances that take turns are both listened to, also if they have the same name.
 func TestFollowedHistoryOfSeveralInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &instances{answers: "a", entries: map[string][]happened{}}
-		s.happens("a", 2)
-		s.happens("b", 9)
-		printed := followed(t, s, false)
+	synctest.Test(t, func(t *testing.T) { ofSeveralInstances(t, "") })
+	synctest.Test(t, func(t *testing.T) { ofSeveralInstances(t, "host[1]") })
+}
+
+func ofSeveralInstances(t *testing.T, name string) {
+	s := &instances{answers: "a", name: name, entries: map[string][]happened{}}
+	s.happens("a", 2)
+	s.happens("b", 9)
+	printed := followed(t, s, false)
+	printed()
+	for range 3 {
+		s.happens("b", 1)
+		s.set(false, "b")
 		printed()
-		for range 3 {
-			s.happens("b", 1)
-			s.set(false, "b")
-			printed()
-			s.happens("a", 1)
-			s.set(false, "a")
-			printed()
-		}
-		out, says := printed()
-		if strings.Count(out, "granted") != 2+6 || strings.Contains(out, "b-9.") {
-			t.Errorf("printed:\n%s", out)
-		}
-		if strings.Count(says, "as seen by a") != 1 || strings.Count(says, "as seen by b") != 1 {
-			t.Errorf("said:\n%s", says)
-		}
-	})
+		s.happens("a", 1)
+		s.set(false, "a")
+		printed()
+	}
+	out, says := printed()
+	if strings.Count(out, "granted") != 2+6 || strings.Contains(out, "b-9.") {
+		t.Errorf("printed:\n%s", out)
+	}
+	if strings.Count(says, "as seen by "+cmp.Or(name, "a")) == 0 || strings.Count(says, "as seen by "+cmp.Or(name, "b")) == 0 || strings.Count(says, "as seen by") != 2 {
+		t.Errorf("said:\n%s", says)
+	}
 }
 
 // A blocked output hides no events: those that another instance recorded meanwhile are printed afterwards.
@@ -247,18 +252,18 @@ func TestFollowedHistoryIsInNoOrderOfTime(t *testing.T) {
 func TestFollowedHistoryOfANewInstanceOfTheSameName(t *testing.T) {
 	for _, empty := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &instances{answers: "host[1]", entries: map[string][]happened{}}
-			s.happens("host[1]", 9)
+			s := &instances{answers: "a", name: "host[1]", entries: map[string][]happened{}}
+			s.happens("a", 9)
 			printed := followed(t, s, false)
 			printed()
 			s.mu.Lock()
-			s.entries["host[1]"], s.began = nil, time.Now()
+			s.answers, s.began = "b", time.Now()
 			s.mu.Unlock()
 			if empty {
 				printed()
 			}
 			for range 3 {
-				s.happens("host[1]", 2)
+				s.happens("b", 2)
 				printed()
 			}
 			if out, _ := printed(); strings.Count(out, "granted") != 9+6 {

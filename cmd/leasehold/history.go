@@ -141,7 +141,7 @@ func (h *history) run(ctx context.Context) error {
 
 // show prints the history. With --follow it continues with new entries, until ctx ends.
 func (h *history) show(ctx context.Context, store historian) error {
-	seen := seenHistory{told: map[string]string{}}
+	seen := seenHistory{told: map[[2]string]string{}}
 	look := func() error {
 		since, limit, has := seen.answered, followMost, seen.has
 		if since.IsZero() { // the first look
@@ -169,8 +169,9 @@ func (h *history) tell(seen *seenHistory, page newEntries) error {
 	if err := h.print(page.Entries.Entries); err != nil {
 		return err
 	}
-	warning, told := seen.told[page.Instance]
-	seen.told[page.Instance] = page.Warning
+	from := [2]string{page.Instance, page.History}
+	warning, told := seen.told[from]
+	seen.told[from] = page.Warning
 	if page.Warning != "" && page.Warning != warning {
 		h.a.tell(onWarning, "", 0, "warning: %s", plain(page.Warning))
 	}
@@ -183,14 +184,14 @@ func (h *history) tell(seen *seenHistory, page newEntries) error {
 // followMost is the most events that one look of --follow asks for.
 const followMost = 20 * wire.MaxPage
 
-// A seenHistory records what is printed. Within an instance it compares the numbers of entries,
-// which rise. Between instances it compares ages, because their clocks differ.
+// A seenHistory records what is printed. Within a history it compares the numbers of entries, which
+// rise. Between those of several instances it compares ages, because their clocks differ.
 type seenHistory struct {
-	instance string
-	last     int64             // number of the newest entry of instance
-	newest   time.Time         // time of the newest printed entry, or of the first answer
-	answered time.Time         // time of the last answer
-	told     map[string]string // by instance that was named, its last warning
+	history  string
+	last     int64                // number of the newest entry of history
+	newest   time.Time            // time of the newest printed entry, or of the first answer
+	answered time.Time            // time of the last answer
+	told     map[[2]string]string // by instance that was named, with its history, its last warning
 }
 
 // has reports whether e, which page contains, is printed.
@@ -201,17 +202,15 @@ func (s *seenHistory) has(page newEntries, e wire.Entry) bool {
 	return numberOf(e) <= s.last
 }
 
-// isOther reports whether page is of another instance than the last answer. It may have the same
-// name, such as the first process of a new container, and lower numbers if its clock is behind.
-func (s *seenHistory) isOther(page newEntries) bool {
-	return page.Instance != s.instance || page.last < s.last && !page.begins.Before(s.answered)
-}
+// isOther reports whether page is of another history than the last answer. Instances do not tell
+// them apart: the first processes of containers may have the same name.
+func (s *seenHistory) isOther(page newEntries) bool { return page.History != s.history }
 
 func (s *seenHistory) take(page newEntries) {
 	if s.isOther(page) || page.last > s.last {
 		s.last = page.last
 	}
-	s.answered, s.instance = time.Now(), page.Instance
+	s.answered, s.history = time.Now(), page.History
 	if s.newest.IsZero() {
 		s.newest = s.answered
 	}
@@ -233,7 +232,7 @@ func happenedAt(e wire.Entry) time.Time { return time.Now().Add(-wire.Duration(e
 // newEntries holds the entries that are not printed yet, oldest first.
 type newEntries struct {
 	wire.Entries
-	last   int64     // number of the instance's newest entry; 0: it has none
+	last   int64     // number of the history's newest entry; 0: it has none
 	begins time.Time // when its history begins, by this machine's clock
 	all    bool      // the store had no more of them
 }
@@ -252,7 +251,7 @@ func (h *history) page(ctx context.Context, store historian, limit int, has func
 		if next == "" {
 			found.Entries, found.begins = page, time.Now().Add(-wire.Duration(page.BeginsMS))
 		}
-		same := page.Instance == found.Instance // numbers of another instance mean nothing here
+		same := page.History == found.History // numbers of another one mean nothing here
 		if same {
 			if found.last == 0 && len(page.Entries) > 0 { // the first page may be empty
 				found.last = numberOf(page.Entries[0])

@@ -220,20 +220,18 @@ func TestHistoryIsInOrder(t *testing.T) {
 // even if it has the same name.
 func TestFollowedHistoryAfterAnEmptyPage(t *testing.T) {
 	t.Parallel()
-	page := func(instance string, last int64) newEntries {
-		return newEntries{Entries: wire.Entries{Instance: instance}, last: last}
+	page := func(instance, history string, last int64) newEntries {
+		return newEntries{Entries: wire.Entries{Instance: instance, History: history}, last: last}
 	}
 	for _, next := range []string{"a", "b"} {
 		var seen seenHistory
-		seen.take(page("a", 5))
-		seen.take(page("a", 0))
-		if !seen.has(page("a", 5), wire.Entry{Seq: "5", Ago: 1000}) {
+		seen.take(page("a", "first", 5))
+		seen.take(page("a", "first", 0))
+		if !seen.has(page("a", "first", 5), wire.Entry{Seq: "5", Ago: 1000}) {
 			t.Error("it is printed again after an empty page")
 		}
-		other := page(next, 3)
-		other.begins = time.Now().Add(time.Minute)
-		seen.take(other)
-		if seen.has(page(next, 4), wire.Entry{Seq: "4"}) {
+		seen.take(page(next, "second", 3))
+		if seen.has(page(next, "second", 4), wire.Entry{Seq: "4"}) {
 			t.Errorf("an entry of another instance, %s, counts as printed", next)
 		}
 	}

@@ -87,6 +87,15 @@ func (c *Clock) Time(t Instant) time.Time {
 // machine's in a test that is not parallel.
 func (c *Clock) Sleep(d time.Duration) { c.sleptFor(c.Slept() + d) }
 
+// Between returns the time between two readings of package time's clock, with what the machine slept
+// meanwhile. Only the wall clock shows that, and it may have been set, so all that the machine has
+// slept is the limit.
+func Between(from, to time.Time) time.Duration {
+	Now() // looks for a sleep
+	awake, wall := to.Sub(from), to.Round(0).Sub(from.Round(0))
+	return awake + min(max(wall-awake, 0), machine.Slept())
+}
+
 // Watch calls woke, in a goroutine of its own, after each sleep that the Clock notices, until
 // stop is called. In a bubble of testing/synctest the machine's clock calls nobody, because
 // waiting for the kernel would block the bubble.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // A Clock's sleep counts at once, and all watchers are called.
@@ -49,6 +50,27 @@ func TestMachineInABubble(t *testing.T) {
 			t.Errorf("the clock went on by %v in an hour", d)
 		}
 	})
+}
+
+// The time between two readings of package time includes a sleep. What the wall clock was set by
+// counts for no more than the machine has slept.
+func TestBetweenReadings(t *testing.T) {
+	slept := Machine().Slept()
+	Machine().Sleep(8 * time.Hour)
+	slept += 8 * time.Hour
+	now := time.Now()
+	for _, c := range []struct{ wall, want time.Duration }{
+		{0, time.Hour}, {time.Minute, time.Hour + time.Minute}, {8 * time.Hour, 9 * time.Hour}, {1000 * time.Hour, time.Hour + slept}, {-8 * time.Hour, time.Hour},
+	} {
+		later := now.Add(time.Hour + c.wall)
+		*(*int64)(unsafe.Add(unsafe.Pointer(&later), 8)) -= int64(c.wall) // the monotonic reading
+		if d := later.Sub(now); d != time.Hour {
+			t.Fatalf("%v later, not an hour: package time has changed", d)
+		}
+		if d := Between(now, later); d != c.want {
+			t.Errorf("%v between readings an hour apart, with the wall clock ahead by %v more; want %v", d, c.wall, c.want)
+		}
+	}
 }
 
 func TestMachineGoesOn(t *testing.T) {

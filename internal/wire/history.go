@@ -55,6 +55,7 @@ type Entries struct {
 	Begins   string  `json:"begins"`
 	BeginsMS int64   `json:"begins_ms"`
 	Instance string  `json:"instance"`
+	History  string  `json:"history"`
 	Complete bool    `json:"complete"`
 	Gaps     []Span  `json:"gaps"`
 	Warning  string  `json:"warning,omitempty"`

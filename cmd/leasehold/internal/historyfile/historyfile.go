@@ -45,6 +45,9 @@ const (
 	apart = time.Hour
 	// window is how many entries are searched at once. lookFor limits the search for one page.
 	window, lookFor = 20_000, time.Second
+	// pruneFor limits how long one Append of fewer than many entries deletes old ones. With more, it
+	// deletes a part, because others wait to be written.
+	pruneFor, many = 500 * time.Millisecond, 100
 )
 
 // A File is a history in a file. It implements serve.HistoryFile.
@@ -60,17 +63,18 @@ type File struct {
 	// Append alone uses these.
 	pruned time.Time // last time of pruning
 	from   int64     // the deletion of old entries continues above this Seq; 0: none is under way
+	looked time.Time // last time of a look for old entries; at first, of opening
 }
 
 const tables = `
 CREATE TABLE IF NOT EXISTS history (id TEXT NOT NULL, store TEXT NOT NULL, owner TEXT NOT NULL, alive INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS look (one INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS looks (clock INTEGER PRIMARY KEY, at INTEGER NOT NULL, seq INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS entries_by_name ON entries (name, seq);`
 
 // Open opens the file at path, or creates it. The caller must close it.
 func Open(ctx context.Context, path string, opts Options) (*File, error) {
-	f := &File{path: path, opts: opts, owner: rand.Text()}
+	f := &File{path: path, opts: opts, owner: rand.Text(), looked: time.Now()}
 	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -124,7 +128,10 @@ func (f *File) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.claim(ctx)
+	if err := f.claim(ctx); err != nil {
+		return err
+	}
+	return f.begins(ctx)
 }
 
 // claim makes this instance the owner of the file, and reads its state.
@@ -152,15 +159,8 @@ func (f *File) claim(ctx context.Context) error {
 			return err
 		}
 	}
-	var last, began sql.NullInt64
-	if err := tx.QueryRowContext(ctx, "SELECT max(seq) FROM entries").Scan(&last); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM entries").Scan(&f.state.Last); err != nil {
 		return err
-	}
-	if err := tx.QueryRowContext(ctx, "SELECT at FROM entries ORDER BY seq LIMIT 1").Scan(&began); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	if f.state.Last = last.Int64; began.Valid {
-		f.state.Began = time.UnixMilli(began.Int64)
 	}
 	return tx.Commit()
 }
@@ -182,7 +182,11 @@ func (f *File) Append(ctx context.Context, seen time.Time, entries []serve.Histo
 	err := f.append(ctx, seen, entries)
 	if err == nil && (f.from > 0 || time.Since(f.pruned) >= pruneEvery) {
 		f.pruned = time.Now()
-		err = f.prune(ctx)
+		bound := pruneFor
+		if len(entries) >= many {
+			bound = 0
+		}
+		err = f.prune(ctx, bound)
 	}
 	if err != nil {
 		return f.explain(err)
@@ -234,15 +238,25 @@ func (f *File) append(ctx context.Context, seen time.Time, entries []serve.Histo
 	return nil
 }
 
-// prune deletes entries that are too old or exceed the size.
-func (f *File) prune(ctx context.Context) error {
-	defer f.begins(ctx)
+// prune deletes entries that are too old or exceed the size. If the bound passes while it deletes
+// old ones, it leaves the rest to the next call.
+func (f *File) prune(ctx context.Context, bound time.Duration) error {
 	if f.opts.Keep > 0 {
-		if err := f.pruneOld(ctx); err != nil {
+		if err := f.pruneOld(ctx, bound); err != nil {
 			return err
 		}
 	}
-	for f.opts.Bytes > 0 {
+	if f.opts.Bytes > 0 {
+		if err := f.pruneLarge(ctx); err != nil {
+			return err
+		}
+	}
+	return f.begins(ctx)
+}
+
+// pruneLarge deletes the oldest entries until the file has the size.
+func (f *File) pruneLarge(ctx context.Context) error {
+	for {
 		size, err := f.size(ctx)
 		if err != nil || size <= f.opts.Bytes {
 			return err
@@ -255,43 +269,61 @@ func (f *File) prune(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // pruneOld looks for old entries, and deletes those that the last look found too old as well. The
 // file keeps the time of that look, because an instance may end before the next one. After the
 // clock was set back, a look deletes nothing.
-func (f *File) pruneOld(ctx context.Context) error {
-	var last int64 // 0: there was none
-	if err := f.db.QueryRowContext(ctx, "SELECT coalesce(max(at), 0) FROM look").Scan(&last); err != nil {
+//
+// The file also has a clock of its own, which counts the times between looks of one instance and
+// which no wrong clock advances. A look notes it with the last entry there is. Once it has advanced
+// by Keep, that entry is too old, although it or one before it may have a later time.
+func (f *File) pruneOld(ctx context.Context, bound time.Duration) error {
+	var clock, last int64 // 0: there was no look
+	err := f.db.QueryRowContext(ctx, "SELECT clock, at FROM looks ORDER BY clock DESC LIMIT 1").Scan(&clock, &last)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	now := time.Now()
+	keep, now, next := f.opts.Keep.Milliseconds(), time.Now(), clock
 	switch since := now.Sub(time.UnixMilli(last)); {
 	case since >= apart:
-		if done, err := f.deleteOld(ctx, last-f.opts.Keep.Milliseconds(), now.UnixMilli()); err != nil || !done {
+		for done := false; !done; {
+			if done, err = f.deleteOld(ctx, clock-keep, last-keep, now.UnixMilli()); err != nil {
+				return err
+			}
+			if !done && time.Since(now) >= bound {
+				return nil
+			}
+		}
+		if _, err := f.db.ExecContext(ctx, "DELETE FROM looks WHERE clock <= ?", clock-keep); err != nil {
 			return err
+		}
+		if time.Since(f.looked) >= apart && since <= 2*apart {
+			next += since.Milliseconds()
 		}
 	case since >= 0:
 		return nil
 	}
-	f.from = 0
-	_, err := f.db.ExecContext(ctx, "REPLACE INTO look VALUES (1, ?)", now.UnixMilli())
+	f.from, f.looked = 0, now
+	_, err = f.db.ExecContext(ctx, "REPLACE INTO looks VALUES (?, ?, ?)", next, now.UnixMilli(), f.State().Last)
 	return err
 }
 
-// deleteOld deletes entries from before cut. It stops at the first entry from between cut and now:
-// those behind it are younger, whatever their times say. It passes over entries from the future,
-// which a wrong clock left. Each call searches some of the entries; after the last part, done is
-// true.
-func (f *File) deleteOld(ctx context.Context, cut, now int64) (done bool, err error) {
-	var last, end int64
-	err = f.db.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0), coalesce(min(CASE WHEN at BETWEEN ? AND ? THEN seq END), max(seq) + 1, 0)"+
-		" FROM (SELECT seq, at FROM entries WHERE seq > ? ORDER BY seq LIMIT ?)", cut, now, f.from, pruned).Scan(&last, &end)
+// deleteOld deletes entries from before the look at that clock, and others from before cut. It stops
+// at the first of the others that is from between cut and now: those behind it are younger, whatever
+// their times say. It passes over entries from the future, which a wrong clock left. Each call
+// searches some of the entries; after the last part, done is true.
+func (f *File) deleteOld(ctx context.Context, clock, cut, now int64) (done bool, err error) {
+	var old, last, end int64 // old is the last entry from before that look
+	if err := f.db.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM looks WHERE clock <= ?", clock).Scan(&old); err != nil {
+		return false, err
+	}
+	err = f.db.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0), coalesce(min(CASE WHEN seq > ? AND at BETWEEN ? AND ? THEN seq END), max(seq) + 1, 0)"+
+		" FROM (SELECT seq, at FROM entries WHERE seq > ? ORDER BY seq LIMIT ?)", old, cut, now, f.from, pruned).Scan(&last, &end)
 	if err != nil || last == 0 {
 		return true, err
 	}
-	if _, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE seq > ? AND seq < ? AND at < ?", f.from, end, cut); err != nil {
+	if _, err := f.db.ExecContext(ctx, "DELETE FROM entries WHERE seq > ? AND seq < ? AND (at < ? OR seq <= ?)", f.from, end, cut, old); err != nil {
 		return false, err
 	}
 	f.from = last
@@ -309,14 +341,19 @@ func (f *File) size(ctx context.Context) (bytes int64, err error) {
 	return (pages - free) * each, nil
 }
 
-// begins updates the time of the first entry.
-func (f *File) begins(ctx context.Context) {
+// begins updates the time of the first entry. One from the future has a wrong time.
+func (f *File) begins(ctx context.Context) error {
 	var at int64
-	if f.db.QueryRowContext(ctx, "SELECT at FROM entries ORDER BY seq LIMIT 1").Scan(&at) == nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.state.Began = time.UnixMilli(at)
+	err := f.db.QueryRowContext(ctx, "SELECT at FROM entries WHERE at <= ? ORDER BY seq LIMIT 1", time.Now().UnixMilli()).Scan(&at)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.Began = time.UnixMilli(at); err != nil {
+		f.state.Began = time.Time{}
+	}
+	return nil
 }
 
 // Read implements serve.HistoryFile.

@@ -349,7 +349,7 @@ func TestClockThatIsBehindDeletesNothing(t *testing.T) {
 
 // An instance whose clock is set back keeps what it has written before, and so does the next one.
 func TestClockThatIsSetBackDeletesNothing(t *testing.T) {
-	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour}
+	path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
 	f := open(t, path, opts)
 	fill(t, f, 1, 11)
 	left := func(t *testing.T, f *File) {
@@ -394,7 +394,7 @@ func TestClockThatStartsAheadDeletesNothing(t *testing.T) {
 		}
 	}
 	f := open(t, path, opts)
-	if _, err := f.db.Exec("UPDATE look SET at = at - ?", apart.Milliseconds()); err != nil {
+	if _, err := f.db.Exec("UPDATE looks SET at = at - ?", apart.Milliseconds()); err != nil {
 		t.Fatal(err)
 	}
 	if prune(t, f); count(t, f) != 0 {
@@ -447,6 +447,89 @@ func TestKeepsWhatAClockThatIsBehindWrites(t *testing.T) {
 		time.Sleep(apart)
 		if prune(t, f); count(t, f) != 0 {
 			t.Errorf("%d entries are left of what is a day old", count(t, f))
+		}
+	})
+}
+
+// Entries of a clock that was ahead, or that stays behind, keep none of those behind them longer,
+// and are not kept longer themselves.
+func TestPrunesBehindAWrongClock(t *testing.T) {
+	for what, wrong := range map[string]struct {
+		by   time.Duration
+		ends int // hours that an instance lives
+	}{"was ahead": {12 * time.Hour, 100}, "was ahead, and instances end": {12 * time.Hour, 9}, "was behind": {-12 * time.Hour, 100}, "was far ahead": {1000 * time.Hour, 100}} {
+		path, opts := filepath.Join(t.TempDir(), "history"), Options{Keep: 24 * time.Hour}
+		synctest.Test(t, func(t *testing.T) {
+			f := open(t, path, opts)
+			fill(t, f, 1, 11)
+			off := entries(11, 21, 21)
+			for i := range off {
+				off[i].Time = off[i].Time.Add(wrong.by)
+			}
+			if err := f.Append(t.Context(), time.Now(), off); err != nil {
+				t.Fatal(err)
+			}
+			fill(t, f, 21, 31)
+			for hour := range 32 {
+				if prune(t, f); hour <= 24 && count(t, f) != 30 {
+					t.Fatalf("%s: %d entries of 30 are left after %d hours", what, count(t, f), hour)
+				}
+				time.Sleep(apart)
+				if hour%wrong.ends == wrong.ends-1 {
+					f.Close()
+					f = open(t, path, opts)
+				}
+			}
+			if n := count(t, f); n != 0 {
+				t.Errorf("%s: %d entries of 30 are left", what, n)
+			}
+			var marks int
+			if err := f.db.QueryRow("SELECT count(*) FROM looks").Scan(&marks); err != nil || marks > 26 {
+				t.Errorf("%d looks are remembered, %v", marks, err)
+			}
+		})
+	}
+}
+
+// An instance to which little happens deletes what has become old at once. A busy one deletes it in
+// parts, so that entries do not wait.
+func TestPrunesMoreWhileLittleHappens(t *testing.T) {
+	for what, c := range map[string]struct{ written, left int }{"few": {many - 1, 3600}, "many": {many, 20_000 - pruned}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := open(t, filepath.Join(t.TempDir(), "history"), Options{Keep: time.Hour})
+			fill(t, f, 1, 20_001)
+			time.Sleep(apart)
+			if err := f.Append(t.Context(), time.Now(), entries(20_001, 20_001+c.written, 20_001)); err != nil {
+				t.Fatal(err)
+			}
+			if n := count(t, f); n != c.left+c.written {
+				t.Errorf("%s: %d entries of %d are left", what, n-c.written, c.left)
+			}
+			if prune(t, f); count(t, f) != 3600+c.written {
+				t.Errorf("%s: %d entries are left in the end", what, count(t, f)-c.written)
+			}
+		})
+	}
+}
+
+// A history does not begin in the future, where a wrong clock has put its oldest entry.
+func TestBeginsInThePast(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history")
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, path, Options{})
+		ahead := entries(1, 2, 2)
+		ahead[0].Time = ahead[0].Time.Add(time.Hour)
+		right := entries(2, 12, 12)
+		if err := f.Append(t.Context(), time.Now(), append(ahead, right...)); err != nil {
+			t.Fatal(err)
+		}
+		prune(t, f)
+		for _, when := range []string{"at once", "when it is opened again"} {
+			if began := f.State().Began; !began.Equal(right[0].Time) {
+				t.Errorf("%s: it begins %v after the first entry of a right clock", when, began.Sub(right[0].Time))
+			}
+			f.Close()
+			f = open(t, path, Options{})
 		}
 	})
 }
