@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -70,13 +71,8 @@ func (w *watch) listen(ctx context.Context, d *service) {
 	}
 	begun, until := w.begun, w.until
 	w.mu.Unlock()
-	if !begun {
+	if !begun || waiting.Closed(w.open) {
 		return
-	}
-	select {
-	case <-w.open:
-		return
-	default:
 	}
 	wait := time.Until(until)
 	if end, bounded := ctx.Deadline(); bounded {
@@ -136,7 +132,7 @@ func (w *watch) run(d *service) {
 		if w.stream(d) {
 			pauses = 0
 		}
-		_ = pause.For(d.life, min(pauseFirst<<min(pauses, 10), 10*pauseLast))
+		_ = pause.For(d.life, waiting.Backoff(pauses, pauseFirst, 10*pauseLast))
 	}
 }
 
