@@ -62,7 +62,7 @@ func (w *watch) init() {
 
 // listen opens the stream. Until it is open or refused for the first time, it waits for a moment.
 func (w *watch) listen(ctx context.Context, d *service) {
-	if d.opts.NoEvents || !d.inspects {
+	if d.opts.NoEvents || !d.abilities.Inspects {
 		return
 	}
 	w.mu.Lock()
