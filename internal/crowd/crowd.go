@@ -73,17 +73,12 @@ func (c *Crowd) share(lasts time.Duration) float64 {
 
 func (c *Crowd) says(want string) {
 	c.t.Helper()
-	if line := c.hear(); line != want {
-		c.t.Fatalf("the waiters say %q, want %q", line, want)
-	}
-}
-
-func (c *Crowd) hear() string {
-	c.t.Helper()
 	if !c.out.Scan() {
 		c.t.Fatal("the waiters have ended")
 	}
-	return c.out.Text()
+	if line := c.out.Text(); line != want {
+		c.t.Fatalf("the waiters say %q, want %q", line, want)
+	}
 }
 
 const waiting, served = "waiting", "served"
