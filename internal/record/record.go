@@ -188,10 +188,10 @@ func (r *Record) Decided(req *driver.Request) queue.Claim {
 }
 
 // Place returns the claim that Try keeps for req, for a store that appends it by itself and sets
-// Since and Ends.
-func Place(req *driver.Request, ttl time.Duration) Claim {
+// TTL, Since and Ends.
+func Place(req *driver.Request) Claim {
 	c := begin(req)
-	c.TTL, c.Wants, c.Beat = ttl, req.TTL, 1
+	c.Wants, c.Beat = req.TTL, 1
 	return c
 }
 
