@@ -41,8 +41,7 @@ type watch struct {
 	asks  map[lease]*claim  // guarded by mu; claims that hold or may hold, and want to know of waiters
 	kinds string            // guarded by mu; the kinds of events that streams request, with EventWanted once a claim has asked
 	again func()            // guarded by mu; ends the stream so that another is requested; nil: there was none
-	begun bool              // guarded by mu
-	until time.Time         // guarded by mu; until when claims wait for the stream
+	until time.Time         // guarded by mu; until when claims wait for the stream; zero: it was not begun
 	open  chan struct{}     // closed when a stream has been open once, or was refused
 	opens func()            // closes open
 }
@@ -66,12 +65,13 @@ func (w *watch) listen(ctx context.Context, d *service) {
 		return
 	}
 	w.mu.Lock()
-	if !w.begun {
-		w.begun, w.until = d.start(func() { w.run(d) }), time.Now().Add(openWithin)
+	if w.until.IsZero() {
+		w.until = time.Now().Add(openWithin)
+		d.start(func() { w.run(d) })
 	}
-	begun, until := w.begun, w.until
+	until := w.until
 	w.mu.Unlock()
-	if !begun || waiting.Closed(w.open) {
+	if waiting.Closed(w.open) {
 		return
 	}
 	wait := time.Until(until)
