@@ -106,8 +106,8 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 	return d, nil
 }
 
-// RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
-// service, cost the others no time.
+// RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at
+// the engine behind the service, cost the others no time.
 func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	several.Each(ctx, len(renewals), mostIdle, several.Slow, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
 }

@@ -120,7 +120,7 @@ func (d *service) newClient(way *http.Protocols) *http.Client {
 }
 
 func (d *service) askFeatures(ctx context.Context, client *http.Client) (a wire.Abilities, err error) {
-	if err = d.exchange(ctx, client, patient, http.MethodGet, wire.Features, nil, &a); err != nil {
+	if err = d.do(ctx, client, patient, http.MethodGet, wire.Features, nil, &a); err != nil {
 		return a, fmt.Errorf("httplock: ask what the service promises: %w", err)
 	}
 	if a.MaxWait <= 0 {
