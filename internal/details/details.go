@@ -32,8 +32,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Details are the Details of package leasehold, which documents them. Their JSON is that of the
-// service.
+// Details are the Details of package leasehold, which documents them. The service encodes them as
+// JSON.
 type Details struct {
 	Host    string            `json:"host,omitempty"`
 	User    string            `json:"user,omitempty"`

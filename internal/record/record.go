@@ -19,7 +19,7 @@ type Record struct {
 	Raised uint64  `json:"raised,omitempty"` // later numbers are above it, too
 	Claims []Claim `json:"claims,omitempty"` // in the order of their first attempts
 	Nonce  string  `json:"nonce,omitempty"`  // of the write, for a store that distinguishes writes by their contents; "": none
-	Beside Beside  `json:"beside,omitempty"` // whether others wait, for a store that keeps their places elsewhere; an old program passes over them
+	Beside Beside  `json:"beside,omitempty"` // whether others wait, for a store that keeps their places elsewhere; unknown to old programs
 	Limit  int     `json:"limit,omitempty"`  // set by an operator; 0: none
 }
 
