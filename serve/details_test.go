@@ -20,7 +20,7 @@ import (
 const saidDetails = `{"host":"web-7","user":"anna","pid":42,"program":"ci","started":"2026-11-27T12:32:07+02:00","link":"https://ci.example.com/17","labels":{"Team/of":"payments"},"text":"nightly","kind":"manual"}`
 
 var toldDetails = wire.Details{
-	Host: "web-7", User: "anna", PID: 42, Program: "ci", Started: "2026-11-27T10:32:07Z", Link: "https://ci.example.com/17",
+	Host: "web-7", User: "anna", PID: 42, Program: "ci", Started: time.Date(2026, 11, 27, 10, 32, 7, 0, time.UTC), Link: "https://ci.example.com/17",
 	Labels: map[string]string{"Team/of": "payments"}, Text: "nightly", Kind: "manual",
 }
 

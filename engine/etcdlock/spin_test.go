@@ -1,7 +1,6 @@
 package etcdlock_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -27,18 +26,24 @@ func TestWaitersDoNotSpinWhileTheClusterIsDown(t *testing.T) {
 			holder := lockerOn(t, driverOn(t, clientOf(t, members...), nil), leasehold.Options{TTL: time.Minute})
 			var held []*leasehold.Lease
 			for i := range waiters { // names of their own, so that each asks the cluster
-				lease, err := holder.Acquire(t.Context(), fmt.Sprint("a", i))
+				lease, err := holder.Acquire(t.Context(), crowd.OwnName(i))
 				if err != nil {
 					t.Fatal(err)
 				}
 				held = append(held, lease)
 			}
-			all := crowd.Start(t, strings.Join(servers.Endpoints(members...), ","), fmt.Sprint(waiters))
-			all.Waiting()
+			var hosts []string
+			for _, m := range members {
+				hosts = append(hosts, m.Addr())
+			}
+			order := crowd.Order{URL: "etcd://" + strings.Join(hosts, ","), How: crowd.Own}
+			all := crowd.StartFleet(t, crowd.Build(t, "./testdata/waiters"), order, 1, waiters)
+			all.Begin()
+			all.Queued(time.Minute)
 			for _, m := range members[left:] {
 				m.Kill()
 			}
-			if share := all.Share(down, spinShare); share > spinShare {
+			if share := all.Members[0].Share(down, spinShare); share > spinShare {
 				t.Errorf("%d waiters used %.1f %% of a core while the cluster was down; want at most %.0f %%", waiters, 100*share, 100*spinShare)
 			}
 			for _, m := range members[left:] {
@@ -52,7 +57,15 @@ func TestWaitersDoNotSpinWhileTheClusterIsDown(t *testing.T) {
 					t.Errorf("Release: %v", err)
 				}
 			}
-			all.Served()
+			turns, err := all.Turns(waiters, time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, turn := range turns {
+				if turn.Err != "" {
+					t.Errorf("waiter %d: %s", turn.Waiter, turn.Err)
+				}
+			}
 		})
 	}
 }

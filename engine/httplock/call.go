@@ -69,7 +69,7 @@ func (d *service) post(ctx context.Context, watch watching, path string, body an
 	if err != nil {
 		return err
 	}
-	err = d.do(ctx, watch, http.MethodPost, path, text, yes)
+	err = d.do(ctx, d.client.Load(), watch, http.MethodPost, path, text, yes)
 	if err == nil && !yes.isYes() {
 		err = fmt.Errorf("%w: a yes to something else", errSilent)
 	}
@@ -99,7 +99,7 @@ func (d *service) get(ctx context.Context, path string, query url.Values, answer
 		path += "?" + query.Encode()
 	}
 	return d.again(ctx, func(bool) error {
-		return d.do(ctx, d.links.Watch, http.MethodGet, path, nil, answer)
+		return d.do(ctx, d.client.Load(), d.links.Watch, http.MethodGet, path, nil, answer)
 	})
 }
 
@@ -110,14 +110,9 @@ type watching = func(ctx context.Context, cancel context.CancelCauseFunc) *links
 // patient does not bound a call, for calls that wait for other holders.
 func patient(context.Context, context.CancelCauseFunc) *links.Call { return nil }
 
-// do makes one call. Its error is ErrClosed, a *reply, an error before sending, or one that says
-// that there was no answer.
-func (d *service) do(ctx context.Context, watch watching, method, path string, body []byte, answer any) error {
-	return d.exchange(ctx, d.client.Load(), watch, method, path, body, answer)
-}
-
-// exchange is do with another client.
-func (d *service) exchange(ctx context.Context, client *http.Client, watch watching, method, path string, body []byte, answer any) error {
+// do makes one call by client. Its error is ErrClosed, a *reply, an error before sending, or one that
+// says that there was no answer.
+func (d *service) do(ctx context.Context, client *http.Client, watch watching, method, path string, body []byte, answer any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -98,7 +98,7 @@ func (c *claim) recall(wanted bool) {
 func (c *claim) asks() bool { return c.req.Wanted != nil && c.d.features.Tells }
 
 // asksOnce reports whether one notice is enough until the next renewal.
-func (c *claim) asksOnce() bool { return c.asks() && c.req.WantedOnce && c.d.tellsOnce }
+func (c *claim) asksOnce() bool { return c.asks() && c.req.WantedOnce && c.d.abilities.WantedOnce }
 
 // listen opens the stream of events if the claim needs it. Notice of a waiter may come before the
 // answer to the acquire.
@@ -214,7 +214,7 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 // giveUp releases, and keeps out acquires that had no answer.
 func (c *claim) giveUp(ctx context.Context, linger time.Duration) error {
 	err := c.release(ctx, linger)
-	if c.d.bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
+	if c.d.abilities.Bars || c.silent.IsZero() || time.Since(c.silent) > lateAfter || err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	if pause.For(ctx, againAfter) != nil {

@@ -22,8 +22,10 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/several"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Options configure a Driver. The zero value suits most programs.
@@ -63,8 +65,10 @@ type service struct {
 	opts     Options
 	links    links.Links // its connections
 	client   atomic.Pointer[http.Client]
-	reaching chan struct{} // has room for one; an element means that a goroutine is replacing the client
-	promises
+	reaching onecall.Gate // passed by those who replace the client
+
+	abilities wire.Abilities // of the service, as it said first
+	features  driver.Features
 
 	life  context.Context // ends when the driver is closed
 	end   context.CancelFunc
@@ -75,15 +79,6 @@ type service struct {
 	watch  watch
 }
 
-// promises are what the service says about the engine behind it.
-type promises struct {
-	features driver.Features
-	bars     bool // a release keeps out acquires of the owner that are served late
-	// tellsOnce: the service knows wire.AcquireCall.WantedOnce.
-	tellsOnce bool
-	inspects  bool
-}
-
 // Connect asks the service at base, such as "https://locks.internal:7400", for its features, and
 // returns a driver on it. The driver is a BatchRenewer, a Checker and, if the engine behind the
 // service is one, an Operator. The caller must close it.
@@ -92,7 +87,7 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("httplock: the address is http://HOST:PORT or https://HOST:PORT") // which it may repeat secrets of
 	}
-	d := &service{base: strings.TrimSuffix(u.String(), "/"), reaching: make(chan struct{}, 1)}
+	d := &service{base: strings.TrimSuffix(u.String(), "/"), reaching: onecall.New()}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -104,15 +99,15 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 		return nil, err
 	}
 	d.client.Store(r.client)
-	d.promised(r.abilities)
-	if d.inspects {
+	d.abilities, d.features = r.abilities, featuresOf(r.abilities, d.opts.NoEvents)
+	if d.abilities.Inspects {
 		return operator{d}, nil
 	}
 	return d, nil
 }
 
-// RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at the engine behind the
-// service, cost the others no time.
+// RenewAll implements [driver.BatchRenewer]: by a call each. Those that hang, as one name's may at
+// the engine behind the service, cost the others no time.
 func (d *service) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	several.Each(ctx, len(renewals), mostIdle, several.Slow, func(i int) { renewals[i].Answer(renewals[i].Claim.Renew(ctx, renewals[i].TTL)) })
 }

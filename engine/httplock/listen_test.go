@@ -52,7 +52,7 @@ func TestFirstTryWaitsBrieflyForTheStream(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &service{base: "http://service", promises: promises{inspects: true, features: driver.Features{Step: time.Millisecond}}}
+				d := &service{base: "http://service", abilities: wire.Abilities{Inspects: true}, features: driver.Features{Step: time.Millisecond}}
 				d.life, d.end = context.WithCancel(t.Context())
 				d.watch.init()
 				d.client.Store(&http.Client{Transport: c.events})

@@ -120,7 +120,7 @@ func (d *service) newClient(way *http.Protocols) *http.Client {
 }
 
 func (d *service) askFeatures(ctx context.Context, client *http.Client) (a wire.Abilities, err error) {
-	if err = d.exchange(ctx, client, patient, http.MethodGet, wire.Features, nil, &a); err != nil {
+	if err = d.do(ctx, client, patient, http.MethodGet, wire.Features, nil, &a); err != nil {
 		return a, fmt.Errorf("httplock: ask what the service promises: %w", err)
 	}
 	if a.MaxWait <= 0 {
@@ -129,15 +129,14 @@ func (d *service) askFeatures(ctx context.Context, client *http.Client) (a wire.
 	return a, nil
 }
 
-// promised records what the service promises.
-func (d *service) promised(a wire.Abilities) {
-	d.features = driver.Features{
+// featuresOf returns the features of a driver on a service with these abilities.
+func featuresOf(a wire.Abilities, noEvents bool) driver.Features {
+	return driver.Features{
 		Engine: "http", Fencing: a.Fencing, Shared: a.Shared, Fair: a.Fair, Wakes: true, Resumes: a.Resumes,
 		Lingers: a.Lingers, Notes: a.Notes, Raises: a.Raises,
-		Tells: a.Tells, Recalls: a.Recalls && a.Inspects && !d.opts.NoEvents, Keeps: a.Keeps, Weights: a.Weights, Limits: a.Limits && a.Inspects,
+		Tells: a.Tells, Recalls: a.Recalls && a.Inspects && !noEvents, Keeps: a.Keeps, Weights: a.Weights, Limits: a.Limits && a.Inspects,
 		MinTTL: wire.Duration(a.MinTTL), Step: max(wire.Duration(a.Step), time.Millisecond), SessionTTL: wire.Duration(a.SessionTTL),
 	}
-	d.inspects, d.bars, d.tellsOnce = a.Inspects, a.Bars, a.WantedOnce
 }
 
 // tooOldAgain is how soon to repeat a call after an instance answered that it may be too old. An
@@ -171,12 +170,10 @@ func (d *service) again(ctx context.Context, attempt func(again bool) error) err
 // reachAnew replaces a client whose connections are silent, unless another goroutine has done so.
 // If it fails, the next attempt reports that.
 func (d *service) reachAnew(ctx context.Context, silent *http.Client) {
-	select {
-	case d.reaching <- struct{}{}:
-		defer func() { <-d.reaching }()
-	case <-ctx.Done():
+	if d.reaching.Begin(ctx) != nil {
 		return
 	}
+	defer d.reaching.End()
 	if d.client.Load() != silent {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -55,54 +56,41 @@ type wait struct {
 	began   time.Time       // before the Try that was refused
 	wake    chan struct{}   // closed when the claim is granted, or another Try would bring news
 	granted chan driver.Grant
-	pauses  int // consecutive pauses
 }
 
 func (w *wait) run(ctx context.Context) {
-	for {
+	for early := 0; ; {
 		sent := time.Now()
-		g, err := w.call(ctx)
-		if ctx.Err() != nil && err != nil {
-			if w.claim.d.life.Err() != nil {
-				close(w.wake) // so that waiters find the driver closed
-			}
+		g, err := w.call(ctx, sent)
+		switch {
+		case err == nil:
+			w.bring(g, sent)
+		case w.claim.d.life.Err() != nil: // waiters find the driver closed
+		case ctx.Err() != nil:
 			return
+		case isFinal(err):
+			w.claim.removed = removal(err)
+			w.claim.d.watch.remove(w.claim)
+		case time.Since(sent) < spinBelow:
+			_ = pause.For(ctx, waiting.Backoff(early, pauseFirst, pauseLast))
+			early++
+			continue
+		default:
+			early = 0
+			continue
 		}
-		if err == nil || isFinal(err) {
-			if err == nil {
-				w.bring(g, sent)
-			} else {
-				w.claim.removed = removal(err)
-				w.claim.d.watch.remove(w.claim)
-			}
-			close(w.wake)
-			return
-		}
-		w.rest(ctx, time.Since(sent) < spinBelow)
+		close(w.wake)
+		return
 	}
-}
-
-// valuesOf is a context with the values of another context too, such as its trace.
-type valuesOf struct {
-	context.Context
-	other context.Context
-}
-
-// Value implements context.Context.
-func (v valuesOf) Value(key any) any {
-	if value := v.Context.Value(key); value != nil {
-		return value
-	}
-	return v.other.Value(key)
 }
 
 // call makes one call that waits.
-func (w *wait) call(ctx context.Context) (wire.Grant, error) {
-	sent := time.Now()
-	ctx, cancel := context.WithTimeout(valuesOf{ctx, w.caller}, waitFor+answerLate)
+func (w *wait) call(ctx context.Context, sent time.Time) (wire.Grant, error) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(w.caller), waitFor+answerLate)
 	defer cancel()
-	g, err := w.claim.acquire(ctx, patient, waitFor)
-	if ctx.Err() == context.DeadlineExceeded {
+	defer context.AfterFunc(ctx, cancel)()
+	g, err := w.claim.acquire(call, patient, waitFor)
+	if call.Err() == context.DeadlineExceeded {
 		w.claim.d.links.Hung(sent)
 	}
 	return g, err
@@ -139,14 +127,4 @@ func removal(err error) error {
 func isFinal(err error) bool {
 	r, answered := errors.AsType[*reply](err)
 	return answered && (r.Outcome == wire.Lost || r.Outcome == wire.Refused && r.Code != wire.CodeLimit && r.Code != wire.CodeReadOnly && r.Code != wire.CodeFull)
-}
-
-// rest pauses if the last call ended too soon, longer each time.
-func (w *wait) rest(ctx context.Context, soon bool) {
-	if !soon {
-		w.pauses = 0
-		return
-	}
-	_ = pause.For(ctx, min(pauseFirst<<min(w.pauses, 10), pauseLast))
-	w.pauses++
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -40,8 +41,7 @@ type watch struct {
 	asks  map[lease]*claim  // guarded by mu; claims that hold or may hold, and want to know of waiters
 	kinds string            // guarded by mu; the kinds of events that streams request, with EventWanted once a claim has asked
 	again func()            // guarded by mu; ends the stream so that another is requested; nil: there was none
-	begun bool              // guarded by mu
-	until time.Time         // guarded by mu; until when claims wait for the stream
+	until time.Time         // guarded by mu; until when claims wait for the stream; zero: it was not begun
 	open  chan struct{}     // closed when a stream has been open once, or was refused
 	opens func()            // closes open
 }
@@ -61,22 +61,18 @@ func (w *watch) init() {
 
 // listen opens the stream. Until it is open or refused for the first time, it waits for a moment.
 func (w *watch) listen(ctx context.Context, d *service) {
-	if d.opts.NoEvents || !d.inspects {
+	if d.opts.NoEvents || !d.abilities.Inspects {
 		return
 	}
 	w.mu.Lock()
-	if !w.begun {
-		w.begun, w.until = d.start(func() { w.run(d) }), time.Now().Add(openWithin)
+	if w.until.IsZero() {
+		w.until = time.Now().Add(openWithin)
+		d.start(func() { w.run(d) })
 	}
-	begun, until := w.begun, w.until
+	until := w.until
 	w.mu.Unlock()
-	if !begun {
+	if waiting.Closed(w.open) {
 		return
-	}
-	select {
-	case <-w.open:
-		return
-	default:
 	}
 	wait := time.Until(until)
 	if end, bounded := ctx.Deadline(); bounded {
@@ -136,7 +132,7 @@ func (w *watch) run(d *service) {
 		if w.stream(d) {
 			pauses = 0
 		}
-		_ = pause.For(d.life, min(pauseFirst<<min(pauses, 10), 10*pauseLast))
+		_ = pause.For(d.life, waiting.Backoff(pauses, pauseFirst, 10*pauseLast))
 	}
 }
 

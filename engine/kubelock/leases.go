@@ -3,12 +3,14 @@ package kubelock
 import (
 	"context"
 
+	"github.com/go-logr/logr"
 	coordination "k8s.io/api/coordination/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/leasehold-go/leasehold/internal/links"
 )
@@ -36,7 +38,7 @@ func (l *leases) do(ctx context.Context, req *rest.Request) (*coordination.Lease
 
 // into sends a request and decodes the answer into answer.
 func (l *leases) into(ctx context.Context, req *rest.Request, answer runtime.Object) error {
-	ctx, attempt := l.links.Begin(ctx)
+	ctx, attempt := l.links.Begin(quiet(ctx))
 	return attempt.End(req.Do(ctx).Into(answer))
 }
 
@@ -62,5 +64,8 @@ func (l *leases) list(ctx context.Context, opts meta.ListOptions) (*coordination
 // watch reports changes of Leases since the version in opts.
 func (l *leases) watch(ctx context.Context, opts meta.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
-	return l.to(l.sender.Get(), &opts).Watch(ctx)
+	return l.to(l.sender.Get(), &opts).Watch(quiet(ctx))
 }
+
+// quiet keeps client-go from writing to standard error. Callers get its errors.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }

@@ -9,12 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	coordination "k8s.io/api/coordination/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/klog/v2"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
@@ -33,12 +31,9 @@ const manager = "leasehold"
 // store is a caslock.Store, Watcher and Counter.
 type store struct{ leases *leases }
 
-// quiet keeps client-go from writing to standard error. Callers get its errors.
-func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
-
 // Read reads from the server's own store, not from its cache.
 func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
-	l, err := s.leases.get(quiet(ctx), objectName(name))
+	l, err := s.leases.get(ctx, objectName(name))
 	if isMissing(err) {
 		return caslock.Item{}, nil
 	}
@@ -56,7 +51,7 @@ func (s *store) Read(ctx context.Context, name string) (caslock.Item, error) {
 func (s *store) Write(ctx context.Context, name string, value []byte, was caslock.Version, _ time.Duration) (caslock.Version, error) {
 	if was == "" {
 		l := &coordination.Lease{ObjectMeta: meta.ObjectMeta{Name: objectName(name), Annotations: map[string]string{nameKey: name}}}
-		_, err := s.leases.create(quiet(ctx), l)
+		_, err := s.leases.create(ctx, l)
 		if err == nil || api.IsAlreadyExists(err) {
 			return "", caslock.ErrChanged
 		}
@@ -70,7 +65,7 @@ func (s *store) Write(ctx context.Context, name string, value []byte, was casloc
 	if err != nil {
 		return "", fmt.Errorf("kubelock: %w: %w", caslock.ErrRefused, err)
 	}
-	l, err := s.leases.merge(quiet(ctx), objectName(name), change)
+	l, err := s.leases.merge(ctx, objectName(name), change)
 	switch {
 	case api.IsConflict(err), isMissing(err):
 		return "", caslock.ErrChanged
@@ -95,10 +90,11 @@ const leastPage = 100
 // with the server's token for that answer if there is one.
 func (s *store) List(ctx context.Context, prefix, after string, limit int) (items []caslock.Listed, next string, err error) {
 	last, token, _ := strings.Cut(after, " ")
-	leases, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage)), Continue: token})
+	page := meta.ListOptions{Limit: int64(max(limit, leastPage)), Continue: token}
+	leases, err := s.leases.list(ctx, page)
 	if api.IsResourceExpired(err) { // a token lives for minutes; names are in order without it too
-		token = ""
-		leases, err = s.leases.list(quiet(ctx), meta.ListOptions{Limit: int64(max(limit, leastPage))})
+		token, page.Continue = "", ""
+		leases, err = s.leases.list(ctx, page)
 	}
 	if err != nil {
 		return nil, "", explain(err)
@@ -127,11 +123,11 @@ var errEnded = errors.New("kubelock: the watch has ended")
 
 // Watch implements caslock.Watcher.
 func (s *store) Watch(ctx context.Context, begun func(), heard func(caslock.Item)) error {
-	now, err := s.leases.list(quiet(ctx), meta.ListOptions{Limit: 1})
+	now, err := s.leases.list(ctx, meta.ListOptions{Limit: 1})
 	if err != nil {
 		return explain(err)
 	}
-	w, err := s.leases.watch(quiet(ctx), meta.ListOptions{ResourceVersion: now.ResourceVersion})
+	w, err := s.leases.watch(ctx, meta.ListOptions{ResourceVersion: now.ResourceVersion})
 	if err != nil {
 		return explain(err)
 	}

@@ -24,8 +24,8 @@ func (d *Driver) Check(ctx context.Context) ([]driver.Finding, error) {
 	before := time.Now()
 	_, err := d.store.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &d.store.bucket, Key: aws.String(d.store.prefix + keyOf(rehearsal.Name()))})
 	after := time.Now()
-	var answer *awshttp.ResponseError
-	if !errors.As(err, &answer) {
+	answer, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok {
 		return nil, explain(err)
 	}
 	var found []driver.Finding

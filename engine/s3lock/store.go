@@ -16,11 +16,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/leasehold-go/leasehold/internal/pause"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/engine/caslock"
 	"github.com/leasehold-go/leasehold/internal/links"
+	"github.com/leasehold-go/leasehold/internal/pause"
 	"github.com/leasehold-go/leasehold/internal/several"
 )
 
@@ -75,7 +75,7 @@ func (s *store) get(ctx context.Context, key string) (caslock.Item, error) {
 		return caslock.Item{}, fmt.Errorf("%w: it is empty", driver.ErrCorrupt)
 	}
 	version := *out.ETag
-	if !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(version, value) {
+	if !s.fits(version, value, out.ServerSideEncryption, out.SSECustomerAlgorithm) {
 		version = torn + version
 	}
 	return caslock.Item{Value: value, Version: caslock.Version(version)}, nil
@@ -86,14 +86,13 @@ func (s *store) get(ctx context.Context, key string) (caslock.Item, error) {
 // nothing may be written on top.
 const torn = "torn "
 
-// digest reports whether an ETag is the digest of value.
-func digest(etag string, value []byte) bool {
-	return fips140.Enforced() || strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
-}
-
-// encrypted reports whether the object is encrypted so that no store uses a digest as its ETag.
-func encrypted(by types.ServerSideEncryption, customer *string) bool {
-	return customer != nil || strings.HasPrefix(string(by), "aws:")
+// fits reports whether an ETag may be that of value. A store whose ETags are digests has other ones
+// for objects with these kinds of encryption.
+func (s *store) fits(etag string, value []byte, by types.ServerSideEncryption, customer *string) bool {
+	if s.opaque.Load() || customer != nil || strings.HasPrefix(string(by), "aws:") || fips140.Enforced() {
+		return true
+	}
+	return strings.Trim(etag, `"`) == fmt.Sprintf("%x", md5.Sum(value))
 }
 
 // Write implements caslock.Store.
@@ -137,7 +136,7 @@ func (s *store) put(ctx context.Context, key string, value []byte, was string) (
 			return "", explain(err)
 		case aws.ToString(out.ETag) == "":
 			return "", fmt.Errorf("%w: it answers without an ETag", ErrUnreachable)
-		case s.proved.Load() && !s.opaque.Load() && !encrypted(out.ServerSideEncryption, out.SSECustomerAlgorithm) && !digest(*out.ETag, value):
+		case s.proved.Load() && !s.fits(*out.ETag, value, out.ServerSideEncryption, out.SSECustomerAlgorithm):
 			return "", fmt.Errorf("%w: it answers with an ETag of something else", ErrUnreachable)
 		default:
 			return caslock.Version(*out.ETag), nil

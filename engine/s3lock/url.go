@@ -6,7 +6,6 @@ import (
 	"net/http"
 	neturl "net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -174,21 +173,12 @@ func (f *found) Retrieve(ctx context.Context) (aws.Credentials, error) {
 
 // A signer signs with a secret key that may change. The SDK's own signer caches for a day what it
 // derives from the first secret of an access key.
-type signer struct {
-	mu  sync.Mutex
-	of  string     // guarded by mu; the secret key that now has used
-	now *v4.Signer // guarded by mu; nil: there is none yet
-}
+type signer struct{}
 
 // SignHTTP implements [s3.HTTPSignerV4].
-func (s *signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, hash, service, region string, at time.Time, opts ...func(*v4.SignerOptions)) error {
-	s.mu.Lock()
-	if s.now == nil || s.of != c.SecretAccessKey {
-		s.of, s.now = c.SecretAccessKey, v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-	}
-	by := s.now
-	s.mu.Unlock()
-	return by.SignHTTP(ctx, c, r, hash, service, region, at, opts...)
+func (signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, hash, service, region string, at time.Time, opts ...func(*v4.SignerOptions)) error {
+	fresh := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	return fresh.SignHTTP(ctx, c, r, hash, service, region, at, opts...)
 }
 
 // likeTheSDK follows only redirections that keep the method, as the SDK's own client does.
@@ -224,7 +214,7 @@ func placing(u *storeurl.URL, load []func(*config.LoadOptions) error, own *links
 		if endpoint != "" {
 			o.BaseEndpoint = &endpoint
 		}
-		o.HTTPSignerV4 = &signer{}
+		o.HTTPSignerV4 = signer{}
 		if hasKeys(u) {
 			o.Credentials = keys(u) // without the SDK's cache, which would keep the first keys
 		} else {

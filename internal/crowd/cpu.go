@@ -22,6 +22,28 @@ func ProcessCPU(tb testing.TB, pid int) time.Duration {
 	return d
 }
 
+// Share measures the share of a core that the process uses, as the least of three periods of that
+// length. A busy machine makes the same work dearer, but a process that spins does so in each
+// period. A share of at most enough ends the measurement.
+func (m *Member) Share(lasts time.Duration, enough float64) float64 {
+	m.fleet.t.Helper()
+	share := m.share(lasts)
+	for i := 0; i < 2 && share > enough; i++ {
+		share = min(share, m.share(lasts))
+	}
+	return share
+}
+
+func (m *Member) share(lasts time.Duration) float64 {
+	t, pid := m.fleet.t, m.cmd.Process.Pid
+	t.Helper()
+	before, start := ProcessCPU(t, pid), time.Now()
+	time.Sleep(lasts)
+	used, lasted := ProcessCPU(t, pid)-before, time.Since(start)
+	t.Logf("%v of CPU in %v", used, lasted)
+	return used.Seconds() / lasted.Seconds()
+}
+
 // FamilyCPU returns the processor time of the process and its children so far, including those that
 // have ended.
 func FamilyCPU(tb testing.TB, pid int) time.Duration {

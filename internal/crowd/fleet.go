@@ -1,3 +1,5 @@
+// Package crowd measures the cost of waiters. They run in a fleet of processes of their own, without
+// a race detector and with nothing else in them.
 package crowd
 
 import (

@@ -2,8 +2,10 @@ package crowd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log"
 	"os"
 	"sync"
@@ -17,8 +19,9 @@ import (
 // An Order says what a process of a fleet does. The next order makes it begin.
 type Order struct {
 	URL     string        // of the store
-	How     string        // Lead, or the name of a competing library; otherwise each waiter has one turn
+	How     string        // Lead, Own, or the name of a competing library; otherwise each waiter has one turn
 	Holds   time.Duration // how long a turn lasts
+	TTL     time.Duration // of Leasehold's leases; 0: the usual TTL
 	Waiters int           // of this process
 }
 
@@ -38,7 +41,14 @@ type Lock func(ctx context.Context, queued func()) (token uint64, unlock func() 
 func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
 	WorkWith(func(ctx context.Context, o Order) (func() (Lock, error), error) {
 		d, err := open(ctx, o.URL)
-		return func() (Lock, error) { return leaseholdLock(d, o.How == Lead) }, err
+		name, made := Name, 0
+		return func() (Lock, error) {
+			if o.How == Own {
+				name = OwnName(made)
+				made++
+			}
+			return leaseholdLock(d, name, o)
+		}, err
 	})
 }
 
@@ -46,13 +56,19 @@ func Work(open func(ctx context.Context, url string) (driver.Driver, error)) {
 // lock.
 const Lead = "lead"
 
-// TTL is the length of a fleet's leases.
+// Own makes each waiter of a process acquire a lock of its own.
+const Own = "own"
+
+// OwnName is the name of the lock that a waiter acquires with Own.
+func OwnName(waiter int) string { return fmt.Sprint(Name, waiter) }
+
+// TTL is the usual length of a fleet's leases.
 const TTL = 10 * time.Second
 
 // leaseholdLock returns a Lock of a Locker of its own. A leader leads until its process ends.
-func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
+func leaseholdLock(d driver.Driver, name string, o Order) (Lock, error) {
 	var refused func()
-	locks, err := leasehold.New(d, &leasehold.Options{TTL: TTL, HandOver: -1, Trace: func(_ context.Context, e leasehold.Event) {
+	locks, err := leasehold.New(d, &leasehold.Options{TTL: cmp.Or(o.TTL, TTL), HandOver: -1, Trace: func(_ context.Context, e leasehold.Event) {
 		if e.Step == leasehold.StepQueued {
 			refused()
 		}
@@ -62,8 +78,8 @@ func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
 	}
 	return func(ctx context.Context, queued func()) (uint64, func() error, error) {
 		refused = queued
-		if !leads {
-			lease, err := locks.Acquire(ctx, Name)
+		if o.How != Lead {
+			lease, err := locks.Acquire(ctx, name)
 			if err != nil {
 				return 0, nil, err
 			}
@@ -71,7 +87,7 @@ func leaseholdLock(d driver.Driver, leads bool) (Lock, error) {
 		}
 		led, ended := make(chan uint64, 1), make(chan error, 1)
 		go func() {
-			ended <- locks.Lead(ctx, Name, func(ctx context.Context) error {
+			ended <- locks.Lead(ctx, name, func(ctx context.Context) error {
 				lease, _ := leasehold.FromContext(ctx)
 				select {
 				case led <- lease.Token():

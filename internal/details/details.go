@@ -32,19 +32,20 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Details are the Details of package leasehold, which documents them.
+// Details are the Details of package leasehold, which documents them. The service encodes them as
+// JSON.
 type Details struct {
-	Host    string
-	User    string
-	PID     int
-	Program string
-	Started time.Time
-	Link    string
-	Labels  map[string]string
-	Text    string
-	Kind    string
+	Host    string            `json:"host,omitempty"`
+	User    string            `json:"user,omitempty"`
+	PID     int               `json:"pid,omitempty"`
+	Program string            `json:"program,omitempty"`
+	Started time.Time         `json:"started,omitzero"` // of a note: in whole seconds and UTC
+	Link    string            `json:"link,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Text    string            `json:"text,omitempty"`
+	Kind    string            `json:"kind,omitempty"`
 
-	Preference int
+	Preference int `json:"preference,omitempty"`
 }
 
 // Kinds of holders.
@@ -73,6 +74,9 @@ const MostPreference = 1_000_000_000
 func (d Details) Bare() bool {
 	return d.Host == "" && d.User == "" && d.PID == 0 && d.Program == "" && d.Started.IsZero() && d.Link == "" && len(d.Labels) == 0 && d.Kind == "" && d.Preference == 0
 }
+
+// Renews reports whether a lease of that kind is meant to be renewed.
+func (d Details) Renews() bool { return d.Kind == "" || d.Kind == Keeps }
 
 // Check returns nil if a note of d decodes to the same details, as far as its length allows.
 func (d Details) Check() error {

@@ -32,8 +32,7 @@ type Lanes struct {
 	probing atomic.Bool
 
 	mu    sync.Mutex
-	lanes map[string]*lane // guarded by mu; by name
-	spare sync.Pool        // lanes without users
+	lanes map[string]*lane // guarded by mu; by name; none without users
 }
 
 // A lane is for one name, so that names do not wait for each other.
@@ -46,10 +45,7 @@ type lane struct {
 // if not nil, asks the engine for an answer that waits for no lock. It is called when half of a
 // call's time has passed. Answers to calls are added to answers.
 func New(answers *links.Answers, unanswered func(error) bool, probe func(ctx context.Context) error) *Lanes {
-	return &Lanes{
-		unanswered: unanswered, ask: probe, answers: answers, lanes: make(map[string]*lane),
-		spare: sync.Pool{New: func() any { return &lane{turns: make(chan struct{}, width)} }},
-	}
+	return &Lanes{unanswered: unanswered, ask: probe, answers: answers, lanes: make(map[string]*lane)}
 }
 
 // enter returns the lane of name. leave must follow.
@@ -58,7 +54,7 @@ func (l *Lanes) enter(name string) *lane {
 	defer l.mu.Unlock()
 	of := l.lanes[name]
 	if of == nil {
-		of = l.spare.Get().(*lane)
+		of = &lane{turns: make(chan struct{}, width)}
 		l.lanes[name] = of
 	}
 	of.users++
@@ -70,7 +66,6 @@ func (l *Lanes) leave(name string, of *lane) {
 	defer l.mu.Unlock()
 	if of.users--; of.users == 0 {
 		delete(l.lanes, name)
-		l.spare.Put(of)
 	}
 }
 

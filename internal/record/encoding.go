@@ -16,18 +16,13 @@ const plain, weighted = 1, 2
 
 // stored is the encoded form of a record. It is JSON, so that people can read it.
 type stored struct {
-	Version int     `json:"v"`
-	Fence   uint64  `json:"fence,omitempty"`
-	Raised  uint64  `json:"raised,omitempty"`
-	Claims  []Claim `json:"claims,omitempty"`
-	Nonce   string  `json:"nonce,omitempty"`
-	Beside  Beside  `json:"beside,omitempty"` // a program that does not know this field passes over the waiters there
-	Limit   int     `json:"limit,omitempty"`
+	Version int `json:"v"`
+	Record
 }
 
 // Encode encodes the record for a store.
 func (r *Record) Encode() []byte {
-	b, err := json.Marshal(stored{r.version(), r.Fence, r.Raised, r.Claims, r.Nonce, r.Beside, r.Limit})
+	b, err := json.Marshal(stored{r.version(), *r})
 	if err != nil {
 		panic(err) // impossible: JSON can express all fields
 	}
@@ -55,7 +50,7 @@ func Decode(b []byte) (Record, error) {
 	if s.Version != plain && s.Version != weighted {
 		return Record{}, fmt.Errorf("%w: a record of version %d, not %d or %d", driver.ErrCorrupt, s.Version, plain, weighted)
 	}
-	r := Record{s.Fence, s.Raised, s.Claims, s.Nonce, s.Beside, s.Limit}
+	r := s.Record
 	if r.Limit < 0 || r.Limit > driver.MaxWeight {
 		return Record{}, fmt.Errorf("%w: a limit of %d", driver.ErrCorrupt, r.Limit)
 	}

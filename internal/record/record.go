@@ -15,12 +15,12 @@ import (
 
 // A Record is the state of a resource. The zero value is a resource that was never used.
 type Record struct {
-	Fence  uint64  // the number of the last grant; its fence is driver.FenceOf(number)
-	Raised uint64  // later numbers are above it, too
-	Claims []Claim // in the order of their first attempts
-	Nonce  string  // of the write, for a store that distinguishes writes by their contents; "": none
-	Beside Beside  // whether others wait for the resource, for a store that keeps their places elsewhere
-	Limit  int     // set by an operator; 0: none
+	Fence  uint64  `json:"fence,omitempty"`  // the number of the last grant; its fence is driver.FenceOf(number)
+	Raised uint64  `json:"raised,omitempty"` // later numbers are above it, too
+	Claims []Claim `json:"claims,omitempty"` // in the order of their first attempts
+	Nonce  string  `json:"nonce,omitempty"`  // of the write, for a store that distinguishes writes by their contents; "": none
+	Beside Beside  `json:"beside,omitempty"` // whether others wait, for a store that keeps their places elsewhere; unknown to old programs
+	Limit  int     `json:"limit,omitempty"`  // set by an operator; 0: none
 }
 
 // Beside says whether there are places that are no claims of the record.
@@ -188,10 +188,10 @@ func (r *Record) Decided(req *driver.Request) queue.Claim {
 }
 
 // Place returns the claim that Try keeps for req, for a store that appends it by itself and sets
-// Since and Ends.
-func Place(req *driver.Request, ttl time.Duration) Claim {
+// TTL, Since and Ends.
+func Place(req *driver.Request) Claim {
 	c := begin(req)
-	c.TTL, c.Wants, c.Beat = ttl, req.TTL, 1
+	c.Wants, c.Beat = req.TTL, 1
 	return c
 }
 

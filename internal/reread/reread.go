@@ -45,8 +45,11 @@ func New[T any](every time.Duration, failed func(error), parse func(texts [][]by
 	return f, nil
 }
 
-// Get returns the contents of the files, or the last valid ones.
-func (f *Files[T]) Get() T {
+// Get returns the contents of the files, or the last valid ones. Without files, that is the zero T.
+func (f *Files[T]) Get() (none T) {
+	if f == nil {
+		return none
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.looked) < f.every {

@@ -51,29 +51,16 @@ func (u *URL) makeTLS(on bool) error {
 // Config returns the configuration for one new connection. If it is kept, so are its
 // certificates.
 func (t *TLS) Config() *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Name}
-	if t.roots != nil {
-		c.RootCAs = t.roots.Get()
-	}
-	if t.pair != nil {
-		c.Certificates = []tls.Certificate{*t.pair.Get()}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Name, RootCAs: t.roots.Get()}
+	if pair := t.pair.Get(); pair != nil {
+		c.Certificates = []tls.Certificate{*pair}
 	}
 	return c
 }
 
 // Changed returns a value that stays equal as long as Config would return the same.
 func (t *TLS) Changed() any {
-	var now struct {
-		roots *x509.CertPool
-		pair  *tls.Certificate
-	}
-	if t.roots != nil {
-		now.roots = t.roots.Get()
-	}
-	if t.pair != nil {
-		now.pair = t.pair.Get()
-	}
-	return now
+	return [...]any{t.roots.Get(), t.pair.Get()}
 }
 
 // Dial connects by a dialer. If t has no server name, the certificate must match the address.

@@ -2,29 +2,12 @@ package wire
 
 import (
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/details"
 )
 
 // Details describe a holder or a waiter.
-type Details struct {
-	Host    string            `json:"host,omitempty"`
-	User    string            `json:"user,omitempty"`
-	PID     int               `json:"pid,omitempty"`
-	Program string            `json:"program,omitempty"`
-	Started string            `json:"started,omitempty"` // RFC 3339
-	Link    string            `json:"link,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	Text    string            `json:"text,omitempty"`
-	Kind    string            `json:"kind,omitempty"`
-
-	Preference int `json:"preference,omitempty"` // of a candidate for leadership
-}
-
-// Renews reports whether a lease of that kind is meant to be renewed.
-func (d *Details) Renews() bool { return d.Kind == "" || d.Kind == details.Keeps }
+type Details = details.Details
 
 // IsLoss reports whether a lease expired that its holder renewed, or meant to renew. Others are meant
 // to expire. d is nil if the holder gave no details.
@@ -41,17 +24,7 @@ func Said(note string) (text string, of *Details) {
 	if d.Bare() {
 		return d.Text, nil
 	}
-	return d.Shown(), &Details{
-		Host: d.Host, User: d.User, PID: d.PID, Program: d.Program, Started: instant(d.Started), Link: d.Link,
-		Labels: d.Labels, Text: d.Text, Kind: d.Kind, Preference: d.Preference,
-	}
-}
-
-func instant(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
+	return d.Shown(), &d
 }
 
 // Noted is the reverse of Said: it combines a text and details, which may be nil, into a note for
@@ -60,14 +33,7 @@ func Noted(text string, of *Details) (string, error) {
 	if of == nil {
 		return text, nil
 	}
-	d := details.Details{Host: of.Host, User: of.User, PID: of.PID, Program: of.Program, Link: of.Link, Labels: of.Labels, Text: of.Text, Kind: of.Kind, Preference: of.Preference}
-	if of.Started != "" {
-		started, err := time.Parse(time.RFC3339, of.Started)
-		if err != nil {
-			return "", fmt.Errorf("details: started is no instant of RFC 3339")
-		}
-		d.Started = started
-	}
+	d := *of
 	if d.Text == "" && text != d.Summary() {
 		d.Text = text
 	}
