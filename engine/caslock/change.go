@@ -96,11 +96,7 @@ func (d *Driver) same(a, b Version) bool {
 func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, sure bool, err error) {
 	v, highest, known := s.look()
 	if sure = fresh || !known; sure {
-		i, err := d.store.Read(ctx, s.name)
-		for links.Again(ctx, err) {
-			i, err = d.store.Read(ctx, s.name)
-		}
-		d.lanes.Answered(err)
+		i, err := d.read(ctx, s.name)
 		if err == nil {
 			i.Name = s.name
 			err = d.take(s, i)
@@ -115,6 +111,16 @@ func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, 
 		v.floor = max(v.floor, d.number(v.version)+1)
 	}
 	return v, sure, nil
+}
+
+// read reads a name, over another connection if one is silent.
+func (d *Driver) read(ctx context.Context, name string) (i Item, err error) {
+	i, err = d.store.Read(ctx, name)
+	for links.Again(ctx, err) {
+		i, err = d.store.Read(ctx, name)
+	}
+	d.lanes.Answered(err)
+	return i, err
 }
 
 // blank empties the view's record and reports true if the store numbers its writes, has lost the

@@ -58,10 +58,7 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 		if err == nil || !errors.Is(err, ErrChanged) && !errors.Is(err, ErrUnsent) && !links.Again(ctx, err) {
 			return version, err == nil && exact, failed(ctx, err)
 		}
-		i, err := q.store.Read(ctx, name)
-		for links.Again(ctx, err) {
-			i, err = q.store.Read(ctx, name)
-		}
+		i, err := q.d.read(ctx, name)
 		if err != nil {
 			return "", false, failed(ctx, err)
 		}
@@ -273,10 +270,7 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 // stays.
 func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was, exact bool, err error) {
 	if version == "" {
-		i, err := q.store.Read(ctx, s.name+parted+id)
-		for links.Again(ctx, err) {
-			i, err = q.store.Read(ctx, s.name+parted+id)
-		}
+		i, err := q.d.read(ctx, s.name+parted+id)
 		if err != nil || i.Value == nil || !follow && storedIn(i).Process != q.process {
 			return false, false, failed(ctx, err)
 		}
