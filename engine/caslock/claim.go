@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -253,12 +252,9 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 
 // keeps reports whether owner has a place for the given time that needs no renewal yet.
 func (v *view) keeps(owner string, place time.Duration) bool {
-	for i := range v.Claims {
-		if c := &v.Claims[i]; c.Owner == owner && c.Status == record.Waiting {
-			return c.TTL == place && v.Left(c) > place+drift(place)-place/keepShare // Left includes the drift
-		}
-	}
-	return false
+	c := v.Find(owner)
+	return c != nil && c.Status == record.Waiting && c.TTL == place &&
+		v.Left(c) > place+drift(place)-place/keepShare // Left includes the drift
 }
 
 // maxPlaces is the most places in a record. Every place costs writes of the one value that
@@ -266,19 +262,7 @@ func (v *view) keeps(owner string, place time.Duration) bool {
 const maxPlaces = 64
 
 // full reports whether owner is not in the record, and there is no room for its place.
-func (v *view) full(owner string) bool {
-	n := 0
-	for i := range v.Claims {
-		c := &v.Claims[i]
-		if c.Status <= record.Holding && c.Owner == owner {
-			return false
-		}
-		if c.Status == record.Waiting {
-			n++
-		}
-	}
-	return n >= maxPlaces
-}
+func (v *view) full(owner string) bool { return v.Find(owner) == nil && v.ahead("") >= maxPlaces }
 
 // keepOthers renews the places of this process's other waiters, so that one write serves all of
 // them.
@@ -291,7 +275,7 @@ func (v *view) keepOthers(theirs map[string]bool, place time.Duration) {
 	}
 }
 
-// ahead returns the number of waiters before owner.
+// ahead returns the number of waiters before owner; "": of all.
 func (v *view) ahead(owner string) (n int) {
 	for _, c := range v.Claims {
 		if c.Status == record.Waiting && c.Owner == owner {
@@ -326,16 +310,12 @@ func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead i
 
 // grantOf returns owner's lease, or ErrLost.
 func grantOf(r *record.Record, owner string, ttl time.Duration) (driver.Grant, error) {
-	for i := range r.Claims {
-		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
-			return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.Fence)}, nil
-		}
+	c, err := r.Lease(owner)
+	if err != nil {
+		return driver.Grant{}, err
 	}
-	return driver.Grant{}, errLost
+	return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.Fence)}, nil
 }
-
-// errLost means that there is no lease, for an unknown reason.
-var errLost = fmt.Errorf("%w: expired or released", driver.ErrLost)
 
 // lease changes the claim's own lease by f. It returns ErrLost if there is none.
 func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Record, err error) {
@@ -404,11 +384,11 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 		return err
 	}
 	_, err := c.lease(ctx, func(v *view) error {
-		if !v.Holds(c.req.Owner) {
-			return errLost
+		_, err := v.Lease(c.req.Owner)
+		if err == nil {
+			v.RaiseFence(fence)
 		}
-		v.RaiseFence(fence)
-		return nil
+		return err
 	})
 	return err
 }

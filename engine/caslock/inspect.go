@@ -35,9 +35,8 @@ func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) erro
 		return nil
 	}
 	l, err := d.crowd.look(ctx, st.Resource)
-	for p := range l.alive {
-		w := &p.claim
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Mode.Uses(w.Weight), Note: w.Note, Waited: w.Lasted(&v.clock)})
+	for c := range l.alive {
+		st.Waiters = append(st.Waiters, c.Waiter(&v.clock))
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package caslock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -62,20 +63,16 @@ func (c *claim) refusedFromMemory(s *resource, wake <-chan struct{}) *driver.Bus
 	if !l.isCurrent(session) {
 		return nil
 	}
-	if p := l.byID[id]; p == nil || p.peer.dead() || p.process != c.d.crowd.process || l.isNext(id, nil, s.record.Limit) {
+	if p := l.byID[id]; p == nil || p.peer.dead() || p.process != c.d.crowd.process || l.isNext(c.req.Owner, nil, s.record.Limit) {
 		return nil
 	}
 	v := s.view()
-	busy := &driver.Busy{Wake: wake, Retry: c.d.opts.Place / 2}
-	for i := range v.Claims {
-		one := &v.Claims[i]
-		if one.Owner == c.req.Owner {
-			return nil // it holds, or must not be granted
-		}
-		if busy.Holder == (driver.Holder{}) && (one.Status == record.Holding || one.Status == record.Lingering) {
-			busy.Holder = one.Holder(&v.clock)
-		}
+	if slices.ContainsFunc(v.Claims, func(one record.Claim) bool { return one.Owner == c.req.Owner }) {
+		return nil // it holds, or must not be granted
 	}
+	a := v.Obstacle(&v.clock, &c.req)
+	busy := c.refusal(&v, &a, wake, 0)
+	busy.Retry = c.d.opts.Place / 2
 	return busy
 }
 
@@ -125,7 +122,7 @@ func (c *claim) passes(v *view) (yes, look bool) {
 		session, err := c.d.watch.session()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return err == nil && s.line.isCurrent(session) && s.line.isNext(idOf(c.req.Owner), v.Claims, v.Limit), false
+		return err == nil && s.line.isCurrent(session) && s.line.isNext(c.req.Owner, v.Claims, v.Limit), false
 	}
 	return v.Beside == record.Nobody, v.Beside != record.Nobody
 }

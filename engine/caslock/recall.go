@@ -61,18 +61,13 @@ func (c *claim) heed(since uint64, looked *line, marked uint64) {
 // awaited reports whether another than owner waits, in the record or at a place in l, which may
 // be nil.
 func (v *view) awaited(owner string, l *line) bool {
-	for i := range v.Claims {
-		if c := &v.Claims[i]; c.Status == record.Waiting && c.Owner != owner {
-			return true
-		}
-	}
-	return l != nil && l.awaits(owner)
+	return v.Awaited(owner) || l != nil && l.awaits(owner)
 }
 
 // awaits reports whether another than owner has a place.
 func (l *line) awaits(owner string) bool {
-	for p := range l.alive {
-		if p.claim.Owner != owner {
+	for c := range l.alive {
+		if c.Owner != owner {
 			return true
 		}
 	}

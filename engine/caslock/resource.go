@@ -112,8 +112,8 @@ func (s *resource) wakeNext() {
 	if s.line == nil {
 		return
 	}
-	for p := range s.line.next(v.Claims, v.Limit) {
-		s.wake(p.claim.Owner)
+	for owner := range s.line.next(v.Claims, v.Limit) {
+		s.wake(owner)
 	}
 }
 

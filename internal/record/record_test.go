@@ -50,7 +50,7 @@ func (w *world) step() error {
 		_, err := w.Renew(w.now, req.Owner, ttl)
 		return told("Renew", held, err)
 	case 1:
-		had := w.claimOf(req.Owner) != nil
+		had := w.Find(req.Owner) != nil
 		return told("Release", had, w.Release(req.Owner))
 	case 2:
 		return told("Linger", held, w.Linger(w.now, req.Owner, time.Second))
