@@ -91,11 +91,12 @@ func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (dr
 
 // follow makes the watch keep this process's copy of the record up to date.
 func (d *Driver) follow(ctx context.Context, s *resource) error {
-	session, err := d.watch.session()
-	if err != nil || s.follows(session) {
+	session := d.watch.session()
+	if session == 0 || s.follows(session) {
 		return nil // without a watch, every call reads the record
 	}
-	if _, _, err = d.current(ctx, s, true); err == nil {
+	_, _, err := d.current(ctx, s, true)
+	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.session = session
@@ -113,8 +114,7 @@ func (c *claim) remembered() *driver.Busy {
 		return nil
 	}
 	if c.d.watch != nil {
-		session, err := c.d.watch.session()
-		if err != nil || !s.follows(session) {
+		if session := c.d.watch.session(); session == 0 || !s.follows(session) {
 			return nil
 		}
 		c.d.watch.going() // the watch is in use

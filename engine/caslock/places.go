@@ -86,9 +86,9 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 		return nil
 	}
 	q.d.watch.listen(ctx)
-	session, err := q.d.watch.session()
-	if err != nil {
-		return err
+	session := q.d.watch.session()
+	if session == 0 {
+		return q.d.watch.deaf()
 	}
 	l := newLine(session)
 	s.mu.Lock()
@@ -117,13 +117,18 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 
 // isCurrent reports whether the resource has a line that the watch keeps up to date.
 func (q *crowd) isCurrent(s *resource) bool {
-	session, err := q.d.watch.session()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return err == nil && s.line.isCurrent(session)
+	return q.d.lineOf(s) != nil
 }
 
-func (l *line) isCurrent(session uint64) bool { return l != nil && l.loaded && l.session == session }
+// lineOf returns the resource's line if the watch keeps it up to date, else nil. Requires s.mu.
+func (d *Driver) lineOf(s *resource) *line {
+	if l := s.line; l != nil && l.loaded && l.session == d.watch.session() {
+		return l
+	}
+	return nil
+}
 
 // fill calls put for all places of a resource.
 func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p *place)) error {

@@ -16,8 +16,7 @@ func (c *claim) hears() uint64 {
 	if !c.wants() || c.d.watch == nil {
 		return 0
 	}
-	session, _ := c.d.watch.session() // 0: there is none
-	return session
+	return c.d.watch.session()
 }
 
 // heed is called when the store has confirmed the lease of a claim. It calls Wanted if others
@@ -39,8 +38,8 @@ func (c *claim) heed(since uint64, looked *line, marked uint64) {
 		s.session = session // the watch reports all that came after the write
 	}
 	v, l := s.view(), looked
-	if l == nil && session > 0 && s.line.isCurrent(session) {
-		l = s.line
+	if l == nil {
+		l = c.d.lineOf(s)
 	}
 	wanted := v.Holds(c.req.Owner) && (v.awaited(c.req.Owner, l) || l != nil && l.upTo < marked)
 	beside := c.d.crowd != nil && l == nil && v.Beside != record.Nobody
@@ -199,7 +198,7 @@ func (d *Driver) check(s *resource) {
 	first := s.checks == 1
 	s.mu.Unlock()
 	if first {
-		d.watch.background(func() {
+		d.background(func() {
 			for again := true; again; {
 				again = d.checkOnce(s)
 			}
@@ -246,12 +245,11 @@ func (d *Driver) findWaiters(ctx context.Context, s *resource) {
 		}
 		looked = l
 	}
-	session, _ := d.watch.session()
 	var some []*claim
 	s.mu.Lock()
 	v, l := s.view(), looked
-	if l == nil && session > 0 && s.line.isCurrent(session) {
-		l = s.line
+	if l == nil {
+		l = d.lineOf(s)
 	}
 	for owner, c := range s.wanting {
 		if v.Holds(owner) && v.awaited(owner, l) {
