@@ -318,11 +318,12 @@ func grantOf(r *record.Record, owner string, ttl time.Duration) (driver.Grant, e
 }
 
 // lease changes the claim's own lease by f. It returns ErrLost if there is none.
-func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Record, err error) {
+func (c *claim) lease(ctx context.Context, f func(v *view) error) error {
 	c.gave = nil
-	r, err = c.d.lease(ctx, c.req.Resource, &c.open, c.had, f)
+	_, lost, err := c.d.lease(ctx, c.req.Resource, &c.open, c.had, f)
+	err = cmp.Or(err, lost)
 	c.recordOutcome(err)
-	return r, err
+	return err
 }
 
 // recordOutcome records the outcome of a call.
@@ -343,39 +344,29 @@ func (c *claim) had(v *view) bool { return c.holds || c.queued || !c.known && c.
 // permanently.
 func (d *Driver) others(v *view) bool { return d.number != nil || v.version != "" }
 
-// lease is change for calls that may fail because of the record. It writes the record if this
-// process alone may know that a claim is over, so that others need not find out again. had is
-// the method of a claim.
-func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had func(*view) bool, f func(v *view) error) (*record.Record, error) {
-	var lost error
+// lease is change for calls that may fail because of the record; lost is the last result of f. It
+// writes the record if this process alone may know that a claim is over, so that others need not
+// find out again. had is as the method of a claim.
+func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had func(*view) bool, f func(v *view) error) (r *record.Record, lost, err error) {
 	found := false
-	r, err := d.change(ctx, name, before, func(v *view) bool {
+	r, err = d.change(ctx, name, before, func(v *view) bool {
 		lost = f(v)
 		found = found || lost == nil
 		return found || had(v) || v.dropped
 	})
-	return r, cmp.Or(err, lost)
+	return r, lost, err
 }
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	since, marked := c.hears(), uint64(0)
-	r, err := c.lease(ctx, func(v *view) error {
-		marked = c.d.marks(v)
-		_, err := v.Renew(&v.clock, c.req.Owner, ttl)
-		return err
-	})
-	if err != nil {
-		return driver.Grant{}, err
-	}
-	c.heed(since, nil, marked)
-	return grantOf(r, c.req.Owner, ttl)
+	one := driver.Renewal{Claim: c, TTL: ttl}
+	c.d.renewTogether(ctx, c.req.Resource, c.open, []*driver.Renewal{&one})
+	return one.Grant, one.Err
 }
 
 // Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
-	_, err := c.lease(ctx, func(v *view) error { return v.SetNote(c.req.Owner, note) })
-	return err
+	return c.lease(ctx, func(v *view) error { return v.SetNote(c.req.Owner, note) })
 }
 
 // LiftFence implements driver.FenceLifter.
@@ -383,14 +374,13 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 	if err := driver.CheckRaise(fence); err != nil {
 		return err
 	}
-	_, err := c.lease(ctx, func(v *view) error {
+	return c.lease(ctx, func(v *view) error {
 		_, err := v.Lease(c.req.Owner)
 		if err == nil {
 			v.RaiseFence(fence)
 		}
 		return err
 	})
-	return err
 }
 
 // errMaybeReleased means that a release was refused because the record has changed, perhaps by that
@@ -410,23 +400,20 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if left && c.known && !c.holds && !c.open.open && how == (driver.End{}) {
 		return nil // the record has nothing of this claim
 	}
-	var lost error
-	found := false
-	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) bool {
+	writes := func(v *view) bool { return how.Bar > 0 || c.had(v) }
+	r, lost, err := c.d.lease(ctx, c.req.Resource, &c.open, writes, func(v *view) (err error) {
 		if how.Linger > 0 {
-			lost = v.Linger(&v.clock, c.req.Owner, how.Linger)
+			err = v.Linger(&v.clock, c.req.Owner, how.Linger)
 		} else {
-			lost = v.Release(c.req.Owner)
+			err = v.Release(c.req.Owner)
 		}
-		if lost == nil {
+		if err == nil {
 			c.gave = append(c.gave, parting{v.next, v.Nonce})
 		}
-		found = found || lost == nil // as in lease
 		if how.Bar > 0 {
 			v.KeepOut(&v.clock, c.req.Owner, how.Bar)
-			return true
 		}
-		return found || c.had(v) || v.dropped
+		return err
 	})
 	c.queued = false
 	if err != nil {

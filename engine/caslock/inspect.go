@@ -91,19 +91,20 @@ func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) err
 // Evict implements [driver.Operator]. The holder is notified at its next renewal.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	var gave []parting
-	r, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error {
+	r, lost, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error {
 		err := v.Evict(owner, reason, v.floor)
 		if err == nil {
 			gave = append(gave, parting{v.next, v.Nonce})
 		}
 		return err
 	})
-	if r != nil {
-		if was, _ := done(gave, r.Nonce); was { // maybe not by its last write
-			return nil
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	if was, _ := done(gave, r.Nonce); was { // maybe not by its last write
+		return nil
+	}
+	return lost
 }
 
 // RaiseFence implements [driver.Operator].

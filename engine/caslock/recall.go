@@ -116,9 +116,7 @@ func (s *resource) ignore(c *claim) {
 func (c *claim) Forget() {
 	s := c.d.resource(c.req.Resource)
 	s.ignore(c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wake(c.req.Owner) // no Release forgets the waiter, and a resource with waiters stays
+	s.leaves(c.req.Owner) // no Release does this, and a resource with waiters stays
 }
 
 // wanted returns the holders that want to know of a place of owner; "": of an unknown owner.

@@ -49,14 +49,16 @@ func (d *Driver) renewTogether(ctx context.Context, name string, before uncertai
 	for i, one := range some {
 		since[i] = one.Claim.(*claim).hears()
 	}
-	r, err := d.change(ctx, name, &before, func(v *view) (write bool) {
+	found := false
+	r, err := d.change(ctx, name, &before, func(v *view) bool {
 		marked = d.marks(v)
+		write := v.dropped // as in lease
 		for i, one := range some {
 			c := one.Claim.(*claim)
 			_, lost[i] = v.Renew(&v.clock, c.req.Owner, one.TTL)
-			write = write || lost[i] == nil || c.had(v) // as in lease
+			found, write = found || lost[i] == nil, write || c.had(v)
 		}
-		return write || v.dropped
+		return found || write
 	})
 	for i, one := range some {
 		c := one.Claim.(*claim)

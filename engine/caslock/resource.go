@@ -211,7 +211,7 @@ func (s *resource) triedSince(then time.Time) map[string]bool {
 func (s *resource) leaves(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.waiting, owner)
+	s.wake(owner) // it may wait by another claim
 	delete(s.tried, owner)
 	delete(s.outside, owner)
 }
