@@ -175,32 +175,37 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	since := c.hears()
 	var busy *driver.Busy
 	var looked *line
-	barred, heavy, look, outside := false, false, false, false
-	number := uint64(0)
+	var refused error // it is never granted
+	look, number := false, uint64(0)
 	s := c.d.resource(c.req.Resource)
 	if place > 0 {
 		s.tries(c.req.Owner, time.Now())
 	}
 	attempt := func(v *view) (write bool) {
 		v.looked, v.patient = looked, place > 0
-		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
-		barred, heavy = v.KeepsOut(c.req.Owner), a.Heavy && !v.Holds(c.req.Owner)
+		a, ahead, held := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner), v.Holds(c.req.Owner)
+		switch refused = nil; {
+		case v.KeepsOut(c.req.Owner):
+			refused = driver.ErrBarred
+		case a.Heavy && !held:
+			refused = driver.ErrTooHeavy
+		}
 		blocked := false // by places beside the record
-		if look = false; a.Granted && c.d.crowd != nil && !v.Holds(c.req.Owner) {
+		if look = false; a.Granted && c.d.crowd != nil && !held {
 			if a.Granted, look = c.passes(v); !a.Granted {
 				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
 			}
 		}
-		outside = place > 0 && v.full(c.req.Owner)
-		if write = !blocked && !barred && !heavy && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
-			n, held := len(v.Claims), v.Holds(c.req.Owner)
+		outside := place > 0 && v.full(c.req.Owner)
+		if write = !blocked && refused == nil && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
+			n := len(v.Claims)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
 			v.keepOthers(s.triedSince(time.Now().Add(-place*3/8)), place)
 			v.reserve(n, a.Granted && !held)
 		}
 		busy, v.served = nil, ""
 		switch {
-		case barred, heavy:
+		case refused != nil:
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
 		case !a.Granted:
@@ -227,14 +232,10 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		return driver.Grant{}, err
 	}
 	switch {
-	case barred:
+	case refused != nil:
 		s.ignore(c)
 		c.dropPlace()
-		return driver.Grant{}, driver.ErrBarred
-	case heavy:
-		s.ignore(c)
-		c.dropPlace()
-		return driver.Grant{}, driver.ErrTooHeavy
+		return driver.Grant{}, refused
 	case busy != nil:
 		s.ignore(c)
 		c.marked = c.place != nil

@@ -17,33 +17,28 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 	if s == nil {
 		return
 	}
+	p, number := q.placeIn(i, second), q.d.number(i.Version)
+	var wanted []*claim
 	s.mu.Lock()
-	l := s.line
-	wanting := len(s.wanting) > 0
+	if p != nil {
+		wanted = s.wanted(p.claim.Owner)
+	}
+	if s.line != nil && s.line.session == session {
+		s.heardPlace(second, p, number)
+	}
 	s.mu.Unlock()
-	if wanting && i.Value != nil {
-		owner := storedIn(i).Claim.Owner
-		s.mu.Lock()
-		wanted := s.wanted(owner)
-		s.mu.Unlock()
-		q.d.recall(wanted)
-	}
-	if l == nil || l.session != session { // no waiter here needs the line
-		return
-	}
-	number := q.d.number(i.Version)
-	p := q.placeIn(i, second)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.line != l {
-		return
-	}
-	was := l.byID[second]
-	l.put(second, p, number)
+	q.d.recall(wanted)
+}
+
+// heardPlace records a change of a place in the line; nil: it was removed. Requires s.mu.
+func (s *resource) heardPlace(id string, p *place, number uint64) {
+	l := s.line
+	was := l.byID[id]
+	l.put(id, p, number)
 	l.upTo = max(l.upTo, number)
-	if ch := s.awaited[second]; ch != nil {
+	if ch := s.awaited[id]; ch != nil {
 		close(ch)
-		delete(s.awaited, second)
+		delete(s.awaited, id)
 	}
 	if p == nil {
 		if l.loaded {
