@@ -185,7 +185,7 @@ type stored struct {
 const storedPlain, storedWeighted = 1, 2
 
 func placeFor(process string, req *driver.Request) *stored {
-	c := record.Place(req, 0)
+	c := record.Place(req)
 	c.Since = time.Now().UnixMicro()
 	version := storedPlain
 	if c.Weight > 1 {

@@ -162,15 +162,16 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	if mine != nil {
 		return mine
 	}
-	begun := begin(req)
+	begun := Place(req)
 	begun.Since = at.Now()
 	r.Claims = append(r.Claims, begun)
 	return &r.Claims[len(r.Claims)-1]
 }
 
-// begin returns a claim with what every status takes from req.
-func begin(req *driver.Request) Claim {
-	c := Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
+// Place returns the claim that Try keeps for req while it waits. TTL, Beat, Since and Ends are for
+// the caller to set.
+func Place(req *driver.Request) Claim {
+	c := Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Wants: req.TTL, Note: req.Note}
 	if req.Weight > 1 {
 		c.Weight = req.Weight
 	}
@@ -186,14 +187,6 @@ func (c *Claim) Rule() queue.Claim {
 // it.
 func (r *Record) Decided(req *driver.Request) queue.Claim {
 	return queue.Claim{Mode: req.Mode, Limit: queue.Smaller(req.Limit, r.Limit), Weight: req.Weight}
-}
-
-// Place returns the claim that Try keeps for req, for a store that appends it by itself and sets
-// Since and Ends.
-func Place(req *driver.Request, ttl time.Duration) Claim {
-	c := begin(req)
-	c.TTL, c.Wants, c.Beat = ttl, req.TTL, 1
-	return c
 }
 
 // Obstacle returns why req cannot be granted yet. If nothing prevents it, the Answer is granted,
