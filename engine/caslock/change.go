@@ -175,13 +175,11 @@ func (d *Driver) encode(v *view, open bool) (value []byte, life time.Duration) {
 			v.Claims[i].Fence = 0
 		}
 	}
-	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // otherwise the number of the write is high enough
+	// A limit stays, and so does a fence that the number of the next write would not exceed.
+	if v.Limit > 0 || max(v.Record.Fence, v.Raised) > d.number(v.version)+1 {
 		return v.encoded(), 0
 	}
-	switch {
-	case v.Limit > 0: // a limit stays, even if nobody uses the resource
-		return v.encoded(), 0
-	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open && !v.stays:
+	if len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open && !v.stays {
 		return nil, 0
 	}
 	life = emptyFor

@@ -267,9 +267,10 @@ func (v *view) full(owner string) bool { return v.Find(owner) == nil && v.ahead(
 
 // keepOthers renews the places of this process's other waiters, so that one write serves all of
 // them.
-func (v *view) keepOthers(theirs map[string]bool, place time.Duration) {
+func (v *view) keepOthers(theirs map[string]time.Time, place time.Duration) {
 	for i := range v.Claims {
-		if c := &v.Claims[i]; c.Status == record.Waiting && theirs[c.Owner] && v.Left(c) < place {
+		c := &v.Claims[i]
+		if _, is := theirs[c.Owner]; is && c.Status == record.Waiting && v.Left(c) < place {
 			c.TTL, c.Beat = place, c.Beat+1
 			v.Start(c)
 		}

@@ -162,7 +162,7 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 		return err
 	}
 	defer q.signing.End()
-	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
+	if time.Since(q.signed) < fresh {
 		return nil
 	}
 	session := q.d.watch.session()

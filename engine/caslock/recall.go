@@ -2,6 +2,7 @@ package caslock
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -145,14 +146,8 @@ func (s *resource) wantedSince(was *record.Record, read bool) (some []*claim) {
 			return s.line != nil && s.line.loaded && !s.line.awaits(c.req.Owner)
 		})
 	}
-	before := make(map[string]bool, len(was.Claims))
-	for i := range was.Claims {
-		if c := &was.Claims[i]; c.Status == record.Waiting {
-			before[c.Owner] = true
-		}
-	}
-	for i := range s.record.Claims {
-		if c := &s.record.Claims[i]; c.Status == record.Waiting && !before[c.Owner] {
+	for _, c := range s.record.Claims {
+		if before := was.Find(c.Owner); c.Status == record.Waiting && (before == nil || before.Status != record.Waiting) {
 			return s.wanted(c.Owner)
 		}
 	}
@@ -168,11 +163,7 @@ func (s *resource) isWanting() bool {
 		return false
 	}
 	v := s.view()
-	for owner := range s.wanting {
-		if !v.Holds(owner) {
-			delete(s.wanting, owner)
-		}
-	}
+	maps.DeleteFunc(s.wanting, func(owner string, _ *claim) bool { return !v.Holds(owner) })
 	return len(s.wanting) > 0
 }
 
