@@ -12,12 +12,12 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 		}
 		return
 	}
-	q.disown(i, second)
+	q.disown(i)
 	s := q.d.seen(first)
 	if s == nil {
 		return
 	}
-	p, number := q.placeIn(i, second), q.d.number(i.Version)
+	p, number := q.placeIn(i), q.d.number(i.Version)
 	var wanted []*claim
 	s.mu.Lock()
 	if p != nil {
@@ -52,14 +52,14 @@ func (s *resource) heardPlace(id string, p *place, number uint64) {
 
 // disown schedules the removal of a place of this process that none of its waiters wants: it
 // appeared after it was left.
-func (q *crowd) disown(i Item, id string) {
+func (q *crowd) disown(i Item) {
 	if !bytes.Contains(i.Value, []byte(q.process)) { // most places belong to other processes, and need not be decoded
 		return
 	}
-	p := q.placeIn(i, id)
+	process := storedIn(i).Process
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.process == q.process && q.mine[i.Name] == nil {
+	if process == q.process && q.mine[i.Name] == nil {
 		q.pending[i.Name] = never
 		q.startBeats()
 	}

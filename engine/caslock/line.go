@@ -213,10 +213,11 @@ func storedIn(i Item) (s stored) {
 }
 
 // placeIn returns the place in an item, or nil if it was removed.
-func (q *crowd) placeIn(i Item, id string) *place {
+func (q *crowd) placeIn(i Item) *place {
 	if i.Value == nil {
 		return nil
 	}
+	_, id, _ := parts(i.Name)
 	s, number := storedIn(i), q.d.number(i.Version)
 	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: number, first: cmp.Or(s.First, number), peer: q.peerOf(s.Process)}
 }

@@ -102,10 +102,10 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	if err != nil {
 		return err
 	}
-	if err := q.fill(ctx, s.name, func(id string, p *place) {
+	if err := q.fill(ctx, s.name, func(p *place) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		l.put(id, p, p.number)
+		l.put(p.id, p, p.number)
 	}); err != nil {
 		return err
 	}
@@ -131,15 +131,14 @@ func (d *Driver) lineOf(s *resource) *line {
 }
 
 // fill calls put for all places of a resource.
-func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p *place)) error {
+func (q *crowd) fill(ctx context.Context, resource string, put func(*place)) error {
 	for i, err := range q.store.Beside(ctx, resource) {
 		q.d.lanes.Answered(err)
 		if err != nil {
 			return failed(ctx, err)
 		}
-		_, id, _ := parts(i.Name)
-		if p := q.placeIn(i, id); p != nil {
-			put(id, p)
+		if p := q.placeIn(i); p != nil {
+			put(p)
 		}
 	}
 	return nil
@@ -150,7 +149,7 @@ func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p
 func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 	beats, l := make(map[string]bool), newLine(0)
 	var all []*place
-	if err := q.fill(ctx, resource, func(_ string, p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
+	if err := q.fill(ctx, resource, func(p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
 		return l, err
 	}
 	for i, err := range q.store.Beside(ctx, "") {
