@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 const (
@@ -54,12 +55,7 @@ func newWatch(d *Driver, store Watcher) *watch {
 // listen returns when the watch hears, or after a moment that leaves ctx time for a call. Waiters
 // call it repeatedly.
 func (w *watch) listen(ctx context.Context) {
-	select {
-	case <-w.going():
-	case <-time.After(aMoment(ctx, watchBegin)):
-	case <-ctx.Done():
-	case <-w.d.closing.Done():
-	}
+	_, _ = waiting.Sleep(ctx, w.d.closing.Done(), w.going(), aMoment(ctx, watchBegin)) // the next step finds how it ended
 }
 
 // aMoment returns most, or less if ctx would have no time left for a call.
