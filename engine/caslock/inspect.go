@@ -126,7 +126,7 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 		return err
 	}
 	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
-		v.SetLimit(limit)
+		v.Limit = limit
 		v.stays = true
 		return true // even if it was set, because an earlier write of a limit may be served late
 	})

@@ -288,9 +288,6 @@ func (r *Record) SetNote(owner, note string) error {
 	return nil
 }
 
-// SetLimit sets the operator's limit; 0 removes it.
-func (r *Record) SetLimit(limit int) { r.Limit = limit }
-
 // RaiseFence makes later fences greater than fence.
 func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, driver.NumberOf(fence)) }
 
