@@ -347,6 +347,6 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 		return err
 	}
 	defer d.end(name, r)
-	r.SetLimit(limit)
+	r.Limit = limit
 	return nil
 }

@@ -137,17 +137,10 @@ func (a *app) with(ctx context.Context, open opener, opts *leasehold.Options, do
 // after it. Leases that are left then expire.
 func quit(ctx context.Context, done func()) {
 	if end, bounded := ctx.Deadline(); bounded {
-		finish(time.Until(end)+quickBound/20, done)
+		abandon.Within(time.Until(end)+quickBound/20, done)
 	} else {
 		done()
 	}
-}
-
-// finish calls done, and waits for it for at most bound.
-func finish(bound time.Duration, done func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	defer cancel()
-	_, _ = abandon.Call(ctx, func() (struct{}, error) { done(); return struct{}{}, nil })
 }
 
 // orSignal returns the signal that has ended ctx, if one has, instead of the error that followed

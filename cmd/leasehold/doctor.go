@@ -150,7 +150,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.add(d.unreached(err))
 		return nil
 	}
-	defer finish(time.Second, func() { d.app.close(opened) })
+	defer abandon.Within(time.Second, func() { d.app.close(opened) })
 	reached, err := d.reach(ctx, opened, began)
 	found, checked := check(ctx, opened)
 	if err != nil && checked == nil { // a leader may have been elected meanwhile

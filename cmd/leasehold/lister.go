@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -74,7 +75,7 @@ func (a *app) stream(ctx context.Context, do func(ctx context.Context, locks *le
 	if err != nil {
 		return orSignal(ctx, err)
 	}
-	defer finish(time.Second, done)
+	defer abandon.Within(time.Second, done)
 	return orSignal(ctx, do(ctx, locks))
 }
 

@@ -164,7 +164,7 @@ func (r *run) run(ctx context.Context) error {
 	err = r.hold(ctx, locks, leases)
 	w.done()
 	if errors.As(err, new(*signalError)) { // the user does not want to wait
-		finish(lastWord, done)
+		abandon.Within(lastWord, done)
 	} else {
 		done()
 	}

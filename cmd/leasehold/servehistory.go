@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/historyfile"
+	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/stores"
 	"github.com/spf13/pflag"
 )
@@ -53,7 +54,7 @@ func (s *service) openHistory(ctx context.Context) (done func(), err error) {
 		return nil, internalErrorf("--history: %w", err)
 	}
 	s.opts.History.File = file
-	return func() { finish(closeHistoryWithin, func() { file.Close() }) }, nil
+	return func() { abandon.Within(closeHistoryWithin, func() { file.Close() }) }, nil
 }
 
 // selecting are the options that are part of which store a URL means. Others say how to reach or use

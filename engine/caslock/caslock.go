@@ -50,8 +50,10 @@ type Driver struct {
 	crowd  *crowd               // nil: the store is no Queuer
 	lanes  *lanes.Lanes         // of waiters
 
-	closing context.Context // ends when the driver is closed
-	close   context.CancelCauseFunc
+	closing  context.Context // ends when the driver is closed
+	close    context.CancelCauseFunc
+	starting sync.Mutex     // held by background, and to close
+	running  sync.WaitGroup // for what runs in the background
 
 	mu        sync.Mutex
 	resources map[string]*resource // guarded by mu
@@ -92,14 +94,22 @@ func (d *Driver) Features() driver.Features {
 // Close ends the driver's calls and its watch. Later calls return [driver.ErrClosed]. Leases
 // stay held, and Close does not close the store.
 func (d *Driver) Close() error {
+	d.starting.Lock()
 	d.close(driver.ErrClosed)
-	if d.watch != nil {
-		d.watch.close()
-	}
-	if d.crowd != nil {
-		d.crowd.close()
-	}
+	d.starting.Unlock()
+	d.running.Wait()
 	return nil
+}
+
+// background runs f in a goroutine that Close waits for. It reports false if the driver is closed.
+func (d *Driver) background(f func()) bool {
+	d.starting.Lock()
+	defer d.starting.Unlock()
+	if d.closing.Err() != nil {
+		return false
+	}
+	d.running.Go(f)
+	return true
 }
 
 // Claim implements [driver.Driver]. It returns an error for an owner that is empty or not UTF-8.

@@ -96,11 +96,7 @@ func (d *Driver) same(a, b Version) bool {
 func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, sure bool, err error) {
 	v, highest, known := s.look()
 	if sure = fresh || !known; sure {
-		i, err := d.store.Read(ctx, s.name)
-		for links.Again(ctx, err) {
-			i, err = d.store.Read(ctx, s.name)
-		}
-		d.lanes.Answered(err)
+		i, err := d.read(ctx, s.name)
 		if err == nil {
 			i.Name = s.name
 			err = d.take(s, i)
@@ -115,6 +111,16 @@ func (d *Driver) current(ctx context.Context, s *resource, fresh bool) (v view, 
 		v.floor = max(v.floor, d.number(v.version)+1)
 	}
 	return v, sure, nil
+}
+
+// read reads a name, over another connection if one is silent.
+func (d *Driver) read(ctx context.Context, name string) (i Item, err error) {
+	i, err = d.store.Read(ctx, name)
+	for links.Again(ctx, err) {
+		i, err = d.store.Read(ctx, name)
+	}
+	d.lanes.Answered(err)
+	return i, err
 }
 
 // blank empties the view's record and reports true if the store numbers its writes, has lost the
@@ -169,13 +175,11 @@ func (d *Driver) encode(v *view, open bool) (value []byte, life time.Duration) {
 			v.Claims[i].Fence = 0
 		}
 	}
-	if max(v.Record.Fence, v.Raised) > d.number(v.version)+1 { // otherwise the number of the write is high enough
+	// A limit stays, and so does a fence that the number of the next write would not exceed.
+	if v.Limit > 0 || max(v.Record.Fence, v.Raised) > d.number(v.version)+1 {
 		return v.encoded(), 0
 	}
-	switch {
-	case v.Limit > 0: // a limit stays, even if nobody uses the resource
-		return v.encoded(), 0
-	case len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open && !v.stays:
+	if len(v.Claims) == 0 && v.version != "" && v.Beside == record.Nobody && !open && !v.stays {
 		return nil, 0
 	}
 	life = emptyFor

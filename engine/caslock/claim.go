@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -92,11 +91,12 @@ func (c *claim) wait(ctx context.Context, s *resource, wake <-chan struct{}) (dr
 
 // follow makes the watch keep this process's copy of the record up to date.
 func (d *Driver) follow(ctx context.Context, s *resource) error {
-	session, err := d.watch.session()
-	if err != nil || s.follows(session) {
+	session := d.watch.session()
+	if session == 0 || s.follows(session) {
 		return nil // without a watch, every call reads the record
 	}
-	if _, _, err = d.current(ctx, s, true); err == nil {
+	_, _, err := d.current(ctx, s, true)
+	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.session = session
@@ -114,8 +114,7 @@ func (c *claim) remembered() *driver.Busy {
 		return nil
 	}
 	if c.d.watch != nil {
-		session, err := c.d.watch.session()
-		if err != nil || !s.follows(session) {
+		if session := c.d.watch.session(); session == 0 || !s.follows(session) {
 			return nil
 		}
 		c.d.watch.going() // the watch is in use
@@ -176,32 +175,37 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 	since := c.hears()
 	var busy *driver.Busy
 	var looked *line
-	barred, heavy, look, outside := false, false, false, false
-	number := uint64(0)
+	var refused error // it is never granted
+	look, number := false, uint64(0)
 	s := c.d.resource(c.req.Resource)
 	if place > 0 {
 		s.tries(c.req.Owner, time.Now())
 	}
 	attempt := func(v *view) (write bool) {
 		v.looked, v.patient = looked, place > 0
-		a, ahead := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner)
-		barred, heavy = v.KeepsOut(c.req.Owner), a.Heavy && !v.Holds(c.req.Owner)
+		a, ahead, held := v.Obstacle(&v.clock, &c.req), v.ahead(c.req.Owner), v.Holds(c.req.Owner)
+		switch refused = nil; {
+		case v.KeepsOut(c.req.Owner):
+			refused = driver.ErrBarred
+		case a.Heavy && !held:
+			refused = driver.ErrTooHeavy
+		}
 		blocked := false // by places beside the record
-		if look = false; a.Granted && c.d.crowd != nil && !v.Holds(c.req.Owner) {
+		if look = false; a.Granted && c.d.crowd != nil && !held {
 			if a.Granted, look = c.passes(v); !a.Granted {
 				blocked, a.Until, number = true, c.d.opts.Place/keepShare, c.d.number(v.version)
 			}
 		}
-		outside = place > 0 && v.full(c.req.Owner)
-		if write = !blocked && !barred && !heavy && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
-			n, held := len(v.Claims), v.Holds(c.req.Owner)
+		outside := place > 0 && v.full(c.req.Owner)
+		if write = !blocked && refused == nil && (a.Granted || !outside && !v.keeps(c.req.Owner, place)); write {
+			n := len(v.Claims)
 			a, write = v.Try(&v.clock, &c.req, place, v.floor)
 			v.keepOthers(s.triedSince(time.Now().Add(-place*3/8)), place)
 			v.reserve(n, a.Granted && !held)
 		}
 		busy, v.served = nil, ""
 		switch {
-		case barred, heavy:
+		case refused != nil:
 		case a.Granted && c.place != nil:
 			v.served = idOf(c.req.Owner)
 		case !a.Granted:
@@ -228,14 +232,10 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 		return driver.Grant{}, err
 	}
 	switch {
-	case barred:
+	case refused != nil:
 		s.ignore(c)
 		c.dropPlace()
-		return driver.Grant{}, driver.ErrBarred
-	case heavy:
-		s.ignore(c)
-		c.dropPlace()
-		return driver.Grant{}, driver.ErrTooHeavy
+		return driver.Grant{}, refused
 	case busy != nil:
 		s.ignore(c)
 		c.marked = c.place != nil
@@ -253,12 +253,9 @@ func (c *claim) try(ctx context.Context, wake <-chan struct{}, place time.Durati
 
 // keeps reports whether owner has a place for the given time that needs no renewal yet.
 func (v *view) keeps(owner string, place time.Duration) bool {
-	for i := range v.Claims {
-		if c := &v.Claims[i]; c.Owner == owner && c.Status == record.Waiting {
-			return c.TTL == place && v.Left(c) > place+drift(place)-place/keepShare // Left includes the drift
-		}
-	}
-	return false
+	c := v.Find(owner)
+	return c != nil && c.Status == record.Waiting && c.TTL == place &&
+		v.Left(c) > place+drift(place)-place/keepShare // Left includes the drift
 }
 
 // maxPlaces is the most places in a record. Every place costs writes of the one value that
@@ -266,32 +263,21 @@ func (v *view) keeps(owner string, place time.Duration) bool {
 const maxPlaces = 64
 
 // full reports whether owner is not in the record, and there is no room for its place.
-func (v *view) full(owner string) bool {
-	n := 0
-	for i := range v.Claims {
-		c := &v.Claims[i]
-		if c.Status <= record.Holding && c.Owner == owner {
-			return false
-		}
-		if c.Status == record.Waiting {
-			n++
-		}
-	}
-	return n >= maxPlaces
-}
+func (v *view) full(owner string) bool { return v.Find(owner) == nil && v.ahead("") >= maxPlaces }
 
 // keepOthers renews the places of this process's other waiters, so that one write serves all of
 // them.
-func (v *view) keepOthers(theirs map[string]bool, place time.Duration) {
+func (v *view) keepOthers(theirs map[string]time.Time, place time.Duration) {
 	for i := range v.Claims {
-		if c := &v.Claims[i]; c.Status == record.Waiting && theirs[c.Owner] && v.Left(c) < place {
+		c := &v.Claims[i]
+		if _, is := theirs[c.Owner]; is && c.Status == record.Waiting && v.Left(c) < place {
 			c.TTL, c.Beat = place, c.Beat+1
 			v.Start(c)
 		}
 	}
 }
 
-// ahead returns the number of waiters before owner.
+// ahead returns the number of waiters before owner; "": of all.
 func (v *view) ahead(owner string) (n int) {
 	for _, c := range v.Claims {
 		if c.Status == record.Waiting && c.Owner == owner {
@@ -326,23 +312,20 @@ func (c *claim) refusal(v *view, a *record.Answer, wake <-chan struct{}, ahead i
 
 // grantOf returns owner's lease, or ErrLost.
 func grantOf(r *record.Record, owner string, ttl time.Duration) (driver.Grant, error) {
-	for i := range r.Claims {
-		if c := &r.Claims[i]; c.Owner == owner && c.Status == record.Holding {
-			return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.Fence)}, nil
-		}
+	c, err := r.Lease(owner)
+	if err != nil {
+		return driver.Grant{}, err
 	}
-	return driver.Grant{}, errLost
+	return driver.Grant{TTL: ttl, Fence: driver.FenceOf(c.Fence)}, nil
 }
 
-// errLost means that there is no lease, for an unknown reason.
-var errLost = fmt.Errorf("%w: expired or released", driver.ErrLost)
-
 // lease changes the claim's own lease by f. It returns ErrLost if there is none.
-func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Record, err error) {
+func (c *claim) lease(ctx context.Context, f func(v *view) error) error {
 	c.gave = nil
-	r, err = c.d.lease(ctx, c.req.Resource, &c.open, c.had, f)
+	_, lost, err := c.d.lease(ctx, c.req.Resource, &c.open, c.had, f)
+	err = cmp.Or(err, lost)
 	c.recordOutcome(err)
-	return r, err
+	return err
 }
 
 // recordOutcome records the outcome of a call.
@@ -363,39 +346,29 @@ func (c *claim) had(v *view) bool { return c.holds || c.queued || !c.known && c.
 // permanently.
 func (d *Driver) others(v *view) bool { return d.number != nil || v.version != "" }
 
-// lease is change for calls that may fail because of the record. It writes the record if this
-// process alone may know that a claim is over, so that others need not find out again. had is
-// the method of a claim.
-func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had func(*view) bool, f func(v *view) error) (*record.Record, error) {
-	var lost error
+// lease is change for calls that may fail because of the record; lost is the last result of f. It
+// writes the record if this process alone may know that a claim is over, so that others need not
+// find out again. had is as the method of a claim.
+func (d *Driver) lease(ctx context.Context, name string, before *uncertain, had func(*view) bool, f func(v *view) error) (r *record.Record, lost, err error) {
 	found := false
-	r, err := d.change(ctx, name, before, func(v *view) bool {
+	r, err = d.change(ctx, name, before, func(v *view) bool {
 		lost = f(v)
 		found = found || lost == nil
 		return found || had(v) || v.dropped
 	})
-	return r, cmp.Or(err, lost)
+	return r, lost, err
 }
 
 // Renew implements driver.Claim.
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	since, marked := c.hears(), uint64(0)
-	r, err := c.lease(ctx, func(v *view) error {
-		marked = c.d.marks(v)
-		_, err := v.Renew(&v.clock, c.req.Owner, ttl)
-		return err
-	})
-	if err != nil {
-		return driver.Grant{}, err
-	}
-	c.heed(since, nil, marked)
-	return grantOf(r, c.req.Owner, ttl)
+	one := driver.Renewal{Claim: c, TTL: ttl}
+	c.d.renewTogether(ctx, c.req.Resource, c.open, []*driver.Renewal{&one})
+	return one.Grant, one.Err
 }
 
 // Note implements driver.Claim.
 func (c *claim) Note(ctx context.Context, note string) error {
-	_, err := c.lease(ctx, func(v *view) error { return v.SetNote(c.req.Owner, note) })
-	return err
+	return c.lease(ctx, func(v *view) error { return v.SetNote(c.req.Owner, note) })
 }
 
 // LiftFence implements driver.FenceLifter.
@@ -403,14 +376,13 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 	if err := driver.CheckRaise(fence); err != nil {
 		return err
 	}
-	_, err := c.lease(ctx, func(v *view) error {
-		if !v.Holds(c.req.Owner) {
-			return errLost
+	return c.lease(ctx, func(v *view) error {
+		_, err := v.Lease(c.req.Owner)
+		if err == nil {
+			v.RaiseFence(fence)
 		}
-		v.RaiseFence(fence)
-		return nil
+		return err
 	})
-	return err
 }
 
 // errMaybeReleased means that a release was refused because the record has changed, perhaps by that
@@ -430,23 +402,20 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	if left && c.known && !c.holds && !c.open.open && how == (driver.End{}) {
 		return nil // the record has nothing of this claim
 	}
-	var lost error
-	found := false
-	r, err := c.d.change(ctx, c.req.Resource, &c.open, func(v *view) bool {
+	writes := func(v *view) bool { return how.Bar > 0 || c.had(v) }
+	r, lost, err := c.d.lease(ctx, c.req.Resource, &c.open, writes, func(v *view) (err error) {
 		if how.Linger > 0 {
-			lost = v.Linger(&v.clock, c.req.Owner, how.Linger)
+			err = v.Linger(&v.clock, c.req.Owner, how.Linger)
 		} else {
-			lost = v.Release(c.req.Owner)
+			err = v.Release(c.req.Owner)
 		}
-		if lost == nil {
+		if err == nil {
 			c.gave = append(c.gave, parting{v.next, v.Nonce})
 		}
-		found = found || lost == nil // as in lease
 		if how.Bar > 0 {
 			v.KeepOut(&v.clock, c.req.Owner, how.Bar)
-			return true
 		}
-		return found || c.had(v) || v.dropped
+		return err
 	})
 	c.queued = false
 	if err != nil {

@@ -30,7 +30,6 @@ type crowd struct {
 	lines   map[*resource]int64 // guarded by mu; resources with a line, and the tick of the last waiter
 	ticks   int64               // guarded by mu; ticks of beats, which stop when this process does
 	beating bool                // guarded by mu
-	running sync.WaitGroup
 }
 
 // A waiter is one of this process.
@@ -88,9 +87,8 @@ func (q *crowd) begin(s *resource, name string) {
 
 // startBeats starts the heartbeats unless they run. Requires q.mu.
 func (q *crowd) startBeats() {
-	if !q.beating && q.d.closing.Err() == nil {
-		q.beating = true
-		q.running.Go(q.beats)
+	if !q.beating {
+		q.beating = q.d.background(q.beats)
 	}
 }
 
@@ -120,7 +118,7 @@ func (q *crowd) beats() {
 		q.ticks++
 		ticks := q.ticks
 		q.mu.Unlock()
-		if _, err := q.d.watch.session(); err == nil {
+		if q.d.watch.session() > 0 {
 			deaf = 0
 		}
 		if ticks%2 == 0 && deaf <= keepShare {
@@ -142,11 +140,10 @@ func (q *crowd) checkWatch() {
 	q.signing <- struct{}{}
 	last, in := q.d.number(q.beat), q.beatIn
 	q.signing.End()
-	session, err := q.d.watch.session()
 	q.mu.Lock()
 	deaf := q.heardOf < last
 	q.mu.Unlock()
-	if err == nil && session == in && deaf {
+	if session := q.d.watch.session(); session > 0 && session == in && deaf {
 		q.d.watch.again()
 	}
 }
@@ -165,10 +162,10 @@ func (q *crowd) sign(ctx context.Context, fresh time.Duration) error {
 		return err
 	}
 	defer q.signing.End()
-	if !q.signed.IsZero() && time.Since(q.signed) < fresh {
+	if time.Since(q.signed) < fresh {
 		return nil
 	}
-	session, _ := q.d.watch.session() // 0: there is no watch
+	session := q.d.watch.session()
 	version, _, err := q.set(ctx, parted+q.process, []byte(strconv.FormatInt(time.Now().Unix(), 10)), q.beat, beatLives*q.d.opts.Place, true)
 	if err == nil {
 		q.beat, q.beatIn, q.signed = version, session, time.Now()
@@ -184,10 +181,9 @@ func (q *crowd) mark(s *resource, v *view) {
 		v.looked.mark(v, number)
 		return
 	}
-	session, err := q.d.watch.session()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.line.isCurrent(session) {
-		s.line.mark(v, number)
+	if l := q.d.lineOf(s); l != nil {
+		l.mark(v, number)
 	}
 }

@@ -12,38 +12,33 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 		}
 		return
 	}
-	q.disown(i, second)
+	q.disown(i)
 	s := q.d.seen(first)
 	if s == nil {
 		return
 	}
+	p, number := q.placeIn(i), q.d.number(i.Version)
+	var wanted []*claim
 	s.mu.Lock()
-	l := s.line
-	wanting := len(s.wanting) > 0
+	if p != nil {
+		wanted = s.wanted(p.claim.Owner)
+	}
+	if s.line != nil && s.line.session == session {
+		s.heardPlace(second, p, number)
+	}
 	s.mu.Unlock()
-	if wanting && i.Value != nil {
-		owner := storedIn(i).Claim.Owner
-		s.mu.Lock()
-		wanted := s.wanted(owner)
-		s.mu.Unlock()
-		q.d.recall(wanted)
-	}
-	if l == nil || l.session != session { // no waiter here needs the line
-		return
-	}
-	number := q.d.number(i.Version)
-	p := q.placeIn(i, second)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.line != l {
-		return
-	}
-	was := l.byID[second]
-	l.put(second, p, number)
+	q.d.recall(wanted)
+}
+
+// heardPlace records a change of a place in the line; nil: it was removed. Requires s.mu.
+func (s *resource) heardPlace(id string, p *place, number uint64) {
+	l := s.line
+	was := l.byID[id]
+	l.put(id, p, number)
 	l.upTo = max(l.upTo, number)
-	if ch := s.awaited[second]; ch != nil {
+	if ch := s.awaited[id]; ch != nil {
 		close(ch)
-		delete(s.awaited, second)
+		delete(s.awaited, id)
 	}
 	if p == nil {
 		if l.loaded {
@@ -57,14 +52,14 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 
 // disown schedules the removal of a place of this process that none of its waiters wants: it
 // appeared after it was left.
-func (q *crowd) disown(i Item, id string) {
+func (q *crowd) disown(i Item) {
 	if !bytes.Contains(i.Value, []byte(q.process)) { // most places belong to other processes, and need not be decoded
 		return
 	}
-	p := q.placeIn(i, id)
+	process := storedIn(i).Process
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.process == q.process && q.mine[i.Name] == nil {
+	if process == q.process && q.mine[i.Name] == nil {
 		q.pending[i.Name] = never
 		q.startBeats()
 	}

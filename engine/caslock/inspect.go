@@ -35,9 +35,8 @@ func (d *Driver) showBeside(ctx context.Context, v *view, st *driver.State) erro
 		return nil
 	}
 	l, err := d.crowd.look(ctx, st.Resource)
-	for p := range l.alive {
-		w := &p.claim
-		st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(w.Owner), Mode: w.Mode, Weight: w.Mode.Uses(w.Weight), Note: w.Note, Waited: w.Lasted(&v.clock)})
+	for c := range l.alive {
+		st.Waiters = append(st.Waiters, c.Waiter(&v.clock))
 	}
 	return err
 }
@@ -92,19 +91,20 @@ func (d *Driver) listed(ctx context.Context, i Item, states *[]driver.State) err
 // Evict implements [driver.Operator]. The holder is notified at its next renewal.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
 	var gave []parting
-	r, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error {
+	r, lost, err := d.lease(ctx, name, &uncertain{}, d.others, func(v *view) error {
 		err := v.Evict(owner, reason, v.floor)
 		if err == nil {
 			gave = append(gave, parting{v.next, v.Nonce})
 		}
 		return err
 	})
-	if r != nil {
-		if was, _ := done(gave, r.Nonce); was { // maybe not by its last write
-			return nil
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	if was, _ := done(gave, r.Nonce); was { // maybe not by its last write
+		return nil
+	}
+	return lost
 }
 
 // RaiseFence implements [driver.Operator].
@@ -126,7 +126,7 @@ func (d *Driver) SetLimit(ctx context.Context, name string, limit int) error {
 		return err
 	}
 	_, err := d.change(ctx, name, &uncertain{}, func(v *view) bool {
-		v.SetLimit(limit)
+		v.Limit = limit
 		v.stays = true
 		return true // even if it was set, because an earlier write of a limit may be served late
 	})

@@ -91,10 +91,10 @@ func (l *line) tidy() {
 	}
 }
 
-// alive yields the places that were not removed and whose processes live, in order.
-func (l *line) alive(yield func(*place) bool) {
+// alive yields the claims of the places that were not removed and whose processes live, in order.
+func (l *line) alive(yield func(*record.Claim) bool) {
 	for _, p := range l.order {
-		if !p.gone && !p.peer.dead() && !yield(p) {
+		if !p.gone && !p.peer.dead() && !yield(&p.claim) {
 			return
 		}
 	}
@@ -111,31 +111,15 @@ func ahead(claims []record.Claim, owner string) (a queue.Ahead) {
 	return a
 }
 
-// next yields the places that may hold beside claims, in order, under an operator's limit. It also
-// yields places that are too heavy for the limit, so that their waiters learn of it.
-func (l *line) next(claims []record.Claim, limit int) iter.Seq[*place] {
-	return func(yield func(*place) bool) {
-		a := ahead(claims, "")
-		l.alive(func(p *place) bool {
-			c := p.claim.Rule()
-			decided := c
-			decided.Limit = queue.Smaller(c.Limit, limit)
-			switch {
-			case decided.TooHeavy():
-				return yield(p)
-			case !a.Admits(decided) || !yield(p):
-				return false
-			}
-			a.Add(c)
-			return true
-		})
-	}
+// next is [record.Next] for the places, beside claims and under an operator's limit.
+func (l *line) next(claims []record.Claim, limit int) iter.Seq[string] {
+	return func(yield func(owner string) bool) { record.Next(ahead(claims, ""), limit, l.alive, yield) }
 }
 
-// isNext reports whether the place of id may hold beside claims.
-func (l *line) isNext(id string, claims []record.Claim, limit int) bool {
-	for p := range l.next(claims, limit) {
-		if p.id == id {
+// isNext reports whether owner's place may hold beside claims.
+func (l *line) isNext(owner string, claims []record.Claim, limit int) bool {
+	for next := range l.next(claims, limit) {
+		if next == owner {
 			return true
 		}
 	}
@@ -145,8 +129,8 @@ func (l *line) isNext(id string, claims []record.Claim, limit int) bool {
 // admits reports whether a claim without a place may hold, behind all places.
 func (l *line) admits(req *driver.Request, r *record.Record) bool {
 	a := ahead(r.Claims, req.Owner)
-	for p := range l.alive {
-		a.Add(p.claim.Rule())
+	for c := range l.alive {
+		a.Add(c.Rule())
 	}
 	return a.Admits(r.Decided(req))
 }
@@ -229,10 +213,11 @@ func storedIn(i Item) (s stored) {
 }
 
 // placeIn returns the place in an item, or nil if it was removed.
-func (q *crowd) placeIn(i Item, id string) *place {
+func (q *crowd) placeIn(i Item) *place {
 	if i.Value == nil {
 		return nil
 	}
+	_, id, _ := parts(i.Name)
 	s, number := storedIn(i), q.d.number(i.Version)
 	return &place{id: id, process: s.Process, claim: s.Claim, version: i.Version, number: number, first: cmp.Or(s.First, number), peer: q.peerOf(s.Process)}
 }

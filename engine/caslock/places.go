@@ -58,10 +58,7 @@ func (q *crowd) set(ctx context.Context, name string, value []byte, was Version,
 		if err == nil || !errors.Is(err, ErrChanged) && !errors.Is(err, ErrUnsent) && !links.Again(ctx, err) {
 			return version, err == nil && exact, failed(ctx, err)
 		}
-		i, err := q.store.Read(ctx, name)
-		for links.Again(ctx, err) {
-			i, err = q.store.Read(ctx, name)
-		}
+		i, err := q.d.read(ctx, name)
 		if err != nil {
 			return "", false, failed(ctx, err)
 		}
@@ -89,9 +86,9 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 		return nil
 	}
 	q.d.watch.listen(ctx)
-	session, err := q.d.watch.session()
-	if err != nil {
-		return err
+	session := q.d.watch.session()
+	if session == 0 {
+		return q.d.watch.deaf()
 	}
 	l := newLine(session)
 	s.mu.Lock()
@@ -105,10 +102,10 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 	if err != nil {
 		return err
 	}
-	if err := q.fill(ctx, s.name, func(id string, p *place) {
+	if err := q.fill(ctx, s.name, func(p *place) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		l.put(id, p, p.number)
+		l.put(p.id, p, p.number)
 	}); err != nil {
 		return err
 	}
@@ -120,24 +117,28 @@ func (q *crowd) mirror(ctx context.Context, s *resource) error {
 
 // isCurrent reports whether the resource has a line that the watch keeps up to date.
 func (q *crowd) isCurrent(s *resource) bool {
-	session, err := q.d.watch.session()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return err == nil && s.line.isCurrent(session)
+	return q.d.lineOf(s) != nil
 }
 
-func (l *line) isCurrent(session uint64) bool { return l != nil && l.loaded && l.session == session }
+// lineOf returns the resource's line if the watch keeps it up to date, else nil. Requires s.mu.
+func (d *Driver) lineOf(s *resource) *line {
+	if l := s.line; l != nil && l.loaded && l.session == d.watch.session() {
+		return l
+	}
+	return nil
+}
 
 // fill calls put for all places of a resource.
-func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p *place)) error {
+func (q *crowd) fill(ctx context.Context, resource string, put func(*place)) error {
 	for i, err := range q.store.Beside(ctx, resource) {
 		q.d.lanes.Answered(err)
 		if err != nil {
 			return failed(ctx, err)
 		}
-		_, id, _ := parts(i.Name)
-		if p := q.placeIn(i, id); p != nil {
-			put(id, p)
+		if p := q.placeIn(i); p != nil {
+			put(p)
 		}
 	}
 	return nil
@@ -148,7 +149,7 @@ func (q *crowd) fill(ctx context.Context, resource string, put func(id string, p
 func (q *crowd) look(ctx context.Context, resource string) (*line, error) {
 	beats, l := make(map[string]bool), newLine(0)
 	var all []*place
-	if err := q.fill(ctx, resource, func(_ string, p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
+	if err := q.fill(ctx, resource, func(p *place) { all = append(all, p) }); err != nil || len(all) == 0 {
 		return l, err
 	}
 	for i, err := range q.store.Beside(ctx, "") {
@@ -273,10 +274,7 @@ func (q *crowd) leave(ctx context.Context, s *resource, owner string, made bool)
 // stays.
 func (q *crowd) clear(ctx context.Context, s *resource, id string, version Version, follow bool) (was, exact bool, err error) {
 	if version == "" {
-		i, err := q.store.Read(ctx, s.name+parted+id)
-		for links.Again(ctx, err) {
-			i, err = q.store.Read(ctx, s.name+parted+id)
-		}
+		i, err := q.d.read(ctx, s.name+parted+id)
 		if err != nil || i.Value == nil || !follow && storedIn(i).Process != q.process {
 			return false, false, failed(ctx, err)
 		}

@@ -3,6 +3,7 @@ package caslock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -51,31 +52,26 @@ func (c *claim) enqueue(ctx context.Context, s *resource) error {
 // refusedFromMemory returns the refusal of a claim whose place is behind others, if this process
 // knows so without asking the store. nil: ask the store.
 func (c *claim) refusedFromMemory(s *resource, wake <-chan struct{}) *driver.Busy {
-	session, err := c.d.watch.session()
-	if err != nil || !c.marked {
+	if !c.marked {
 		return nil
 	}
 	id := idOf(c.req.Owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.line
-	if !l.isCurrent(session) {
+	l := c.d.lineOf(s)
+	if l == nil {
 		return nil
 	}
-	if p := l.byID[id]; p == nil || p.peer.dead() || p.process != c.d.crowd.process || l.isNext(id, nil, s.record.Limit) {
+	if p := l.byID[id]; p == nil || p.peer.dead() || p.process != c.d.crowd.process || l.isNext(c.req.Owner, nil, s.record.Limit) {
 		return nil
 	}
 	v := s.view()
-	busy := &driver.Busy{Wake: wake, Retry: c.d.opts.Place / 2}
-	for i := range v.Claims {
-		one := &v.Claims[i]
-		if one.Owner == c.req.Owner {
-			return nil // it holds, or must not be granted
-		}
-		if busy.Holder == (driver.Holder{}) && (one.Status == record.Holding || one.Status == record.Lingering) {
-			busy.Holder = one.Holder(&v.clock)
-		}
+	if slices.ContainsFunc(v.Claims, func(one record.Claim) bool { return one.Owner == c.req.Owner }) {
+		return nil // it holds, or must not be granted
 	}
+	a := v.Obstacle(&v.clock, &c.req)
+	busy := c.refusal(&v, &a, wake, 0)
+	busy.Retry = c.d.opts.Place / 2
 	return busy
 }
 
@@ -122,10 +118,10 @@ func (c *claim) passes(v *view) (yes, look bool) {
 		return v.looked.admits(&c.req, &v.Record), false
 	case c.place != nil:
 		s := c.d.resource(c.req.Resource)
-		session, err := c.d.watch.session()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return err == nil && s.line.isCurrent(session) && s.line.isNext(idOf(c.req.Owner), v.Claims, v.Limit), false
+		l := c.d.lineOf(s)
+		return l != nil && l.isNext(c.req.Owner, v.Claims, v.Limit), false
 	}
 	return v.Beside == record.Nobody, v.Beside != record.Nobody
 }
@@ -136,20 +132,16 @@ func (c *claim) dropPlace() {
 	if c.place == nil {
 		return
 	}
-	q, s, done := c.d.crowd, c.d.resource(c.req.Resource), make(chan struct{})
+	d, s, done := c.d, c.d.resource(c.req.Resource), make(chan struct{})
 	c.place, c.leaving = nil, done
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.d.closing.Err() != nil {
-		close(done)
-		return
-	}
-	q.running.Go(func() {
+	if !d.background(func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
+		ctx, cancel := context.WithTimeout(d.closing, d.opts.Place)
 		defer cancel()
-		_, _, _ = q.leave(ctx, s, c.req.Owner, true)
-	})
+		_, _, _ = d.crowd.leave(ctx, s, c.req.Owner, true)
+	}) {
+		close(done)
+	}
 }
 
 // unqueue removes the claim's place, and reports whether it had one. It waits for a removal in
@@ -184,12 +176,4 @@ func (c *claim) leave(ctx context.Context) (was, own bool, err error) {
 	}
 	defer leave()
 	return c.d.crowd.leave(ctx, c.d.resource(c.req.Resource), c.req.Owner, c.place != nil)
-}
-
-// close waits for the heartbeats to end, after the driver has closed.
-func (q *crowd) close() {
-	q.mu.Lock()
-	running := &q.running // nothing is started afterwards
-	q.mu.Unlock()
-	running.Wait()
 }

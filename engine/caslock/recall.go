@@ -2,6 +2,7 @@ package caslock
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,8 +17,7 @@ func (c *claim) hears() uint64 {
 	if !c.wants() || c.d.watch == nil {
 		return 0
 	}
-	session, _ := c.d.watch.session() // 0: there is none
-	return session
+	return c.d.watch.session()
 }
 
 // heed is called when the store has confirmed the lease of a claim. It calls Wanted if others
@@ -39,8 +39,8 @@ func (c *claim) heed(since uint64, looked *line, marked uint64) {
 		s.session = session // the watch reports all that came after the write
 	}
 	v, l := s.view(), looked
-	if l == nil && session > 0 && s.line.isCurrent(session) {
-		l = s.line
+	if l == nil {
+		l = c.d.lineOf(s)
 	}
 	wanted := v.Holds(c.req.Owner) && (v.awaited(c.req.Owner, l) || l != nil && l.upTo < marked)
 	beside := c.d.crowd != nil && l == nil && v.Beside != record.Nobody
@@ -61,18 +61,13 @@ func (c *claim) heed(since uint64, looked *line, marked uint64) {
 // awaited reports whether another than owner waits, in the record or at a place in l, which may
 // be nil.
 func (v *view) awaited(owner string, l *line) bool {
-	for i := range v.Claims {
-		if c := &v.Claims[i]; c.Status == record.Waiting && c.Owner != owner {
-			return true
-		}
-	}
-	return l != nil && l.awaits(owner)
+	return v.Awaited(owner) || l != nil && l.awaits(owner)
 }
 
 // awaits reports whether another than owner has a place.
 func (l *line) awaits(owner string) bool {
-	for p := range l.alive {
-		if p.claim.Owner != owner {
+	for c := range l.alive {
+		if c.Owner != owner {
 			return true
 		}
 	}
@@ -122,9 +117,7 @@ func (s *resource) ignore(c *claim) {
 func (c *claim) Forget() {
 	s := c.d.resource(c.req.Resource)
 	s.ignore(c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wake(c.req.Owner) // no Release forgets the waiter, and a resource with waiters stays
+	s.leaves(c.req.Owner) // no Release does this, and a resource with waiters stays
 }
 
 // wanted returns the holders that want to know of a place of owner; "": of an unknown owner.
@@ -153,14 +146,8 @@ func (s *resource) wantedSince(was *record.Record, read bool) (some []*claim) {
 			return s.line != nil && s.line.loaded && !s.line.awaits(c.req.Owner)
 		})
 	}
-	before := make(map[string]bool, len(was.Claims))
-	for i := range was.Claims {
-		if c := &was.Claims[i]; c.Status == record.Waiting {
-			before[c.Owner] = true
-		}
-	}
-	for i := range s.record.Claims {
-		if c := &s.record.Claims[i]; c.Status == record.Waiting && !before[c.Owner] {
+	for _, c := range s.record.Claims {
+		if before := was.Find(c.Owner); c.Status == record.Waiting && (before == nil || before.Status != record.Waiting) {
 			return s.wanted(c.Owner)
 		}
 	}
@@ -176,11 +163,7 @@ func (s *resource) isWanting() bool {
 		return false
 	}
 	v := s.view()
-	for owner := range s.wanting {
-		if !v.Holds(owner) {
-			delete(s.wanting, owner)
-		}
-	}
+	maps.DeleteFunc(s.wanting, func(owner string, _ *claim) bool { return !v.Holds(owner) })
 	return len(s.wanting) > 0
 }
 
@@ -204,7 +187,7 @@ func (d *Driver) check(s *resource) {
 	first := s.checks == 1
 	s.mu.Unlock()
 	if first {
-		d.watch.background(func() {
+		d.background(func() {
 			for again := true; again; {
 				again = d.checkOnce(s)
 			}
@@ -251,12 +234,11 @@ func (d *Driver) findWaiters(ctx context.Context, s *resource) {
 		}
 		looked = l
 	}
-	session, _ := d.watch.session()
 	var some []*claim
 	s.mu.Lock()
 	v, l := s.view(), looked
-	if l == nil && session > 0 && s.line.isCurrent(session) {
-		l = s.line
+	if l == nil {
+		l = d.lineOf(s)
 	}
 	for owner, c := range s.wanting {
 		if v.Holds(owner) && v.awaited(owner, l) {

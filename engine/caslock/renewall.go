@@ -17,29 +17,22 @@ const maxRenewals = 32
 // slow is when a write counts as hanging. A healthy object store or API server answers far sooner.
 const slow = time.Second
 
-// RenewAll implements [driver.BatchRenewer]. It renews all leases of one resource by one write,
-// and several resources concurrently.
+// RenewAll implements [driver.BatchRenewer]. It renews the leases of one resource by one write, and
+// several resources concurrently. Only leases with the same uncertain write, or with none, are
+// renewed together.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
-	byName := make(map[string][]*driver.Renewal, len(renewals))
+	type group struct {
+		name string
+		open uncertain
+	}
+	groups := make(map[group][]*driver.Renewal, len(renewals))
 	for i := range renewals {
-		name := renewals[i].Claim.(*claim).req.Resource
-		byName[name] = append(byName[name], &renewals[i])
+		c := renewals[i].Claim.(*claim)
+		of := group{c.req.Resource, c.open}
+		groups[of] = append(groups[of], &renewals[i])
 	}
-	names := slices.Collect(maps.Keys(byName))
-	several.Each(ctx, len(names), maxRenewals, slow, func(i int) { d.renew(ctx, names[i], byName[names[i]]) })
-}
-
-// renew renews leases of one resource. Those without an uncertain write are renewed together, and
-// so are those with the same uncertain write.
-func (d *Driver) renew(ctx context.Context, name string, some []*driver.Renewal) {
-	byOpen := make(map[uncertain][]*driver.Renewal, 1)
-	for _, one := range some {
-		open := one.Claim.(*claim).open
-		byOpen[open] = append(byOpen[open], one)
-	}
-	for before, those := range byOpen {
-		d.renewTogether(ctx, name, before, those)
-	}
+	all := slices.Collect(maps.Keys(groups))
+	several.Each(ctx, len(all), maxRenewals, slow, func(i int) { d.renewTogether(ctx, all[i].name, all[i].open, groups[all[i]]) })
 }
 
 // renewTogether renews leases of one resource. before is their last write without an answer.
@@ -49,14 +42,16 @@ func (d *Driver) renewTogether(ctx context.Context, name string, before uncertai
 	for i, one := range some {
 		since[i] = one.Claim.(*claim).hears()
 	}
-	r, err := d.change(ctx, name, &before, func(v *view) (write bool) {
+	found := false
+	r, err := d.change(ctx, name, &before, func(v *view) bool {
 		marked = d.marks(v)
+		write := v.dropped // as in lease
 		for i, one := range some {
 			c := one.Claim.(*claim)
 			_, lost[i] = v.Renew(&v.clock, c.req.Owner, one.TTL)
-			write = write || lost[i] == nil || c.had(v) // as in lease
+			found, write = found || lost[i] == nil, write || c.had(v)
 		}
-		return write || v.dropped
+		return found || write
 	})
 	for i, one := range some {
 		c := one.Claim.(*claim)

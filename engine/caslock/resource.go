@@ -3,6 +3,7 @@ package caslock
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -112,8 +113,8 @@ func (s *resource) wakeNext() {
 	if s.line == nil {
 		return
 	}
-	for p := range s.line.next(v.Claims, v.Limit) {
-		s.wake(p.claim.Owner)
+	for owner := range s.line.next(v.Claims, v.Limit) {
+		s.wake(owner)
 	}
 }
 
@@ -194,24 +195,19 @@ func (s *resource) tries(owner string, now time.Time) {
 	s.tried[owner] = now
 }
 
-// triedSince returns the owners that have tried since then.
-func (s *resource) triedSince(then time.Time) map[string]bool {
+// triedSince returns the owners that have tried since then. It forgets the others.
+func (s *resource) triedSince(then time.Time) map[string]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	some := make(map[string]bool, len(s.tried))
-	for owner, at := range s.tried {
-		if some[owner] = at.After(then); !some[owner] {
-			delete(s.tried, owner)
-		}
-	}
-	return some
+	maps.DeleteFunc(s.tried, func(_ string, at time.Time) bool { return !at.After(then) })
+	return maps.Clone(s.tried)
 }
 
 // leaves forgets that owner waits in the record, or for a place in it.
 func (s *resource) leaves(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.waiting, owner)
+	s.wake(owner) // it may wait by another claim
 	delete(s.tried, owner)
 	delete(s.outside, owner)
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/pause"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 const (
@@ -29,22 +31,21 @@ type watch struct {
 	d     *Driver
 	store Watcher
 
-	mu      sync.Mutex
-	run     *run   // guarded by mu; nil: no watch is needed
-	last    uint64 // guarded by mu; the last session
-	now     uint64 // guarded by mu; the session that hears; 0: none
-	failed  error  // guarded by mu; why the last session has ended
-	over    func() // guarded by mu; ends the session that hears
-	running sync.WaitGroup
+	mu   sync.Mutex
+	run  *run          // guarded by mu; nil: no watch is needed
+	last uint64        // guarded by mu; the last session
+	now  atomic.Uint64 // set with mu held; the session that hears; 0: none
 
 	checking chan struct{} // has an element for each running check for waiters
 }
 
 // A run is a watch in progress.
 type run struct {
-	stop  context.CancelFunc
-	idle  *time.Timer   // stops the run
-	hears chan struct{} // guarded by watch.mu; closed while it hears
+	stop   context.CancelFunc
+	idle   *time.Timer   // stops the run
+	hears  chan struct{} // guarded by watch.mu; closed while it hears
+	over   func()        // guarded by watch.mu; ends its last session
+	failed error         // guarded by watch.mu; why its last session has ended
 }
 
 func newWatch(d *Driver, store Watcher) *watch {
@@ -54,12 +55,7 @@ func newWatch(d *Driver, store Watcher) *watch {
 // listen returns when the watch hears, or after a moment that leaves ctx time for a call. Waiters
 // call it repeatedly.
 func (w *watch) listen(ctx context.Context) {
-	select {
-	case <-w.going():
-	case <-time.After(aMoment(ctx, watchBegin)):
-	case <-ctx.Done():
-	case <-w.d.closing.Done():
-	}
+	_, _ = waiting.Sleep(ctx, w.d.closing.Done(), w.going(), aMoment(ctx, watchBegin)) // the next step finds how it ended
 }
 
 // aMoment returns most, or less if ctx would have no time left for a call.
@@ -70,23 +66,20 @@ func aMoment(ctx context.Context, most time.Duration) time.Duration {
 	return most
 }
 
-// going continues the current run or begins one, unless the driver is closed. It returns a channel
+// going continues the current run or begins one, which ends with the driver. It returns a channel
 // that is closed while the watch hears.
 func (w *watch) going() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.d.closing.Err() != nil:
-		return nil
-	case w.run != nil:
+	if w.run != nil {
 		w.run.idle.Reset(watchIdle)
 		return w.run.hears
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(w.d.closing)
 	r := &run{stop: stop, hears: make(chan struct{})}
 	r.idle = time.AfterFunc(watchIdle, func() { w.idle(r) })
 	w.run = r
-	w.running.Go(func() { w.watch(ctx, r) })
+	w.d.background(func() { w.watch(ctx, r) })
 	return r.hears
 }
 
@@ -101,26 +94,18 @@ func (w *watch) idle(r *run) {
 	w.stop(r)
 }
 
-// background runs f in a goroutine that close waits for.
-func (w *watch) background(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.d.closing.Err() == nil {
-		w.running.Go(f)
-	}
-}
-
 // stop stops a run, which may end after the next one has begun. Requires w.mu.
 func (w *watch) stop(r *run) {
 	if w.run == r {
-		w.run, w.now, w.failed = nil, 0, nil
+		w.run = nil
+		w.now.Store(0)
 	}
-	r.idle.Stop()
 	r.stop()
 }
 
 // watch watches until ctx ends.
 func (w *watch) watch(ctx context.Context, r *run) {
+	defer r.idle.Stop()
 	if w.d.crowd != nil {
 		w.d.crowd.recount()
 	}
@@ -158,24 +143,25 @@ func (w *watch) began(r *run, over func()) uint64 {
 		return 0
 	}
 	w.last++
-	w.now, w.over = w.last, over
+	w.now.Store(w.last)
+	r.over = over
 	close(r.hears)
-	return w.now
+	return w.last
 }
 
 // again ends a session that reports nothing, and begins another one.
 func (w *watch) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.now > 0 {
-		w.over()
+	if w.run != nil && w.run.over != nil {
+		w.run.over()
 	}
 }
 
 func (w *watch) ended(r *run, err error) {
 	w.mu.Lock()
-	if w.run == r {
-		w.now, w.failed = 0, err
+	if r.failed = err; w.run == r {
+		w.now.Store(0)
 	}
 	select {
 	case <-r.hears:
@@ -191,27 +177,17 @@ func (w *watch) ended(r *run, err error) {
 // errDeaf means that the watch has not begun. Waiters that need it wait.
 var errDeaf = fmt.Errorf("caslock: the watch does not hear yet: %w", driver.ErrNotYet)
 
-// session returns the session that hears.
-func (w *watch) session() (uint64, error) {
+// session returns the session that hears; 0: none.
+func (w *watch) session() uint64 { return w.now.Load() }
+
+// deaf returns why no session hears.
+func (w *watch) deaf() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.now > 0:
-		return w.now, nil
-	case w.failed != nil && errors.Is(w.failed, driver.ErrDenied):
-		return 0, w.failed
+	if w.run != nil && errors.Is(w.run.failed, driver.ErrDenied) {
+		return w.run.failed
 	}
-	return 0, errDeaf
-}
-
-// close ends the watch, after the driver has closed.
-func (w *watch) close() {
-	w.mu.Lock()
-	if w.run != nil {
-		w.stop(w.run)
-	}
-	w.mu.Unlock()
-	w.running.Wait()
+	return errDeaf
 }
 
 // heard applies a change if this process knows the name. If the value cannot be read, the next call

@@ -127,9 +127,8 @@ func seconds(life time.Duration) int64 {
 
 // An item is what a server has for a key.
 type item struct {
-	value   []byte
-	version uint64 // 0: there is no item
-	missing bool   // there is no item; the caller of gets sets it
+	value   []byte // nil: there is no item
+	version uint64 // 0: there is no item, or the server keeps no versions
 }
 
 // gets reads the items of keys into found. It leaves elements without an item unchanged.

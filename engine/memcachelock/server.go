@@ -155,8 +155,8 @@ func (s *server) check(on *conn) error {
 	if err := on.store("add", s.probe, nil, early, 0); err != nil && !errors.Is(err, errRefused) {
 		return err
 	}
-	found := []item{{missing: true}}
-	if err := on.gets([]string{s.probe}, found); err != nil || found[0].missing {
+	found := make([]item, 1)
+	if err := on.gets([]string{s.probe}, found); err != nil || found[0].value == nil {
 		return err // if the probe has just expired, the next call checks again
 	}
 	if found[0].version == 0 {

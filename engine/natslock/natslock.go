@@ -103,9 +103,7 @@ const mostClosing = time.Second
 func (d *Driver) Close() error {
 	err := d.Driver.Close()
 	if d.own != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), mostClosing)
-		defer cancel()
-		_, _ = abandon.Call(ctx, func() (struct{}, error) { d.own(); return struct{}{}, nil })
+		abandon.Within(mostClosing, d.own)
 	}
 	return err
 }

@@ -85,9 +85,8 @@ func itemOfLast(answer []byte, epoch uint64) (caslock.Item, error) {
 	if err := json.Unmarshal(answer, &found); err != nil {
 		return caslock.Item{}, err
 	}
-	const none = 10037
 	switch {
-	case found.Error != nil && found.Error.ErrorCode == none:
+	case found.Error != nil && found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return caslock.Item{}, nil
 	case found.Error != nil:
 		return caslock.Item{}, found.Error

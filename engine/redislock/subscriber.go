@@ -253,9 +253,7 @@ func (e *subscriber) close() {
 	e.mu.Lock()
 	e.stop() // under mu, so that no goroutine is started afterwards
 	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
-	defer cancel()
-	_, _ = abandon.Call(ctx, func() (any, error) { e.done.Wait(); return nil, nil })
+	abandon.Within(closeWithin, e.done.Wait)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.claims {

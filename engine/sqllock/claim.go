@@ -380,7 +380,7 @@ func (c *claim) long(ctx context.Context, turn *waiter, joined bool) (g driver.G
 				changed = c.uncertain()
 			}
 		}
-		if others = a.Granted && c.req.Wanted != nil && r.waitedFor(c.req.Owner); a.Granted && c.recall != nil {
+		if others = a.Granted && c.req.Wanted != nil && r.Awaited(c.req.Owner); a.Granted && c.recall != nil {
 			r.listens(&c.req)
 		}
 		if left = 0; a.Granted && place != nil {

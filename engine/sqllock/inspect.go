@@ -87,7 +87,7 @@ func (d *Driver) SetLimit(ctx context.Context, resource string, limit int) error
 	}
 	return d.change(ctx, resource, func(r *row) bool {
 		before := r.Limit
-		r.SetLimit(limit)
+		r.Limit = limit
 		return r.Limit != before
 	})
 }

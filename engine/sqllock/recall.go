@@ -232,7 +232,7 @@ func (w *watcher) missed(rows []*row) {
 	}
 	for _, all := range w.recalls {
 		for one := range all {
-			if r := of[one.resource]; r != nil && r.waitedFor(one.owner) {
+			if r := of[one.resource]; r != nil && r.Awaited(one.owner) {
 				w.recalled(one)
 			}
 		}

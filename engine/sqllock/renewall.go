@@ -167,7 +167,7 @@ func (d *Driver) renewRow(ctx context.Context, name string, renewals []*driver.R
 		for i, one := range renewals {
 			c := one.Claim.(*claim)
 			fences[i], lost[i] = r.Renew(r.now, c.req.Owner, one.TTL)
-			if others[i] = c.req.Wanted != nil && r.waitedFor(c.req.Owner); lost[i] == nil && c.recall != nil {
+			if others[i] = c.req.Wanted != nil && r.Awaited(c.req.Owner); lost[i] == nil && c.recall != nil {
 				r.listens(&c.req)
 			}
 			write = write || lost[i] == nil

@@ -177,11 +177,6 @@ func (r *row) waitsAt(p place) bool {
 	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Owner == p.owner && c.Status == record.Waiting })
 }
 
-// waitedFor reports whether owners other than owner wait, among the places that were read.
-func (r *row) waitedFor(owner string) bool {
-	return slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting && c.Owner != owner })
-}
-
 // hasRoomFor reports whether another claim like req would be granted, if req is shared.
 func (r *row) hasRoomFor(req *driver.Request) bool {
 	if req.Mode != driver.Shared {
@@ -195,17 +190,15 @@ func (r *row) hasRoomFor(req *driver.Request) bool {
 
 // listens records that the holder of req listens for others.
 func (r *row) listens(req *driver.Request) {
-	for i := range r.Claims {
-		c := &r.Claims[i]
-		if c.Owner != req.Owner || c.Status != record.Holding {
-			continue
-		}
-		until := max(r.recall, -r.recall, c.Ends)
-		if r.recall < 0 || asksFor(req) == asksEach {
-			until = -until
-		}
-		r.recall = until
+	c, err := r.Lease(req.Owner)
+	if err != nil {
+		return
 	}
+	until := max(r.recall, -r.recall, c.Ends)
+	if r.recall < 0 || asksFor(req) == asksEach {
+		until = -until
+	}
+	r.recall = until
 }
 
 // encode is the reverse of decode. The places stay in their table. Those up to served are over, as

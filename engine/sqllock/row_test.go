@@ -247,11 +247,11 @@ func TestGrantEndsItsOwnPlaceAlone(t *testing.T) {
 func TestLimitKeepsTheRow(t *testing.T) {
 	t.Parallel()
 	r := row{now: 1}
-	r.SetLimit(2)
+	r.Limit = 2
 	if c := r.encode(); c.crowd < limitLife {
 		t.Errorf("the row is kept until %d", c.crowd)
 	}
-	r.SetLimit(0)
+	r.Limit = 0
 	if c := r.encode(); c.crowd != 0 || c.record != nothing {
 		t.Errorf("without a limit it is kept until %d, with %s", c.crowd, c.record)
 	}

@@ -283,7 +283,7 @@ func (w *watcher) compare(r *row, lined bool, sent boottime.Instant, v *view) {
 		switch {
 		case c.Status != record.Holding && c.Status != record.Lingering:
 		case one != nil && c.Status == record.Holding:
-			w.give(one, brought{int64(c.Fence), sent.Add(r.now.Left(c)), r.waitedFor(c.Owner)})
+			w.give(one, brought{int64(c.Fence), sent.Add(r.now.Left(c)), r.Awaited(c.Owner)})
 		case of.holder == driver.Holder{}:
 			of.holder = c.Holder(r.now)
 		}

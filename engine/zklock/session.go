@@ -404,11 +404,8 @@ func (s *session) creates(node func() (path string, err error)) error {
 
 // settle waits briefly until no creation is in progress. Later creations find the session closed.
 func (s *session) settle() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_, _ = abandon.Call(ctx, func() (struct{}, error) {
+	abandon.Within(time.Second, func() {
 		s.creating.Lock()
 		s.creating.Unlock() //lint:ignore SA2001 it only waits
-		return struct{}{}, nil
 	})
 }

@@ -34,6 +34,13 @@ func Call[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	return Terms[T]{}.Call(ctx, call)
 }
 
+// Within calls f, and returns when f has, or after d. f then continues in the background.
+func Within(d time.Duration, f func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	_, _ = Call(ctx, func() (struct{}, error) { f(); return struct{}{}, nil })
+}
+
 // Call is like the function [Call].
 func (t Terms[T]) Call(ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {

@@ -6,6 +6,7 @@ package record
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -116,7 +117,7 @@ func (r *Record) Try(at Clock, req *driver.Request, place time.Duration, floor u
 	if r.KeepsOut(req.Owner) {
 		return Answer{Barred: true}, false
 	}
-	mine := r.claimOf(req.Owner)
+	mine := r.Find(req.Owner)
 	if mine != nil && mine.Status == Holding {
 		mine.start(at, req.TTL)
 		return Answer{Granted: true, Fence: driver.FenceOf(mine.Fence)}, true
@@ -161,15 +162,16 @@ func (r *Record) place(at Clock, req *driver.Request, mine *Claim) *Claim {
 	if mine != nil {
 		return mine
 	}
-	begun := begin(req)
+	begun := Place(req)
 	begun.Since = at.Now()
 	r.Claims = append(r.Claims, begun)
 	return &r.Claims[len(r.Claims)-1]
 }
 
-// begin returns a claim with what every status takes from req.
-func begin(req *driver.Request) Claim {
-	c := Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Note: req.Note}
+// Place returns the claim that Try keeps for req while it waits. TTL, Beat, Since and Ends are for
+// the caller to set.
+func Place(req *driver.Request) Claim {
+	c := Claim{Owner: req.Owner, Mode: req.Mode, Limit: req.Limit, Wants: req.TTL, Note: req.Note}
 	if req.Weight > 1 {
 		c.Weight = req.Weight
 	}
@@ -185,14 +187,6 @@ func (c *Claim) Rule() queue.Claim {
 // it.
 func (r *Record) Decided(req *driver.Request) queue.Claim {
 	return queue.Claim{Mode: req.Mode, Limit: queue.Smaller(req.Limit, r.Limit), Weight: req.Weight}
-}
-
-// Place returns the claim that Try keeps for req, for a store that appends it by itself and sets
-// TTL, Since and Ends.
-func Place(req *driver.Request) Claim {
-	c := begin(req)
-	c.Wants, c.Beat = req.TTL, 1
-	return c
 }
 
 // Obstacle returns why req cannot be granted yet. If nothing prevents it, the Answer is granted,
@@ -224,9 +218,9 @@ func (r *Record) Obstacle(at Clock, req *driver.Request) (a Answer) {
 
 // Renew restarts owner's lease with ttl. It returns its fence, or ErrLost with the reason.
 func (r *Record) Renew(at Clock, owner string, ttl time.Duration) (fence uint64, err error) {
-	mine := r.lease(owner)
-	if mine == nil {
-		return 0, r.lost(owner)
+	mine, err := r.Lease(owner)
+	if err != nil {
+		return 0, err
 	}
 	mine.start(at, ttl)
 	return driver.FenceOf(mine.Fence), nil
@@ -245,9 +239,9 @@ func (r *Record) Release(owner string) error {
 
 // Linger ends owner's lease, and keeps the resource held without an owner for ttl.
 func (r *Record) Linger(at Clock, owner string, ttl time.Duration) error {
-	mine := r.lease(owner)
-	if mine == nil {
-		return r.lost(owner)
+	mine, err := r.Lease(owner)
+	if err != nil {
+		return err
 	}
 	mine.Owner, mine.Status = "", Lingering
 	mine.start(at, ttl)
@@ -257,12 +251,12 @@ func (r *Record) Linger(at Clock, owner string, ttl time.Duration) error {
 // Evict ends owner's lease by force, and raises the fence; floor is as for Try. Calls for the
 // lease get the reason until it would have ended. An empty owner ends one hold that lingers.
 func (r *Record) Evict(owner, reason string, floor uint64) error {
-	mine := r.lease(owner)
+	mine, err := r.Lease(owner)
 	if owner == "" {
 		mine = r.lingering()
 	}
 	if mine == nil {
-		return r.lost(owner)
+		return err
 	}
 	mine.Status, mine.Note = Evicted, reason
 	r.Fence = r.NextFence(floor)
@@ -271,20 +265,28 @@ func (r *Record) Evict(owner, reason string, floor uint64) error {
 }
 
 // Holds reports whether owner has a lease.
-func (r *Record) Holds(owner string) bool { return r.lease(owner) != nil }
+func (r *Record) Holds(owner string) bool {
+	c := r.Find(owner)
+	return c != nil && c.Status == Holding
+}
+
+// Lease returns owner's lease, or ErrLost with the reason.
+func (r *Record) Lease(owner string) (*Claim, error) {
+	if c := r.Find(owner); c != nil && c.Status == Holding {
+		return c, nil
+	}
+	return nil, r.lost(owner)
+}
 
 // SetNote replaces the note of owner's lease.
 func (r *Record) SetNote(owner, note string) error {
-	mine := r.lease(owner)
-	if mine == nil {
-		return r.lost(owner)
+	mine, err := r.Lease(owner)
+	if err != nil {
+		return err
 	}
 	mine.Note = note
 	return nil
 }
-
-// SetLimit sets the operator's limit; 0 removes it.
-func (r *Record) SetLimit(limit int) { r.Limit = limit }
 
 // RaiseFence makes later fences greater than fence.
 func (r *Record) RaiseFence(fence uint64) { r.Raised = max(r.Raised, driver.NumberOf(fence)) }
@@ -350,14 +352,15 @@ func (r *Record) Next(yield func(owner string) bool) {
 			ahead.Add(c.Rule())
 		}
 	}
-	for i := range r.Claims {
-		c := &r.Claims[i]
-		if c.Status != Waiting {
-			continue
-		}
+	Next(ahead, r.Limit, r.waiters, yield)
+}
+
+// Next is [Record.Next] for waiters of any source behind others, under an operator's limit.
+func Next(ahead queue.Ahead, limit int, waiters iter.Seq[*Claim], yield func(owner string) bool) {
+	for c := range waiters {
 		one := c.Rule()
 		decided := one
-		decided.Limit = queue.Smaller(one.Limit, r.Limit)
+		decided.Limit = queue.Smaller(one.Limit, limit)
 		switch {
 		case decided.TooHeavy():
 			if !yield(c.Owner) {
@@ -371,6 +374,25 @@ func (r *Record) Next(yield func(owner string) bool) {
 	}
 }
 
+// waiters yields the places in the record, in order.
+func (r *Record) waiters(yield func(*Claim) bool) {
+	for i := range r.Claims {
+		if c := &r.Claims[i]; c.Status == Waiting && !yield(c) {
+			return
+		}
+	}
+}
+
+// Awaited reports whether another than owner has a place in the record.
+func (r *Record) Awaited(owner string) bool {
+	for c := range r.waiters {
+		if c.Owner != owner {
+			return true
+		}
+	}
+	return false
+}
+
 // index returns the index of owner's place or lease, or -1.
 func (r *Record) index(owner string) int {
 	for i := range r.Claims {
@@ -381,18 +403,10 @@ func (r *Record) index(owner string) int {
 	return -1
 }
 
-// claimOf returns owner's place or lease, or nil.
-func (r *Record) claimOf(owner string) *Claim {
+// Find returns owner's place or lease, or nil.
+func (r *Record) Find(owner string) *Claim {
 	if i := r.index(owner); i >= 0 {
 		return &r.Claims[i]
-	}
-	return nil
-}
-
-// lease returns owner's lease, or nil.
-func (r *Record) lease(owner string) *Claim {
-	if c := r.claimOf(owner); c != nil && c.Status == Holding {
-		return c
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (w *world) step() error {
 		_, err := w.Renew(w.now, req.Owner, ttl)
 		return told("Renew", held, err)
 	case 1:
-		had := w.claimOf(req.Owner) != nil
+		had := w.Find(req.Owner) != nil
 		return told("Release", had, w.Release(req.Owner))
 	case 2:
 		return told("Linger", held, w.Linger(w.now, req.Owner, time.Second))
@@ -235,9 +235,9 @@ func TestWeightsRaiseTheVersion(t *testing.T) {
 	}{
 		{func() { try(&r, "light", 1) }, `{"v":1,`},
 		{func() { try(&r, "heavy", 3) }, `{"v":2,`},
-		{func() { r.SetLimit(2) }, `{"v":2,`},
+		{func() { r.Limit = 2 }, `{"v":2,`},
 		{func() { r.Release("heavy") }, `{"v":2,`},
-		{func() { r.SetLimit(0) }, `{"v":1,`},
+		{func() { r.Limit = 0 }, `{"v":1,`},
 	} {
 		step.change()
 		b := r.Encode()
@@ -273,7 +273,7 @@ func TestLowerLimitCountsThoseWhoWereGrantedMeanwhile(t *testing.T) {
 	if !granted(r.Try(Instant(0), later, place, 0)) {
 		t.Fatal("2 of 4 are free")
 	}
-	r.SetLimit(2)
+	r.Limit = 2
 	if next := slices.Collect(r.Next); next != nil {
 		t.Errorf("woken while 2 of 2 are used: %v", next)
 	}

@@ -19,7 +19,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 		case Evicted:
 			st.Evicted = append(st.Evicted, driver.Eviction{Owner: driver.OwnerOf(c.Owner), Fence: driver.FenceOf(c.Fence), Reason: c.Note})
 		case Waiting:
-			st.Waiters = append(st.Waiters, driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.Mode.Uses(c.Weight), Note: c.Note, Waited: c.Lasted(at)})
+			st.Waiters = append(st.Waiters, c.Waiter(at))
 		}
 	}
 	slices.SortFunc(st.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -29,7 +29,7 @@ func (r *Record) State(at Clock, resource string) driver.State {
 // Holder describes a lease, or a hold that lingers.
 func (c *Claim) Holder(at Clock) driver.Holder {
 	h := driver.Holder{
-		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Mode.Uses(c.Weight), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: c.Lasted(at), Left: at.Left(c),
+		Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Limit: c.Limit, Weight: c.Mode.Uses(c.Weight), Fence: driver.FenceOf(c.Fence), Note: c.Note, Held: c.lasted(at), Left: at.Left(c),
 	}
 	if at.Knows(c) {
 		h.TTL = c.TTL
@@ -37,9 +37,14 @@ func (c *Claim) Holder(at Clock) driver.Holder {
 	return h
 }
 
-// Lasted returns how long the claim has had its status; 0: unknown, or the clock that set Since is
+// Waiter describes a place.
+func (c *Claim) Waiter(at Clock) driver.Waiter {
+	return driver.Waiter{Owner: driver.OwnerOf(c.Owner), Mode: c.Mode, Weight: c.Mode.Uses(c.Weight), Note: c.Note, Waited: c.lasted(at)}
+}
+
+// lasted returns how long the claim has had its status; 0: unknown, or the clock that set Since is
 // ahead.
-func (c *Claim) Lasted(at Clock) time.Duration {
+func (c *Claim) lasted(at Clock) time.Duration {
 	if c.Since < 0 {
 		return 0
 	}

@@ -267,7 +267,7 @@ func (*casDriver) RaiseFence(context.Context, string, uint64) error { return dri
 func (d *casDriver) SetLimit(ctx context.Context, name string, limit int) error {
 	c := &casClaim{d: d, req: driver.Request{Resource: name}, unsettled: -1}
 	return c.change(ctx, func(r *record.Record, _ *record.Instant) bool {
-		r.SetLimit(limit)
+		r.Limit = limit
 		return true
 	})
 }

@@ -122,7 +122,7 @@ var packs = []pack{
 		{Name: "countsFromWrite", Undoes: "what is seen of a lease counts from when it was seen", Rejects: "TestCaslock/three", File: "clock.go",
 			Old: "of.TTL+drift(of.TTL)-c.now.Sub(seen.at))", New: "of.TTL/time.Duration(1+count($))+drift(of.TTL)-c.now.Sub(seen.at))"},
 		{Name: "believesOldLine", Undoes: "a line that no watch tells of changes is made anew", Rejects: "TestCaslockPlaces/two", File: "places.go",
-			Old: "l.loaded && l.session == session", New: "l.loaded && (l.session == session || $)"},
+			Old: "l.loaded && l.session == d.watch.session()", New: "l.loaded && (l.session == d.watch.session() || $)"},
 		{Name: "waitsForWatch", Undoes: "a watch that does not begin is given up", Rejects: "TestCaslockPlaces/two", File: "watch.go",
 			Old: "time.AfterFunc(watchLate, over)", New: "time.AfterFunc(watchLate*time.Duration(1+1000*count($)), over)"},
 		{Name: "watchTellsNobody", Undoes: "the watch tells a holder of who queues", Rejects: "TestCaslockPlaces/recall", File: "recall.go",
