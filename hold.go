@@ -80,15 +80,15 @@ func (h *hold) lose(cause error) {
 	if !errors.Is(cause, ErrLost) {
 		cause = fmt.Errorf("%w: %w", ErrLost, cause)
 	}
-	h.markLostIf(func() bool { return true }, cause)
+	h.loseIf(func() error { return cause })
 }
 
-// markLostIf ends the hold for cause, once, if still returns true. After Release has begun it
-// does nothing. It calls still with h.mu held.
-func (h *hold) markLostIf(still func() bool, cause error) {
+// loseIf ends the hold, once, if why returns a cause. After Release has begun it does nothing. It
+// calls why with h.mu held.
+func (h *hold) loseIf(why func() error) {
 	h.mu.Lock()
-	was := h.phase
-	if !still() || !h.transition(onLoss) {
+	was, cause := h.phase, why()
+	if cause == nil || !h.transition(onLoss) {
 		h.mu.Unlock()
 		return
 	}

@@ -42,7 +42,7 @@ var packs = []pack{
 		{Name: "lateResumeCounts", Undoes: "nor is one that Resume finds", Rejects: "TestMemory/resume", File: "acquire.go",
 			Old: "!l.inTime(a.sent, a.grant):", New: "!l.inTime(a.sent, a.grant) && !$:"},
 		{Name: "noTimer", Undoes: "the context ends at the deadline", Rejects: "TestMemory/three", File: "deadlines.go",
-			Old: "return h.hasEnded(now) }", New: "return h.hasEnded(now) && !$ }"},
+			Old: "if h.over() {", New: "if h.over() || $ {"},
 		{Name: "sameToken", Undoes: "tokens grow from hand-over to hand-over", Rejects: "TestMemory/handover", File: "hold.go",
 			Old: "return g.fence + g.handOvers", New: "return g.fence + g.handOvers*uint64(1-count($))"},
 		{Name: "resumesAsGranted", Undoes: "the token of a resumed lease is not below one handed over", Rejects: "TestMemory/inherit", File: "acquire.go",
