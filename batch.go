@@ -41,13 +41,18 @@ func (k *keeper) renewTogether(due []*entry) {
 	var calls sync.WaitGroup
 	batches := k.batchesOf(due)
 	for i, b := range batches {
+		renew := func() { b.renew(k.renewing, k.driver) }
 		switch {
-		case b.failed:
-			k.renewSeparately(b)
+		case b.failed && k.separately(renew): // it may hang again
+		case b.failed: // too many such calls are in flight
+			for _, h := range b.holds {
+				h.plan(h.locker.clock.Now(), errInUse)
+				h.endCall()
+			}
 		case i < len(batches)-1:
-			calls.Go(func() { b.renew(k.renewing, k.driver) })
+			calls.Go(renew)
 		default:
-			b.renew(k.renewing, k.driver)
+			renew()
 		}
 	}
 	calls.Wait()
@@ -67,22 +72,19 @@ func (k *keeper) renewEach(due []*entry) {
 	k.giveBack(unused)
 }
 
-// renewSeparately renews b outside of the workers, or postpones it if too many such calls are in
-// flight.
-func (k *keeper) renewSeparately(b *batch) {
+// separately makes a call to the engine outside of the workers, one of which is running, so that
+// close waits for the call. It reports false if too many such calls are in flight.
+func (k *keeper) separately(call func()) bool {
 	select {
 	case k.apart <- struct{}{}:
 	default:
-		for _, h := range b.holds {
-			h.plan(h.locker.clock.Now(), errInUse)
-			h.endCall()
-		}
-		return
+		return false
 	}
-	k.running.Go(func() { // a worker is running, so that close waits
-		b.renew(k.renewing, k.driver)
+	k.running.Go(func() {
+		call()
 		<-k.apart
 	})
+	return true
 }
 
 // batchesOf groups the holds that are due, and begins their calls.
