@@ -115,11 +115,7 @@ func (k *keeper) startWorker() bool {
 func (k *keeper) work() {
 	defer k.running.Done()
 	for due := k.next(); due != nil; due = k.next() {
-		if k.driver == nil {
-			k.renewEach(due)
-		} else {
-			k.renewTogether(due)
-		}
+		k.renew(due)
 	}
 }
 

@@ -57,7 +57,7 @@ var packs = []pack{
 			Unseen: "between the hand-over and the taking no message passes; spin finds it in docs/model.md", Rejects: "TestMemory/handover", File: "handover.go",
 			Old: "if !fit || !h.transition(onTake) {", New: "if !fit && !$ || !h.transition(onTake) {"},
 		{Name: "batchCountsFromAnswer", Undoes: "and that of a renewal in a batch", Rejects: "TestBatches/together", File: "batch.go",
-			Old: "err := h.finishRenewal(ctx, b.sent, now,", New: "if $ {\n\t\tb.sent = now\n\t}\n\terr := h.finishRenewal(ctx, b.sent, now,"},
+			Old: "err := h.finishRenewal(b.keeper.renewing, b.sent, now,", New: "if $ {\n\t\tb.sent = now\n\t}\n\terr := h.finishRenewal(b.keeper.renewing, b.sent, now,"},
 		{Name: "lingersForLess", Undoes: "a lease that is released early lingers for the rest", Rejects: "TestMemory/linger", File: "hold.go",
 			Old: "keep := until.Sub(h.locker.clock.Now())", New: "keep := until.Sub(h.locker.clock.Now()) / time.Duration(1+count($))"},
 		{Name: "keepsFromOthers", Undoes: "what is kept is given back when others wait", Rejects: "TestMemory/kept", File: "wanted.go",
