@@ -45,7 +45,7 @@ func (k *keeper) renew(due []*entry) {
 		case b.failed: // too many such calls are in flight
 			for _, h := range b.holds {
 				h.plan(h.locker.clock.Now(), errInUse)
-				h.endCall()
+				h.calling.End()
 			}
 		case i < len(batches)-1:
 			calls.Go(b.renew)
@@ -83,7 +83,7 @@ func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 		}
 		bound, err := h.startRenewal(sent, h.renewals.ttl)
 		if err != nil {
-			h.endCall()
+			h.calling.End()
 			continue
 		}
 		of := kind{k.driver != nil && h.renewals.failed, bits.Len64(uint64(bound))}

@@ -27,7 +27,6 @@ type keeping struct {
 	planned boottime.Instant // when the keeper will check the hold at the latest; 0: it will not
 	idle    bool             // the last check found the hold unused
 	failed  bool             // the last renewal failed
-	byUs    bool             // the call in flight is the keeper's
 	lease   *Lease           // the lease before, for its Trace; nil: keeping has not begun
 	since   boottime.Instant
 }
@@ -73,10 +72,10 @@ func (h *hold) suits(a *acquisition) bool {
 	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
 }
 
-// canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
-// that lease must not be in flight, and the Locker must be open. Requires h.mu.
+// canKeep reports whether the hold, whose last lease is being released, is to be kept. A call in
+// flight is the keeper's: a call of a lease begins with neverKeep. Requires h.mu.
 func (h *hold) canKeep(now boottime.Instant) bool {
-	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs) && !h.locker.calls.isClosing()
+	return h.isFresh(now) && !h.locker.calls.isClosing()
 }
 
 // neverKeep forbids keeping the hold, because others may act on the grant, or because it is not

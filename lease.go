@@ -142,13 +142,13 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
 		return err
 	}
+	le.hold.neverKeep()
 	if err := le.hold.calling.Begin(ctx); err != nil {
 		return err
 	}
 	defer le.hold.calling.End()
 	err := le.live()
 	if err == nil {
-		le.hold.neverKeep()
 		err = make()
 	}
 	if err != nil && le.live() != nil { // Release may have cut it short

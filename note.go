@@ -84,10 +84,10 @@ func (h *hold) endRenewal(err error) {
 	k := &h.locker.keeper
 	tell := func() {
 		h.tellAnew(k.renewing)
-		h.endCall()
+		h.calling.End()
 	}
 	if err != nil || !untold || !k.separately(tell) {
-		h.endCall()
+		h.calling.End()
 	}
 }
 

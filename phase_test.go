@@ -159,13 +159,18 @@ func TestNobodyRecallsItself(t *testing.T) {
 func TestNothingIsKeptWhileACallBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stageIn(t, &agreeing{}, held, &Options{Keep: time.Second})
-		s.h.calling.TryBegin() // as Lease.call does
+		hung := make(chan struct{})
+		go s.lease.call(t.Context(), func() error {
+			<-hung
+			return nil
+		})
+		synctest.Wait()
 		go s.lease.Release(t.Context())
 		synctest.Wait()
 		if s.h.phase != leaving {
 			t.Errorf("phase %s", phaseNames[s.h.phase])
 		}
-		s.h.calling.End()
+		close(hung)
 		synctest.Wait()
 		s.locks.Close()
 	})

@@ -25,26 +25,10 @@ type renewals struct {
 // reports false and postpones the renewal a little. No worker has to wait.
 func (h *hold) callForRenewal(now boottime.Instant) bool {
 	if h.calling.TryBegin() {
-		h.callIsOurs(true)
 		return true
 	}
 	h.plan(now, errInUse)
 	return false
-}
-
-// endCall ends a call of the keeper.
-func (h *hold) endCall() {
-	h.callIsOurs(false)
-	h.calling.End()
-}
-
-// callIsOurs records whether the call in flight is the keeper's.
-func (h *hold) callIsOurs(is bool) {
-	if h.keep != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.keep.byUs = is
-	}
 }
 
 var errInUse = errors.New("another call to the engine is in flight")
