@@ -63,13 +63,8 @@ func (h *hold) isConfirmed(now boottime.Instant) bool {
 // call removed it from the localQueue, it may still be taken within the limits of a hand-over.
 // Requires h.mu.
 func (h *hold) canTakeKept(now boottime.Instant, a *acquisition) bool {
-	return h.isConfirmed(now) && h.suits(a) && (!h.recalled || h.canHandOver())
-}
-
-// suits reports whether the hold is what a would be granted. Requires h.mu.
-func (h *hold) suits(a *acquisition) bool {
-	like, fixed := a.turnWaiter(), h.fixed()
-	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
+	w := a.turnWaiter()
+	return h.isConfirmed(now) && h.suits(&w) && (!h.recalled || h.canHandOver())
 }
 
 // canKeep reports whether the hold, whose last lease is being released, is to be kept. A call in

@@ -286,16 +286,14 @@ func (q *localQueue) clearHolder(name string) {
 	q.turns[name].clear()
 }
 
-// next removes and returns the first waiter if it may take over a lease like this one. The waiter
-// needs the same ttl and, unless fixed is nil, the same description. It may need Yields only if
-// yields is true, and each recall only if each is. The caller must then pass the lease, and with it
-// the turn, by the waiter's take.
-func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields, each bool) *turnWaiter {
+// next removes and returns the first waiter if the lease that has the turn suits it. The caller must
+// then pass the lease, and with it the turn, by the waiter's take.
+func (q *localQueue) next(name string, suits func(w *turnWaiter) bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	w := t.first
-	if w == nil || !w.acceptsHandOver || w.ttl != ttl || w.yields && !yields || w.ranks && !each || fixed != nil && !fixed.same(w.who) {
+	if w == nil || !suits(w) {
 		return nil
 	}
 	t.remove(w)
