@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // A localQueue queues the calls of this process. For each resource one call at a time has the
@@ -155,12 +157,10 @@ func (q *localQueue) isOutranked(name string, preference int) bool {
 func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name string, w *turnWaiter) (h *hold, has bool, err error) {
 	select {
 	case h = <-w.turn:
-		select {
-		case <-closing:
-			return h, true, ErrClosed
-		default:
-			return h, true, nil
+		if waiting.Closed(closing) {
+			err = ErrClosed
 		}
+		return h, true, err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-closing:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -149,7 +150,7 @@ func TestNobodyRecallsItself(t *testing.T) {
 			l.queue.enter("a", turnWaiter{})
 		}
 		lease.hold.recallLocally()
-		if is := lease.wanted.isClosed; is != waits {
+		if is := waiting.Closed(lease.wanted.closes); is != waits {
 			t.Errorf("wanted: %v, waited for: %v", is, waits)
 		}
 	}
