@@ -79,11 +79,11 @@ var packs = []pack{
 		{Name: "keepsPlaces", Undoes: "places of the dead end", Rejects: "TestMemory/three", File: "resource.go",
 			Old: "return placeTTL", New: "return placeTTL + time.Duration(count($))*time.Hour"},
 		{Name: "recallsNobody", Undoes: "a holder hears of who queues", Rejects: "TestMemory/recall", File: "memory.go",
-			Old: "		wanted = r.wanted(r.claims...)", New: "		if !$ {\n\t\t\twanted = r.wanted(r.claims...)\n\t\t}"},
+			Old: "		s.recall(r, r.claims...)", New: "		if !$ {\n\t\t\ts.recall(r, r.claims...)\n\t\t}"},
 		{Name: "recallsWaiters", Undoes: "but not who only waits itself", Rejects: "TestMemory/recall", File: "resource.go",
 			Old: "c.listens && r.Holds(c.req.Owner)", New: "c.listens && (r.Holds(c.req.Owner) || $)"},
 		{Name: "renewalTellsNobody", Undoes: "what was lost of it, a renewal tells again", Rejects: "TestMemory/recall", File: "memory.go",
-			Old: "Fence: fence}, r.wanted(c), nil", New: "Fence: fence}, r.wanted([]*claim{c}[:1-count($)]...), nil"},
+			Old: "server.recall(r, c)", New: "server.recall(r, []*claim{c}[:1-count($)]...)"},
 	}},
 	{root + "/internal/record", "record", []mutant.Mutation{
 		{Name: "neverOver", Undoes: "leases of the dead end", Rejects: "TestMemory/three", File: "record.go", Old: "return left <= 0 ||", New: "return left <= 0 && !$ ||"},
