@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -25,8 +26,7 @@ type turn struct {
 	kept    bool          // hold has no lease, and the next call may take it
 	refused bool          // the engine has refused a contender: others hold the resource
 	gone    chan struct{} // closed once the engine has released the hold that has the turn; nil: it is not being released
-	first   *turnWaiter
-	last    *turnWaiter
+	waiters list.List     // of *turnWaiter, in their order
 }
 
 // A turnWaiter waits for the turn, or for a lease that is handed over to it.
@@ -35,34 +35,22 @@ type turnWaiter struct {
 	ttl             time.Duration
 	who             *description
 	yields          bool
-	ranks           bool // it has a Preference, and needs each recall
-	acceptsHandOver bool // it accepts a lease that is handed over
-	queued          bool // guarded by localQueue.mu
-	prev, next      *turnWaiter
+	ranks           bool          // it has a Preference, and needs each recall
+	acceptsHandOver bool          // it accepts a lease that is handed over
+	place           *list.Element // guarded by localQueue.mu; among the waiters; nil: it has left them
 }
 
-func (t *turn) push(w *turnWaiter) {
-	w.queued, w.prev = true, t.last
-	if t.last == nil {
-		t.first = w
-	} else {
-		t.last.next = w
+// first returns the first waiter, or nil.
+func (t *turn) first() *turnWaiter {
+	if e := t.waiters.Front(); e != nil {
+		return e.Value.(*turnWaiter)
 	}
-	t.last = w
+	return nil
 }
 
 func (t *turn) remove(w *turnWaiter) {
-	if w.prev == nil {
-		t.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		t.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.queued, w.prev, w.next = false, nil, nil
+	t.waiters.Remove(w.place)
+	w.place = nil
 }
 
 // take takes the turn of a resource if nobody has it or a kept hold has it, and returns the kept
@@ -126,7 +114,7 @@ func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hol
 	w = new(turnWaiter)
 	*w = like
 	w.turn = make(chan *hold, 1)
-	t.push(w)
+	w.place = t.waiters.PushBack(w)
 	return w, t.hold
 }
 
@@ -134,7 +122,7 @@ func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hol
 func (q *localQueue) isWaitedFor(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.turns[name].first != nil
+	return q.turns[name].waiters.Len() > 0
 }
 
 // isOutranked reports whether a call of higher preference waits for the turn.
@@ -145,11 +133,12 @@ func (q *localQueue) isOutranked(name string, preference int) bool {
 	if t == nil {
 		return false
 	}
-	w := t.first
-	for w != nil && w.who.said.Preference <= preference {
-		w = w.next
+	for e := t.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value.(*turnWaiter).who.said.Preference > preference {
+			return true
+		}
 	}
-	return w != nil
+	return false
 }
 
 // wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
@@ -176,7 +165,7 @@ func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name str
 func (q *localQueue) leave(name string, w *turnWaiter) (had bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if had = w.queued; had {
+	if had = w.place != nil; had {
 		q.turns[name].remove(w)
 	}
 	return had
@@ -188,7 +177,7 @@ func (q *localQueue) pass(name string) {
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	t.clear()
-	w := t.first
+	w := t.first()
 	if w == nil {
 		delete(q.turns, name)
 		t.refused = false
@@ -239,7 +228,7 @@ func (q *localQueue) offer(name string, h *hold) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	switch w := t.first; {
+	switch w := t.first(); {
 	case w != nil:
 		t.remove(w)
 		w.turn <- h
@@ -292,7 +281,7 @@ func (q *localQueue) next(name string, suits func(w *turnWaiter) bool) *turnWait
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	w := t.first
+	w := t.first()
 	if w == nil || !suits(w) {
 		return nil
 	}
