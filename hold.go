@@ -175,12 +175,12 @@ func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(h.releaseBound()))
 }
 
-// releaseBound returns how long the release may take: as long as a call for the TTL of the first
-// request, or for the longest that the engine may have applied since, if that is longer.
+// releaseBound returns how long the release may take: as long as a call for the longest TTL that the
+// engine may have applied.
 func (h *hold) releaseBound() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return callBoundOf(max(h.req.TTL, h.renewals.most))
+	return callBoundOf(h.renewals.most)
 }
 
 // endRelease repeats a release whose first call returned err, until the outcome is known.
