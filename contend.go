@@ -175,7 +175,7 @@ func (a *acquisition) lengthen() error {
 			}
 		}
 		if isOver(a.ctx) {
-			err = (&waitState{}).waitError(a.name, context.Cause(a.ctx))
+			err = context.Cause(a.ctx)
 		}
 		return err
 	}
