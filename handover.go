@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
@@ -108,10 +107,7 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 		<-given
 		l.queue.pass(name)
 	})
-	if err := context.Cause(ctx); !errors.Is(err, errWaited) {
-		return nil, err
-	}
-	return nil, errNoAnswer
+	return nil, a.waitState.waitError(name, context.Cause(ctx))
 }
 
 // takeKept is take for a call that found a kept hold.
