@@ -78,7 +78,11 @@ func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 	defer func() { k.giveBack(unused) }()
 	for _, e := range due {
 		h := e.Value
-		if !h.check(sent, &unused) || !h.callForRenewal(sent) {
+		switch {
+		case !h.check(sent, &unused):
+			continue
+		case !h.calling.TryBegin(): // for Extend or SetNote: no worker waits for that
+			h.plan(sent, errInUse)
 			continue
 		}
 		bound, err := h.startRenewal(sent, h.renewals.ttl)

@@ -92,7 +92,10 @@ func (h *hold) neverKeep() {
 // call. If the Locker was closed meanwhile, it releases the hold.
 func (h *hold) offer(le *Lease) error {
 	h.mu.Lock()
-	h.beginKeeping(le)
+	if h.locker.opts.Trace != nil {
+		h.keep.lease, h.keep.since = le, h.locker.clock.Now()
+		h.traceKeep(le, StepBegun, nil)
+	}
 	h.mu.Unlock()
 	offered := h.locker.queue.offer(h.req.Resource, h)
 	h.mu.Lock()
@@ -110,14 +113,6 @@ func (h *hold) offer(le *Lease) error {
 		return le.finishRelease(h.endKeeping())
 	}
 	return nil
-}
-
-// beginKeeping traces that the hold is kept after le. Requires h.mu.
-func (h *hold) beginKeeping(le *Lease) {
-	if h.locker.opts.Trace != nil {
-		h.keep.lease, h.keep.since = le, h.locker.clock.Now()
-		h.traceKeep(le, StepBegun, nil)
-	}
 }
 
 // reclaim takes a kept hold out of the localQueue, to give it back. It reports false if a call has

@@ -21,16 +21,6 @@ type renewals struct {
 	entry  entry         // guarded by keeper.mu
 }
 
-// callForRenewal begins a call to the claim. If a call of Extend or SetNote is in flight, it
-// reports false and postpones the renewal a little. No worker has to wait.
-func (h *hold) callForRenewal(now boottime.Instant) bool {
-	if h.calling.TryBegin() {
-		return true
-	}
-	h.plan(now, errInUse)
-	return false
-}
-
 var errInUse = errors.New("another call to the engine is in flight")
 
 // extend renews the hold for ttl and moves its deadline. After an unknown outcome the earlier of
