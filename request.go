@@ -68,7 +68,7 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	case r.err != nil:
 		return r.err
 	case r.mode == driver.Shared && !l.features.Shared, r.weight > 1 && !l.features.Weights,
-		r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
+		r.atLeast > 0 && !l.features.Lingers, r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
 		return ErrUnsupported
 	case r.limit > 0 && r.weight > r.limit:
 		return fmt.Errorf("%w: Weight(%d), Limit(%d)", ErrTooHeavy, r.weight, r.limit)
