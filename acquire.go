@@ -228,9 +228,6 @@ func (a *acquisition) newHold(owner string) (err error) {
 	if h.claim, err = l.driver.Claim(h.req); err != nil {
 		return err
 	}
-	if a.atLeast > 0 && !l.features.Lingers {
-		return ErrUnsupported
-	}
 	a.hold = h
 	return nil
 }

@@ -1,7 +1,6 @@
 package leasehold
 
 import (
-	"context"
 	"math/bits"
 	"slices"
 	"sync"
@@ -16,6 +15,7 @@ import (
 // not mixed with others, and the time limits within a batch differ by less than a factor of two.
 type batch struct {
 	kind
+	keeper   *keeper
 	holds    []*hold
 	renewals []driver.Renewal
 	sent     boottime.Instant
@@ -26,7 +26,7 @@ type batch struct {
 // A kind says which holds may share a batch: those whose last renewal failed, or those that have
 // about as much time left.
 type kind struct {
-	failed  bool
+	failed  bool // always false for a driver that cannot renew a batch
 	urgency int
 }
 
@@ -34,55 +34,41 @@ type kind struct {
 // renewal failed, and notes after a hand-over.
 const maxSeparate = maxWorkers
 
-// renewTogether renews holds that are due, in one call per batch, all concurrently. It schedules
-// their next renewals. It does not wait for batches that failed the last time, because they may
-// hang again.
-func (k *keeper) renewTogether(due []*entry) {
+// renew renews holds that are due, in one call per batch, all concurrently. It schedules their next
+// renewals. It does not wait for batches that failed the last time, because they may hang again.
+func (k *keeper) renew(due []*entry) {
 	var calls sync.WaitGroup
 	batches := k.batchesOf(due)
 	for i, b := range batches {
 		switch {
-		case b.failed:
-			k.renewSeparately(b)
+		case b.failed && k.separately(b.renew): // it may hang again
+		case b.failed: // too many such calls are in flight
+			for _, h := range b.holds {
+				h.plan(h.locker.clock.Now(), errInUse)
+				h.calling.End()
+			}
 		case i < len(batches)-1:
-			calls.Go(func() { b.renew(k.renewing, k.driver) })
+			calls.Go(b.renew)
 		default:
-			b.renew(k.renewing, k.driver)
+			b.renew()
 		}
 	}
 	calls.Wait()
 }
 
-// renewEach renews holds one by one, for drivers that cannot renew a batch.
-func (k *keeper) renewEach(due []*entry) {
-	var unused []*hold
-	for _, e := range due {
-		h := e.Value
-		if now := k.clock.Now(); h.check(now, &unused) && h.callForRenewal(now) {
-			err := h.extend(k.renewing, h.renewals.ttl)
-			h.plan(h.locker.clock.Now(), err)
-			h.endRenewal(err)
-		}
-	}
-	k.giveBack(unused)
-}
-
-// renewSeparately renews b outside of the workers, or postpones it if too many such calls are in
-// flight.
-func (k *keeper) renewSeparately(b *batch) {
+// separately makes a call to the engine outside of the workers, one of which is running, so that
+// close waits for the call. It reports false if too many such calls are in flight.
+func (k *keeper) separately(call func()) bool {
 	select {
 	case k.apart <- struct{}{}:
 	default:
-		for _, h := range b.holds {
-			h.plan(h.locker.clock.Now(), errInUse)
-			h.endCall()
-		}
-		return
+		return false
 	}
-	k.running.Go(func() { // a worker is running, so that close waits
-		b.renew(k.renewing, k.driver)
+	k.running.Go(func() {
+		call()
 		<-k.apart
 	})
+	return true
 }
 
 // batchesOf groups the holds that are due, and begins their calls.
@@ -92,18 +78,22 @@ func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 	defer func() { k.giveBack(unused) }()
 	for _, e := range due {
 		h := e.Value
-		if !h.check(sent, &unused) || !h.callForRenewal(sent) {
+		switch {
+		case !h.check(sent, &unused):
+			continue
+		case !h.calling.TryBegin(): // for Extend or SetNote: no worker waits for that
+			h.plan(sent, errInUse)
 			continue
 		}
 		bound, err := h.startRenewal(sent, h.renewals.ttl)
 		if err != nil {
-			h.endCall()
+			h.calling.End()
 			continue
 		}
-		of := kind{h.renewals.failed, bits.Len64(uint64(bound))}
+		of := kind{k.driver != nil && h.renewals.failed, bits.Len64(uint64(bound))}
 		i := slices.IndexFunc(all, func(b *batch) bool { return b.kind == of })
 		if i < 0 {
-			i, all = len(all), append(all, &batch{kind: of, sent: sent, sentAt: now, least: bound})
+			i, all = len(all), append(all, &batch{kind: of, keeper: k, sent: sent, sentAt: now, least: bound})
 		}
 		b := all[i]
 		b.least = min(b.least, bound)
@@ -113,7 +103,7 @@ func (k *keeper) batchesOf(due []*entry) (all []*batch) {
 	return all
 }
 
-func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
+func (b *batch) renew() {
 	for _, h := range b.holds {
 		h.traceRenews()
 	}
@@ -123,36 +113,36 @@ func (b *batch) renew(ctx context.Context, d driver.BatchRenewer) {
 	}
 	if by := b.sentAt.Add(least); len(b.holds) == 1 {
 		h, r := b.holds[0], &b.renewals[0]
-		call := h.newCall(ctx, by)
+		call := h.newCall(b.keeper.renewing, by)
 		r.Grant, r.Err = h.claim.Renew(call, r.TTL)
 		call.end()
-		b.answered(ctx, 0)
+		b.answered(0)
 	} else {
-		b.renewAll(ctx, d, by)
+		b.renewAll(by)
 	}
 }
 
 // renewAll renews the batch in one call, and applies each answer when it arrives.
-func (b *batch) renewAll(ctx context.Context, d driver.BatchRenewer, by time.Time) {
+func (b *batch) renewAll(by time.Time) {
 	for i := range b.renewals {
-		b.renewals[i].Answered = func() { b.answered(ctx, i) }
+		b.renewals[i].Answered = func() { b.answered(i) }
 	}
-	call := newBound(ctx, by)
-	d.RenewAll(call, b.renewals)
+	call := newBound(b.keeper.renewing, by)
+	b.keeper.driver.RenewAll(call, b.renewals)
 	call.end()
 	for i, h := range b.holds {
 		if h != nil {
-			b.answered(ctx, i)
+			b.answered(i)
 		}
 	}
 }
 
 // answered applies the answer to one renewal, once. It removes the hold from the batch.
-func (b *batch) answered(ctx context.Context, i int) {
+func (b *batch) answered(i int) {
 	h, r := b.holds[i], &b.renewals[i]
 	now := h.locker.clock.Now()
 	b.holds[i] = nil
-	err := h.finishRenewal(ctx, b.sent, now, r.TTL, r.Grant, r.Err)
+	err := h.finishRenewal(b.keeper.renewing, b.sent, now, r.TTL, r.Grant, r.Err)
 	h.renewals.failed = err != nil
 	h.plan(now, err)
 	h.endRenewal(err)

@@ -13,10 +13,9 @@ const abandonWait = 50 * time.Millisecond
 
 // calls tracks the calls that Close waits for, and the clean-ups that outlive them.
 type calls struct {
-	closing chan struct{} // closed by close
+	closing chan struct{} // closed by close, with mu held; no call may begin then
 
 	mu       sync.Mutex
-	closed   bool           // guarded by mu; no call may begin
 	drained  bool           // guarded by mu; wait no longer waits for calls: none is running
 	running  sync.WaitGroup // Acquire, TryAcquire, AcquireAll and Resume, also inside Do and Lead; added to under mu
 	cleaning sync.WaitGroup // clean-ups that outlive their call; added to under mu
@@ -26,10 +25,11 @@ type calls struct {
 func (c *calls) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
-		c.running.Add(1)
+	if c.isClosing() {
+		return false
 	}
-	return !c.closed
+	c.running.Add(1)
+	return true
 }
 
 // end ends a call.
@@ -39,8 +39,7 @@ func (c *calls) end() { c.running.Done() }
 func (c *calls) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
-		c.closed = true
+	if !c.isClosing() {
 		close(c.closing)
 	}
 }

@@ -56,17 +56,18 @@ func (a *acquisition) contend() (err error) {
 			}
 			a.late = true
 		case isBusy:
+			refusal := &BusyError{Resource: a.name, Holder: holderOf(busy.Holder)}
 			if !a.waits {
-				return a.refusal(busy)
+				return refusal
 			}
 			a.late = false
 			if !a.pace.Queued {
 				l.queue.refuse(a.name)
 			}
 			if !a.pace.Queued || a.pace.Fails > 0 {
-				a.trace(Event{Step: StepQueued, Err: a.refusal(busy)})
+				a.trace(Event{Step: StepQueued, Err: refusal})
 			}
-			a.waitState.heldBy(busy.Holder)
+			a.waitState.refused(refusal)
 			if err = a.pace.Rest(a.ctx, l.calls.closing, err); err == nil && a.receiveGrant(busy) {
 				return nil
 			}
@@ -129,11 +130,6 @@ func isOver(ctx context.Context) bool {
 	return ctx.Err() != nil
 }
 
-// refusal converts the engine's refusal to the error that callers get.
-func (a *acquisition) refusal(busy *driver.Busy) *BusyError {
-	return &BusyError{Resource: a.name, Holder: holderOf(busy.Holder)}
-}
-
 // receiveGrant stores the grant that followed a refusal without another Try, and reports whether
 // it can be used. A call with NoRenew does not use it, because part of its TTL is gone.
 func (a *acquisition) receiveGrant(busy *driver.Busy) bool {
@@ -175,7 +171,7 @@ func (a *acquisition) lengthen() error {
 			}
 		}
 		if isOver(a.ctx) {
-			err = (&waitState{}).waitError(a.name, context.Cause(a.ctx))
+			err = context.Cause(a.ctx)
 		}
 		return err
 	}
@@ -198,20 +194,13 @@ func errTooLate(ttl time.Duration) error {
 
 // A waitState is what a waiter last learned about the reason for its wait.
 type waitState struct {
-	refusal *BusyError    // nil: the holder is holder
-	holder  driver.Holder // as the engine describes it; zero: unknown
-	at      time.Time     // when the engine refused; zero: it has not refused yet
-	failed  error         // the last error
+	refusal *BusyError // the last one of the engine; nil: it has not refused yet
+	at      time.Time  // when it came
+	failed  error      // the last error
 }
 
 // refused records a refusal that was just received.
 func (h *waitState) refused(by *BusyError) { h.refusal, h.at = by, time.Now() }
-
-// heldBy records a refusal by the engine. It does not parse the note: a waiter in a long queue is
-// refused every few seconds, and few waits end in an error that names the holder.
-func (h *waitState) heldBy(holder driver.Holder) {
-	h.refusal, h.holder, h.at = nil, holder, time.Now()
-}
 
 // errNoAnswer means that the caller cannot know whether others hold the resource.
 var errNoAnswer = fmt.Errorf("the engine did not answer within Wait: %w", context.DeadlineExceeded)
@@ -222,11 +211,8 @@ func (h *waitState) waitError(name string, cause error) error {
 	switch {
 	case !errors.Is(cause, errWaited):
 		return cause
-	case !h.at.IsZero():
-		if h.refusal != nil {
-			return &BusyError{Resource: name, Holder: h.refusal.Holder.later(time.Since(h.at))}
-		}
-		return &BusyError{Resource: name, Holder: holderOf(h.holder.Later(time.Since(h.at)))}
+	case h.refusal != nil:
+		return &BusyError{Resource: name, Holder: h.refusal.Holder.later(time.Since(h.at))}
 	case h.failed != nil:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, h.failed)
 	}

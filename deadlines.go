@@ -64,35 +64,28 @@ func (h *hold) onDeadline(now boottime.Instant) {
 }
 
 // expire ends the hold if its deadline has passed, or a lease was held for its MaxHold.
-func (h *hold) expire() {
-	now, cause := h.locker.clock.Now(), errDeadline
-	h.mu.Lock()
-	slept := h.locker.clock.Slept() - h.deadline.slept
-	at, capped := h.ends()
-	late := now.Sub(at)
-	if late < 0 && !h.over() {
-		h.watch(now) // the lease whose MaxHold led to this may have been released meanwhile
+func (h *hold) expire() { h.loseIf(h.overdue) }
+
+// overdue returns why the hold has ended by now. If it has not, overdue returns nil and schedules
+// another check: the lease whose MaxHold led to this one may have been released meanwhile. Requires
+// h.mu.
+func (h *hold) overdue() error {
+	if h.over() {
+		return nil
 	}
-	h.mu.Unlock()
+	now := h.locker.clock.Now()
+	at, capped := h.ends()
+	late, slept := now.Sub(at), h.locker.clock.Slept()-h.deadline.slept
 	switch {
 	case late < 0:
-		return
-	case capped != nil:
-		cause = fmt.Errorf("%w: %w of %v", ErrLost, errMaxHold, capped.maxHold)
-	case late < slept:
-		cause = fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept.Round(time.Millisecond))
-	}
-	h.markLostIf(func() bool { return h.hasEnded(now) }, cause)
-}
-
-// hasEnded reports whether the hold has ended by now. If not, it schedules another check. Requires
-// h.mu.
-func (h *hold) hasEnded(now boottime.Instant) bool {
-	at, _ := h.ends()
-	if now < at && !h.over() {
 		h.watch(now)
+		return nil
+	case capped != nil:
+		return fmt.Errorf("%w: %w of %v", ErrLost, errMaxHold, capped.maxHold)
+	case late < slept:
+		return fmt.Errorf("%w, while the machine slept for %v", errDeadline, slept.Round(time.Millisecond))
 	}
-	return at <= now
+	return errDeadline
 }
 
 var (

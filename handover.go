@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 
 	"github.com/leasehold-go/leasehold/internal/boottime"
 )
@@ -15,7 +14,7 @@ func (h *hold) handOver() *turnWaiter {
 		return nil
 	}
 	h.calling.End()
-	next := h.locker.queue.next(h.req.Resource, h.renewals.ttl, h.fixed(), h.yields, !h.req.WantedOnce)
+	next := h.locker.queue.next(h.req.Resource, h.suits)
 	if next != nil {
 		h.transition(onHandOver)
 	}
@@ -33,13 +32,11 @@ func (h *hold) canHandOver() bool {
 		h.deadline.at.Sub(now) > min(h.renewals.ttl, h.deadline.span)/2
 }
 
-// fixed returns the description that the engine shows and cannot change, or nil if the engine can
-// change notes. Requires h.mu.
-func (h *hold) fixed() *description {
-	if h.locker.features.Notes {
-		return nil
-	}
-	return h.shows
+// suits reports whether the hold is what w would be granted. The description must be the same if the
+// engine cannot change the one that it shows. Requires h.mu.
+func (h *hold) suits(w *turnWaiter) bool {
+	return w.acceptsHandOver && w.ttl == h.renewals.ttl && (h.yields || !w.yields) && (!h.req.WantedOnce || !w.ranks) &&
+		(h.locker.features.Notes || w.who.same(h.shows))
 }
 
 // take makes le, the lease of a, the lease of a hold that was handed over or kept. It reports false
@@ -110,10 +107,7 @@ func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 		<-given
 		l.queue.pass(name)
 	})
-	if err := context.Cause(ctx); !errors.Is(err, errWaited) {
-		return nil, err
-	}
-	return nil, errNoAnswer
+	return nil, a.waitState.waitError(name, context.Cause(ctx))
 }
 
 // takeKept is take for a call that found a kept hold.

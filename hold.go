@@ -80,15 +80,15 @@ func (h *hold) lose(cause error) {
 	if !errors.Is(cause, ErrLost) {
 		cause = fmt.Errorf("%w: %w", ErrLost, cause)
 	}
-	h.markLostIf(func() bool { return true }, cause)
+	h.loseIf(func() error { return cause })
 }
 
-// markLostIf ends the hold for cause, once, if still returns true. After Release has begun it
-// does nothing. It calls still with h.mu held.
-func (h *hold) markLostIf(still func() bool, cause error) {
+// loseIf ends the hold, once, if why returns a cause. After Release has begun it does nothing. It
+// calls why with h.mu held.
+func (h *hold) loseIf(why func() error) {
 	h.mu.Lock()
-	was := h.phase
-	if !still() || !h.transition(onLoss) {
+	was, cause := h.phase, why()
+	if cause == nil || !h.transition(onLoss) {
 		h.mu.Unlock()
 		return
 	}
@@ -175,12 +175,12 @@ func (h *hold) beginRelease(ctx context.Context) (how driver.End, call *bound) {
 	return driver.End{Linger: max(keep, 0)}, newBound(withoutCancel(ctx), time.Now().Add(h.releaseBound()))
 }
 
-// releaseBound returns how long the release may take: as long as a call for the TTL of the first
-// request, or for the longest that the engine may have applied since, if that is longer.
+// releaseBound returns how long the release may take: as long as a call for the longest TTL that the
+// engine may have applied.
 func (h *hold) releaseBound() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return callBoundOf(max(h.req.TTL, h.renewals.most))
+	return callBoundOf(h.renewals.most)
 }
 
 // endRelease repeats a release whose first call returned err, until the outcome is known.

@@ -27,7 +27,6 @@ type keeping struct {
 	planned boottime.Instant // when the keeper will check the hold at the latest; 0: it will not
 	idle    bool             // the last check found the hold unused
 	failed  bool             // the last renewal failed
-	byUs    bool             // the call in flight is the keeper's
 	lease   *Lease           // the lease before, for its Trace; nil: keeping has not begun
 	since   boottime.Instant
 }
@@ -64,19 +63,14 @@ func (h *hold) isConfirmed(now boottime.Instant) bool {
 // call removed it from the localQueue, it may still be taken within the limits of a hand-over.
 // Requires h.mu.
 func (h *hold) canTakeKept(now boottime.Instant, a *acquisition) bool {
-	return h.isConfirmed(now) && h.suits(a) && (!h.recalled || h.canHandOver())
+	w := a.turnWaiter()
+	return h.isConfirmed(now) && h.suits(&w) && (!h.recalled || h.canHandOver())
 }
 
-// suits reports whether the hold is what a would be granted. Requires h.mu.
-func (h *hold) suits(a *acquisition) bool {
-	like, fixed := a.turnWaiter(), h.fixed()
-	return like.acceptsHandOver && like.ttl == h.renewals.ttl && !like.yields && (fixed == nil || fixed.same(a.who))
-}
-
-// canKeep reports whether the hold, whose last lease is being released, is to be kept. A call of
-// that lease must not be in flight, and the Locker must be open. Requires h.mu.
+// canKeep reports whether the hold, whose last lease is being released, is to be kept. A call in
+// flight is the keeper's: a call of a lease begins with neverKeep. Requires h.mu.
 func (h *hold) canKeep(now boottime.Instant) bool {
-	return h.isFresh(now) && (len(h.calling) == 0 || h.keep.byUs) && !h.locker.calls.isClosing()
+	return h.isFresh(now) && !h.locker.calls.isClosing()
 }
 
 // neverKeep forbids keeping the hold, because others may act on the grant, or because it is not
@@ -98,7 +92,10 @@ func (h *hold) neverKeep() {
 // call. If the Locker was closed meanwhile, it releases the hold.
 func (h *hold) offer(le *Lease) error {
 	h.mu.Lock()
-	h.beginKeeping(le)
+	if h.locker.opts.Trace != nil {
+		h.keep.lease, h.keep.since = le, h.locker.clock.Now()
+		h.traceKeep(le, StepBegun, nil)
+	}
 	h.mu.Unlock()
 	offered := h.locker.queue.offer(h.req.Resource, h)
 	h.mu.Lock()
@@ -116,14 +113,6 @@ func (h *hold) offer(le *Lease) error {
 		return le.finishRelease(h.endKeeping())
 	}
 	return nil
-}
-
-// beginKeeping traces that the hold is kept after le. Requires h.mu.
-func (h *hold) beginKeeping(le *Lease) {
-	if h.locker.opts.Trace != nil {
-		h.keep.lease, h.keep.since = le, h.locker.clock.Now()
-		h.traceKeep(le, StepBegun, nil)
-	}
 }
 
 // reclaim takes a kept hold out of the localQueue, to give it back. It reports false if a call has

@@ -36,7 +36,6 @@ type keeper struct {
 	mu      sync.Mutex
 	due     schedule.Schedule[*hold] // guarded by mu
 	workers int                      // guarded by mu
-	closed  bool                     // guarded by mu
 	running sync.WaitGroup
 	apart   chan struct{} // has an element for each call in flight outside of the workers
 }
@@ -58,7 +57,7 @@ func (k *keeper) open(clock *boottime.Clock, d driver.Driver) {
 func (k *keeper) add(h *hold, from, to boottime.Instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed {
+	if k.renewing.Err() != nil { // closed
 		return
 	}
 	// A random time, so that groups that were renewed together do not stay together.
@@ -79,7 +78,6 @@ func (k *keeper) remove(h *hold) {
 func (k *keeper) close() {
 	k.stop()
 	k.mu.Lock()
-	k.closed = true
 	k.due.Clear()
 	k.mu.Unlock()
 	k.running.Wait()
@@ -115,11 +113,7 @@ func (k *keeper) startWorker() bool {
 func (k *keeper) work() {
 	defer k.running.Done()
 	for due := k.next(); due != nil; due = k.next() {
-		if k.driver == nil {
-			k.renewEach(due)
-		} else {
-			k.renewTogether(due)
-		}
+		k.renew(due)
 	}
 }
 

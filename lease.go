@@ -100,18 +100,14 @@ func (le *Lease) Context() context.Context { return le.ctx }
 // Deadline returns the instant, with a monotonic reading, after which the holder must not act.
 // Renewals move it until the lease is released.
 func (le *Lease) Deadline() time.Time {
-	return le.hold.locker.clock.Time(le.deadline())
-}
-
-// deadline returns the deadline of the lease. After its release it no longer follows the hold's,
-// which may belong to another lease.
-func (le *Lease) deadline() boottime.Instant {
-	le.hold.mu.Lock()
-	defer le.hold.mu.Unlock()
-	if le.released {
-		return le.until
+	h := le.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.deadline.at
+	if le.released { // the hold may belong to another lease
+		at = le.until
 	}
-	return le.hold.deadline.at
+	return h.locker.clock.Time(at)
 }
 
 // Extend renews the lease for d from now, and later renewals keep that TTL. Use it to prolong a
@@ -142,13 +138,13 @@ func (le *Lease) call(ctx context.Context, make func() error) error {
 	if err := le.live(); err != nil {
 		return err
 	}
+	le.hold.neverKeep()
 	if err := le.hold.calling.Begin(ctx); err != nil {
 		return err
 	}
 	defer le.hold.calling.End()
 	err := le.live()
 	if err == nil {
-		le.hold.neverKeep()
 		err = make()
 	}
 	if err != nil && le.live() != nil { // Release may have cut it short

@@ -1,9 +1,12 @@
 package leasehold
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/waiting"
 )
 
 // A localQueue queues the calls of this process. For each resource one call at a time has the
@@ -23,8 +26,7 @@ type turn struct {
 	kept    bool          // hold has no lease, and the next call may take it
 	refused bool          // the engine has refused a contender: others hold the resource
 	gone    chan struct{} // closed once the engine has released the hold that has the turn; nil: it is not being released
-	first   *turnWaiter
-	last    *turnWaiter
+	waiters list.List     // of *turnWaiter, in their order
 }
 
 // A turnWaiter waits for the turn, or for a lease that is handed over to it.
@@ -33,34 +35,22 @@ type turnWaiter struct {
 	ttl             time.Duration
 	who             *description
 	yields          bool
-	ranks           bool // it has a Preference, and needs each recall
-	acceptsHandOver bool // it accepts a lease that is handed over
-	queued          bool // guarded by localQueue.mu
-	prev, next      *turnWaiter
+	ranks           bool          // it has a Preference, and needs each recall
+	acceptsHandOver bool          // it accepts a lease that is handed over
+	place           *list.Element // guarded by localQueue.mu; among the waiters; nil: it has left them
 }
 
-func (t *turn) push(w *turnWaiter) {
-	w.queued, w.prev = true, t.last
-	if t.last == nil {
-		t.first = w
-	} else {
-		t.last.next = w
+// first returns the first waiter, or nil.
+func (t *turn) first() *turnWaiter {
+	if e := t.waiters.Front(); e != nil {
+		return e.Value.(*turnWaiter)
 	}
-	t.last = w
+	return nil
 }
 
 func (t *turn) remove(w *turnWaiter) {
-	if w.prev == nil {
-		t.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		t.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.queued, w.prev, w.next = false, nil, nil
+	t.waiters.Remove(w.place)
+	w.place = nil
 }
 
 // take takes the turn of a resource if nobody has it or a kept hold has it, and returns the kept
@@ -124,7 +114,7 @@ func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hol
 	w = new(turnWaiter)
 	*w = like
 	w.turn = make(chan *hold, 1)
-	t.push(w)
+	w.place = t.waiters.PushBack(w)
 	return w, t.hold
 }
 
@@ -132,7 +122,7 @@ func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hol
 func (q *localQueue) isWaitedFor(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.turns[name].first != nil
+	return q.turns[name].waiters.Len() > 0
 }
 
 // isOutranked reports whether a call of higher preference waits for the turn.
@@ -143,11 +133,12 @@ func (q *localQueue) isOutranked(name string, preference int) bool {
 	if t == nil {
 		return false
 	}
-	w := t.first
-	for w != nil && w.who.said.Preference <= preference {
-		w = w.next
+	for e := t.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value.(*turnWaiter).who.said.Preference > preference {
+			return true
+		}
 	}
-	return w != nil
+	return false
 }
 
 // wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
@@ -155,12 +146,10 @@ func (q *localQueue) isOutranked(name string, preference int) bool {
 func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name string, w *turnWaiter) (h *hold, has bool, err error) {
 	select {
 	case h = <-w.turn:
-		select {
-		case <-closing:
-			return h, true, ErrClosed
-		default:
-			return h, true, nil
+		if waiting.Closed(closing) {
+			err = ErrClosed
 		}
+		return h, true, err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-closing:
@@ -176,7 +165,7 @@ func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name str
 func (q *localQueue) leave(name string, w *turnWaiter) (had bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if had = w.queued; had {
+	if had = w.place != nil; had {
 		q.turns[name].remove(w)
 	}
 	return had
@@ -188,7 +177,7 @@ func (q *localQueue) pass(name string) {
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	t.clear()
-	w := t.first
+	w := t.first()
 	if w == nil {
 		delete(q.turns, name)
 		t.refused = false
@@ -239,7 +228,7 @@ func (q *localQueue) offer(name string, h *hold) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	switch w := t.first; {
+	switch w := t.first(); {
 	case w != nil:
 		t.remove(w)
 		w.turn <- h
@@ -286,16 +275,14 @@ func (q *localQueue) clearHolder(name string) {
 	q.turns[name].clear()
 }
 
-// next removes and returns the first waiter if it may take over a lease like this one. The waiter
-// needs the same ttl and, unless fixed is nil, the same description. It may need Yields only if
-// yields is true, and each recall only if each is. The caller must then pass the lease, and with it
-// the turn, by the waiter's take.
-func (q *localQueue) next(name string, ttl time.Duration, fixed *description, yields, each bool) *turnWaiter {
+// next removes and returns the first waiter if the lease that has the turn suits it. The caller must
+// then pass the lease, and with it the turn, by the waiter's take.
+func (q *localQueue) next(name string, suits func(w *turnWaiter) bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	w := t.first
-	if w == nil || !w.acceptsHandOver || w.ttl != ttl || w.yields && !yields || w.ranks && !each || fixed != nil && !fixed.same(w.who) {
+	w := t.first()
+	if w == nil || !suits(w) {
 		return nil
 	}
 	t.remove(w)

@@ -82,19 +82,13 @@ func (h *hold) endRenewal(err error) {
 	untold := h.untold && !h.over()
 	h.mu.Unlock()
 	k := &h.locker.keeper
-	if err == nil && untold {
-		select {
-		case k.apart <- struct{}{}:
-			k.running.Go(func() { // counted beside a worker, so that close waits for it
-				h.tellAnew(k.renewing)
-				h.endCall()
-				<-k.apart
-			})
-			return
-		default:
-		}
+	tell := func() {
+		h.tellAnew(k.renewing)
+		h.calling.End()
 	}
-	h.endCall()
+	if err != nil || !untold || !k.separately(tell) {
+		h.calling.End()
+	}
 }
 
 // tellAnew writes the description of the current lease to the engine. Requires h.calling.

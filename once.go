@@ -60,9 +60,6 @@ func (r *request) applyOncePer() {
 	case r.mode == driver.Shared && r.limit == 0:
 		r.fail("OncePer and Shared without a Limit exclude each other: nobody would be kept out")
 	}
-	if !r.hasTTL {
-		r.ttl = r.oncePer
-	}
 	r.atLeast = r.oncePer
 	r.wait = 0
 }

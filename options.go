@@ -140,7 +140,7 @@ func Weight(w int) Option {
 // TTL sets the length of this lease in place of [Options.TTL], with the same bounds. It is
 // rounded up to a multiple of [driver.Features.Step].
 func TTL(d time.Duration) Option {
-	return func(r *request) { r.ttl, r.hasTTL = r.positive("TTL", d), true }
+	return func(r *request) { r.ttl = r.positive("TTL", d) }
 }
 
 // Wait limits how long a call waits for other holders. Without it, only the context does. After d

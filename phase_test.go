@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/waiting"
 	"github.com/leasehold-go/leasehold/memory"
 )
 
@@ -149,7 +150,7 @@ func TestNobodyRecallsItself(t *testing.T) {
 			l.queue.enter("a", turnWaiter{})
 		}
 		lease.hold.recallLocally()
-		if is := lease.wanted.isClosed; is != waits {
+		if is := waiting.Closed(lease.wanted.closes); is != waits {
 			t.Errorf("wanted: %v, waited for: %v", is, waits)
 		}
 	}
@@ -159,13 +160,18 @@ func TestNobodyRecallsItself(t *testing.T) {
 func TestNothingIsKeptWhileACallBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stageIn(t, &agreeing{}, held, &Options{Keep: time.Second})
-		s.h.calling.TryBegin() // as Lease.call does
+		hung := make(chan struct{})
+		go s.lease.call(t.Context(), func() error {
+			<-hung
+			return nil
+		})
+		synctest.Wait()
 		go s.lease.Release(t.Context())
 		synctest.Wait()
 		if s.h.phase != leaving {
 			t.Errorf("phase %s", phaseNames[s.h.phase])
 		}
-		s.h.calling.End()
+		close(hung)
 		synctest.Wait()
 		s.locks.Close()
 	})

@@ -48,8 +48,6 @@ func (a *acquisition) nest() (*Lease, error) {
 		return nil, fmt.Errorf("%w: a shared lease cannot nest an exclusive one", ErrDeadlock)
 	case h.req.Mode == driver.Shared && a.mode.Uses(a.weight) > h.req.Mode.Uses(h.req.Weight):
 		return nil, fmt.Errorf("%w: a lease of weight %d cannot nest one of weight %d", ErrDeadlock, h.req.Mode.Uses(h.req.Weight), a.weight)
-	case a.atLeast > 0 && !h.locker.features.Lingers:
-		return nil, ErrUnsupported
 	}
 	if h.keep != nil {
 		h.keep.able = h.keep.able && a.keeps

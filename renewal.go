@@ -21,32 +21,6 @@ type renewals struct {
 	entry  entry         // guarded by keeper.mu
 }
 
-// callForRenewal begins a call to the claim. If a call of Extend or SetNote is in flight, it
-// reports false and postpones the renewal a little. No worker has to wait.
-func (h *hold) callForRenewal(now boottime.Instant) bool {
-	if h.calling.TryBegin() {
-		h.callIsOurs(true)
-		return true
-	}
-	h.plan(now, errInUse)
-	return false
-}
-
-// endCall ends a call of the keeper.
-func (h *hold) endCall() {
-	h.callIsOurs(false)
-	h.calling.End()
-}
-
-// callIsOurs records whether the call in flight is the keeper's.
-func (h *hold) callIsOurs(is bool) {
-	if h.keep != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.keep.byUs = is
-	}
-}
-
 var errInUse = errors.New("another call to the engine is in flight")
 
 // extend renews the hold for ttl and moves its deadline. After an unknown outcome the earlier of

@@ -73,7 +73,7 @@ func TestBatchAfterADeadline(t *testing.T) {
 		l.deadlines.mu.Unlock()
 		time.Sleep(30 * time.Second)
 		sent := time.Now()
-		l.keeper.renewTogether(due)
+		l.keeper.renew(due)
 		if len(d.renewed) != 1 || d.renewed[0] != "alive" {
 			t.Errorf("renewed: %v, want alive", d.renewed)
 		}

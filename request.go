@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -15,7 +16,6 @@ type request struct {
 	limit      int
 	weight     int
 	ttl        time.Duration
-	hasTTL     bool
 	wait       time.Duration // forever, unless set
 	noRenew    bool
 	maxHold    time.Duration
@@ -56,10 +56,11 @@ const forever = time.Duration(math.MaxInt64)
 
 // fill applies and checks the options of a call, before anything is done.
 func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
-	r.ttl, r.who, r.wait = l.opts.TTL, l.who, forever
+	r.who, r.wait = l.who, forever
 	r.apply(opts)
 	r.applyOwn(name)
 	r.applyOncePer()
+	r.ttl = cmp.Or(r.ttl, r.oncePer, l.opts.TTL)
 	if r.preference != nil {
 		r.prefer()
 	}
@@ -67,7 +68,7 @@ func (r *request) fill(l *Locker, name string, opts []Option) (err error) {
 	case r.err != nil:
 		return r.err
 	case r.mode == driver.Shared && !l.features.Shared, r.weight > 1 && !l.features.Weights,
-		r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
+		r.atLeast > 0 && !l.features.Lingers, r.yields && !l.features.Tells, r.preference != nil && l.operator == nil:
 		return ErrUnsupported
 	case r.limit > 0 && r.weight > r.limit:
 		return fmt.Errorf("%w: Weight(%d), Limit(%d)", ErrTooHeavy, r.weight, r.limit)

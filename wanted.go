@@ -1,5 +1,7 @@
 package leasehold
 
+import "github.com/leasehold-go/leasehold/internal/waiting"
+
 // Yields asks for [Lease.Wanted], so that a holder can give way at a point that suits it. Engines
 // without Tells in their [driver.Features] refuse it with [ErrUnsupported]. A nested lease has no
 // Wanted of its own unless the outermost one yields.
@@ -26,9 +28,8 @@ func (le *Lease) Wanted() <-chan struct{} {
 
 // wanted is the state of Lease.Wanted.
 type wanted struct {
-	closes   chan struct{}
-	isClosed bool          // guarded by hold.mu
-	recalls  chan struct{} // capacity 1; receives an element at each recall; nil: without Preference
+	closes  chan struct{} // closed with hold.mu held
+	recalls chan struct{} // capacity 1; receives an element at each recall; nil: without Preference
 }
 
 // recall records that another owner waits for the resource. The driver calls it, as Request.Wanted.
@@ -86,8 +87,7 @@ func (le *Lease) want() {
 	case w.recalls <- struct{}{}:
 	default:
 	}
-	if !w.isClosed {
-		w.isClosed = true
+	if !waiting.Closed(w.closes) {
 		close(w.closes)
 	}
 }

@@ -38,6 +38,7 @@ type Server struct {
 	resources map[string]*resource // guarded by mu; only those with claims or a limit
 	spare     *resource            // guarded by mu; the last one dropped, to be reused
 	fence     uint64               // guarded by mu; the number of the last grant, of any resource
+	notices   []func()             // guarded by mu; calls of Lost and Wanted for unlock to make
 }
 
 // NewServer returns an empty Server.
@@ -56,28 +57,35 @@ func (s *Server) Connect() *Driver { return &Driver{server: s} }
 // put them ahead of the clock.
 func (s *Server) Flush() {
 	s.mu.Lock()
-	var lost []*claim
+	defer s.unlock()
 	for _, r := range s.resources {
 		for _, c := range r.claims {
 			c.listens = false
 			c.wakeUp()
 			if r.Holds(c.req.Owner) {
-				lost = append(lost, c)
+				s.lose(c, fmt.Errorf("%w: the engine lost its state", driver.ErrLost))
 			}
 		}
 	}
 	clear(s.resources)
 	s.fence = 0
-	s.mu.Unlock()
-	for _, c := range lost {
-		c.tell(fmt.Errorf("%w: the engine lost its state", driver.ErrLost))
-	}
 }
 
 // lock locks the server for a call, and reads its clock, which is monotonic.
 func (s *Server) lock() {
 	s.mu.Lock()
 	s.now = record.Instant(time.Since(s.start).Microseconds())
+}
+
+// unlock unlocks the server, and then makes the calls of Lost and Wanted, as a driver must not hold a
+// mutex during them.
+func (s *Server) unlock() {
+	notices := s.notices
+	s.notices = nil
+	s.mu.Unlock()
+	for _, notify := range notices {
+		notify()
+	}
 }
 
 // floor returns the least number of the next grant. It is above every earlier grant: of this Server
@@ -178,25 +186,18 @@ func (d *Driver) begin(ctx context.Context, name string) (*resource, *record.Ins
 // end ends the call that begin began: it settles the resource and unlocks the server.
 func (d *Driver) end(name string, r *resource) {
 	d.server.settle(name, r)
-	d.server.mu.Unlock()
+	d.server.unlock()
 }
 
 func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	if err := c.driver.usable(ctx); err != nil {
 		return driver.Grant{}, err
 	}
-	g, wanted, err := c.try()
-	recall(wanted)
-	return g, err
-}
-
-// try is Try without the calls of Wanted. It returns the claims for which recall must make them.
-func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	s := c.driver.server
 	s.lock()
 	if busy := c.keep(s.resources[c.req.Resource], &s.now); busy != nil {
-		s.mu.Unlock()
-		return driver.Grant{}, nil, busy
+		s.unlock()
+		return driver.Grant{}, busy
 	}
 	r, now := s.at(c.req.Resource), &s.now
 	defer c.end(r)
@@ -209,44 +210,38 @@ func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	switch {
 	case a.Granted:
 		c.told = false
-		wanted = r.wanted(c)
+		s.recall(r, c)
 	case changed && len(r.Claims) > before:
-		wanted = r.wanted(r.claims...)
+		s.recall(r, r.claims...)
 	}
 	c.at = len(r.Claims) - 1
 	switch {
 	case a.Barred:
-		return driver.Grant{}, wanted, driver.ErrBarred
+		return driver.Grant{}, driver.ErrBarred
 	case a.Heavy:
-		return driver.Grant{}, wanted, driver.ErrTooHeavy
-	}
-	if !a.Granted {
-		return driver.Grant{}, wanted, c.refusal(now, a)
+		return driver.Grant{}, driver.ErrTooHeavy
+	case !a.Granted:
+		return driver.Grant{}, c.refusal(now, a)
 	}
 	c.wake = nil
-	return driver.Grant{TTL: c.req.TTL, Fence: a.Fence}, wanted, nil
+	return driver.Grant{TTL: c.req.TTL, Fence: a.Fence}, nil
 }
 
 func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, error) {
-	g, wanted, err := c.renew(ctx, ttl)
-	recall(wanted)
-	return g, err
-}
-
-func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, wanted []*claim, _ error) {
 	r, now, err := c.begin(ctx)
 	if err != nil {
-		return driver.Grant{}, nil, err
+		return driver.Grant{}, err
 	}
 	defer c.end(r)
 	r.sound = 0
 	fence, err := r.Renew(now, c.req.Owner, ttl)
 	if err != nil {
-		return driver.Grant{}, nil, err
+		return driver.Grant{}, err
 	}
 	r.listen(c, false)
 	c.told = false
-	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(c), nil
+	c.driver.server.recall(r, c)
+	return driver.Grant{TTL: ttl, Fence: fence}, nil
 }
 
 // RenewAll implements [driver.BatchRenewer]. It renews one claim after another, because there is no
@@ -308,21 +303,18 @@ func (c *claim) Note(ctx context.Context, note string) error {
 // Evict implements [driver.Operator]. It notifies the holder. An empty owner ends a hold that
 // lingers.
 func (d *Driver) Evict(ctx context.Context, name, owner, reason string) error {
-	told, err := d.evict(ctx, name, owner, reason)
-	told.tell(driver.Evicted(reason))
-	return err
-}
-
-func (d *Driver) evict(ctx context.Context, name, owner, reason string) (told *claim, err error) {
 	r, _, err := d.begin(ctx, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer d.end(name, r)
 	if err := r.Evict(owner, reason, d.server.floor()); err != nil {
-		return nil, err
+		return err
 	}
-	return r.forget(owner), nil
+	if c := r.forget(owner); c != nil {
+		d.server.lose(c, driver.Evicted(reason))
+	}
+	return nil
 }
 
 // RaiseFence implements [driver.Operator]. Later grants of every resource have fences above

@@ -143,10 +143,10 @@ func (c *claim) wakeUp() {
 	}
 }
 
-// tell reports to the holder that its lease has ended early. Requires that Server.mu is not held.
-func (c *claim) tell(cause error) {
-	if c != nil && c.req.Lost != nil {
-		c.req.Lost(cause)
+// lose lets unlock report to the holder that its lease has ended early. Requires s.mu.
+func (s *Server) lose(c *claim, cause error) {
+	if c.req.Lost != nil {
+		s.notices = append(s.notices, func() { c.req.Lost(cause) })
 	}
 }
 
@@ -158,23 +158,15 @@ func (c *claim) place() time.Duration {
 	return 0
 }
 
-// wanted returns those of the claims whose Wanted must be called, because they hold the resource
-// and others wait. Requires Server.mu.
-func (r *resource) wanted(claims ...*claim) (wanted []*claim) {
+// recall lets unlock call Wanted of those of the claims that hold the resource, if others wait.
+// Requires s.mu.
+func (s *Server) recall(r *resource, claims ...*claim) {
 	if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting }) {
-		return nil
+		return
 	}
 	for _, c := range claims {
 		if c.req.Wanted != nil && c.listens && r.Holds(c.req.Owner) && !(c.req.WantedOnce && c.told) {
-			wanted, c.told = append(wanted, c), true
+			s.notices, c.told = append(s.notices, c.req.Wanted), true
 		}
-	}
-	return wanted
-}
-
-// recall calls Wanted of the claims. Requires that Server.mu is not held.
-func recall(claims []*claim) {
-	for _, c := range claims {
-		c.req.Wanted()
 	}
 }

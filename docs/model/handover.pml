@@ -13,7 +13,7 @@
  *   kept = true                  hold.offer, localQueue.offer; asKept: a waiter is offered it at once
  *   kept = false                 localQueue.take and enter, or reclaim by GiveBack
  *   GiveBack                     hold.giveBack and check: a recall, the end of the window, Close
- *   lose, pass                   hold.markLostIf, localQueue.pass
+ *   lose, pass                   hold.loseIf, localQueue.pass
  *   giveUp                       hold.release, which names the grant
  *   Keeper                       deadlines.go, renewal.go, Request.Lost */
 
