@@ -140,47 +140,47 @@ func TestGrantByABeat(t *testing.T) {
 // Who waits no more is remembered until a beat has had its place removed: later beats would keep it for ever.
 func TestGoneWaiterIsRemembered(t *testing.T) {
 	t.Parallel()
-	d, err := New(noServer(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	e := d.subscriber
-	e.clock = new(boottime.Clock)
-	e.running, e.keeping = true, true // without a server
-	c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.(*claim).arm()
-	k := e.crowds[c.(*claim).keys.lock]
-	gone := func() int {
-		return len(k.roll(e.clock.Now()).gone)
-	}
-	removed := func() {
-		e.beaten(k, roll{gone: []string{"o"}}, false, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
-	}
-	if n := gone(); n != 0 {
-		t.Errorf("%d are gone at once", n)
-	}
-	e.clock.Sleep(placeTTL + time.Second)
-	removed() // an attempt may still make another
-	e.clock.Sleep(goneTTL)
-	if n := gone(); n != 1 {
-		t.Errorf("no beat has had it removed in time, and %d are gone", n)
-	}
-	removed()
-	if n := gone(); n != 0 || len(k.waiters) != 0 {
-		t.Errorf("a beat has had it removed, and %d of %d are gone", n, len(k.waiters))
-	}
-	for i := range maxGone + 5 {
-		k.waiters[fmt.Sprint(i)] = &waiter{claim: c.(*claim), tried: e.clock.Now()}
-	}
-	e.clock.Sleep(goneTTL + time.Second)
-	gone()
-	if n := gone(); n != maxGone {
-		t.Errorf("%d are remembered", n)
-	}
+	synctest.Test(t, func(t *testing.T) { // the clock stands still in between
+		client := noServer()
+		defer client.Close()
+		d := driverOn(t, client, nil)
+		e := d.subscriber
+		e.clock = new(boottime.Clock)
+		e.running, e.keeping = true, true // without a server
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.(*claim).arm()
+		k := e.crowds[c.(*claim).keys.lock]
+		gone := func() int {
+			return len(k.roll(e.clock.Now()).gone)
+		}
+		removed := func() {
+			e.beaten(k, roll{gone: []string{"o"}}, false, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
+		}
+		if n := gone(); n != 0 {
+			t.Errorf("%d are gone at once", n)
+		}
+		e.clock.Sleep(placeTTL + time.Second)
+		removed() // an attempt may still make another
+		e.clock.Sleep(goneTTL)
+		if n := gone(); n != 1 {
+			t.Errorf("no beat has had it removed in time, and %d are gone", n)
+		}
+		removed()
+		if n := gone(); n != 0 || len(k.waiters) != 0 {
+			t.Errorf("a beat has had it removed, and %d of %d are gone", n, len(k.waiters))
+		}
+		for i := range maxGone + 5 {
+			k.waiters[fmt.Sprint(i)] = &waiter{claim: c.(*claim), tried: e.clock.Now()}
+		}
+		e.clock.Sleep(goneTTL + time.Second)
+		gone()
+		if n := gone(); n != maxGone {
+			t.Errorf("%d are remembered", n)
+		}
+	})
 }
 
 // While no server answers, those who gave up are forgotten after their places have expired.
