@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -326,6 +327,61 @@ func TestMySQLRefusedTryIsNotGrantedLater(t *testing.T) {
 		s, err := holds.Inspect(t.Context(), "x")
 		if err != nil || refused && len(s.Holders) > 0 {
 			t.Errorf("refused: %v, and later %d hold, %v", refused, len(s.Holders), err)
+		}
+	})
+}
+
+// A release that shares a statement tells why its lease was ended by force before.
+func TestMySQLSharedReleaseOfAnEvictedLease(t *testing.T) {
+	onEach(t, func(t *testing.T, start starter) {
+		const alone = 8 // more share a statement
+		m := start(t)
+		opened(t, m.DSN())
+		var single, shared atomic.Int64
+		let := make(chan struct{})
+		d := watchedBy(t, m, func(text string) {
+			switch {
+			case strings.Contains(text, "SET l.owner = ''"):
+				shared.Add(1)
+			case strings.Contains(text, "SET rev = rev + 1, owner = ''"):
+				single.Add(1)
+				<-let
+			}
+		})
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer close(let)
+		claims := make([]driver.Claim, alone+2)
+		for i := range claims {
+			c, err := d.Claim(driver.Request{Resource: fmt.Sprint(i), Owner: "me", TTL: time.Minute})
+			if err == nil {
+				_, err = c.Try(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			claims[i] = c
+		}
+		if err := d.Evict(t.Context(), "0", "me", "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+		release := func(i int, want error) func() {
+			return func() {
+				if err := claims[i].Release(context.Background(), driver.End{}); !errors.Is(err, want) {
+					t.Errorf("release of %d: %v; want %v", i, err, want)
+				}
+			}
+		}
+		for i := range alone {
+			all.Go(release(2+i, nil))
+		}
+		claimtest.Eventually(t, "releases hang", func() bool { return single.Load() == alone })
+		var both sync.WaitGroup
+		both.Go(release(0, driver.ErrEvicted))
+		both.Go(release(1, nil))
+		both.Wait()
+		if shared.Load() == 0 {
+			t.Error("no statement is shared")
 		}
 	})
 }

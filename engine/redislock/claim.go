@@ -187,12 +187,10 @@ func (c *claim) beginAttempt() before {
 	}
 	if was.uncertain.attempt { // this attempt needs a greater number than the uncertain one
 		was.releases++
-	} else {
-		was.since = c.d.subscriber.clock.Now()
 	}
 	// The outcome is unknown until an answer comes, even if that is the answer to another attempt.
 	c.update(func(now *state) {
-		now.releases, now.since = was.releases, was.since
+		now.releases = was.releases
 		now.asked, now.uncertain.attempt, now.floor, now.grant.plain = true, true, was.floor, false
 	})
 	return before{was, seen}
@@ -239,7 +237,7 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 		fence := uint64(number(values[1]))
 		// Whether the grant belongs to another claim of this owner: none of this claim's attempts can
 		// have brought it.
-		adopts := was.grant.fence == 0 && (!was.mayBeGranted() || fence <= was.floor && !c.mayHaveBrought(was, values))
+		adopts := was.grant.fence == 0 && (!was.mayBeGranted() || fence <= was.floor && !mayHaveBrought(was, values))
 		switch {
 		case number(values[0]) == replyGranted:
 			was.floor, adopts = seen, false // granted by this attempt
@@ -274,14 +272,15 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 	return c.attempt(ctx, try)
 }
 
-// mayHaveBrought reports whether an uncertain attempt may have brought a sharer's grant: the grant
-// is no older than that. Its fence does not tell, because the server may have gone back.
-func (c *claim) mayHaveBrought(was state, granted []any) bool {
+// mayHaveBrought reports whether an uncertain attempt may have brought a sharer's grant with a fence
+// that is not above the floor. Only a server that has gone back gives such fences: the last one that
+// it has given is then below the floor, too.
+func mayHaveBrought(was state, granted []any) bool {
 	if !was.uncertain.attempt || len(granted) < 4 {
 		return false
 	}
-	age := time.Duration(number(granted[3])) * time.Millisecond
-	return age <= c.d.subscriber.clock.Now().Sub(was.since)+time.Millisecond // both instants are rounded
+	last := uint64(number(granted[3]))
+	return last > 0 && last < was.floor // 0: the history was lost since
 }
 
 // newTry returns an attempt by a claim in state was. number is the number of the Try.

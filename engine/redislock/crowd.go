@@ -48,7 +48,7 @@ type crowd struct {
 // revive a place that had expired before.
 type waiter struct {
 	claim  *claim
-	tried  boottime.Instant // when its last Try began
+	tried  boottime.Instant // when its last Try began, and later by each pause of the process since
 	queued bool             // the last answer was that it has a place
 	first  bool             // the last answer was that it is first in the queue
 	kept   boottime.Instant // when the last beat that found its place was sent; 0: no beat has
@@ -70,7 +70,7 @@ func (e *subscriber) enters(c *claim, now boottime.Instant) {
 	}
 	k.waiters[c.req.Owner] = &waiter{claim: c, tried: now}
 	if !e.keeping && e.ctx.Err() == nil {
-		e.keeping = true
+		e.keeping, e.due = true, now.Add(firstBeat)
 		e.done.Go(e.keep)
 	}
 }
@@ -132,11 +132,19 @@ func (e *subscriber) keep() {
 
 // keepAll sends a beat for each crowd with waiters behind others, or with places to remove. It
 // returns false if there are no crowds.
+//
+// If the process paused, the beats come late, and perhaps before its waiters have called Try again.
+// So a pause does not count as time in which a waiter did not call Try.
 func (e *subscriber) keepAll() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
+	late := max(now.Sub(e.due), 0)
+	e.due = now.Add(keepPlace)
 	for lock, k := range e.crowds {
+		for _, w := range k.waiters {
+			w.tried = min(w.tried.Add(late), now)
+		}
 		called := k.roll(now)
 		switch {
 		case len(k.waiters) == 0:

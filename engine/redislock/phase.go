@@ -1,10 +1,6 @@
 package redislock
 
-import (
-	"time"
-
-	"github.com/leasehold-go/leasehold/internal/boottime"
-)
+import "time"
 
 // A phase is how far a claim has come, by the last answer about it. The table in doc.go has the
 // next phase for each event.
@@ -28,10 +24,9 @@ type state struct {
 	uncertain uncertain
 	grant     grant // in phases held and leaving
 
-	asked    bool             // it has made an attempt
-	releases int              // counts releases, and attempts that follow an uncertain one; late calls have lower numbers
-	floor    uint64           // the largest fence this driver had seen before the claim could be granted
-	since    boottime.Instant // before the first attempt was sent that is uncertain
+	asked    bool   // it has made an attempt
+	releases int    // counts releases, and attempts that follow an uncertain one; late calls have lower numbers
+	floor    uint64 // the largest fence this driver had seen before the claim could be granted
 }
 
 // uncertain is which calls were sent and may still be served, for the first time or once more.

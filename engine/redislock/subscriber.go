@@ -52,6 +52,7 @@ type subscriber struct {
 	crowds  map[string]*crowd    // guarded by mu; by lock key: its waiters
 	running bool                 // guarded by mu
 	keeping bool                 // guarded by mu
+	due     boottime.Instant     // guarded by mu; while keeping, when the next beats are due
 	own     line                 // guarded by mu
 	sub     *redis.PubSub        // guarded by mu; the subscription of own; nil: none yet
 }

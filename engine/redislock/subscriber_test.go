@@ -140,47 +140,47 @@ func TestGrantByABeat(t *testing.T) {
 // Who waits no more is remembered until a beat has had its place removed: later beats would keep it for ever.
 func TestGoneWaiterIsRemembered(t *testing.T) {
 	t.Parallel()
-	d, err := New(noServer(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	e := d.subscriber
-	e.clock = new(boottime.Clock)
-	e.running, e.keeping = true, true // without a server
-	c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.(*claim).arm()
-	k := e.crowds[c.(*claim).keys.lock]
-	gone := func() int {
-		return len(k.roll(e.clock.Now()).gone)
-	}
-	removed := func() {
-		e.beaten(k, roll{gone: []string{"o"}}, false, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
-	}
-	if n := gone(); n != 0 {
-		t.Errorf("%d are gone at once", n)
-	}
-	e.clock.Sleep(placeTTL + time.Second)
-	removed() // an attempt may still make another
-	e.clock.Sleep(goneTTL)
-	if n := gone(); n != 1 {
-		t.Errorf("no beat has had it removed in time, and %d are gone", n)
-	}
-	removed()
-	if n := gone(); n != 0 || len(k.waiters) != 0 {
-		t.Errorf("a beat has had it removed, and %d of %d are gone", n, len(k.waiters))
-	}
-	for i := range maxGone + 5 {
-		k.waiters[fmt.Sprint(i)] = &waiter{claim: c.(*claim), tried: e.clock.Now()}
-	}
-	e.clock.Sleep(goneTTL + time.Second)
-	gone()
-	if n := gone(); n != maxGone {
-		t.Errorf("%d are remembered", n)
-	}
+	synctest.Test(t, func(t *testing.T) { // the clock stands still in between
+		client := noServer()
+		defer client.Close()
+		d := driverOn(t, client, nil)
+		e := d.subscriber
+		e.clock = new(boottime.Clock)
+		e.running, e.keeping = true, true // without a server
+		c, err := d.Claim(driver.Request{Resource: "r", Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.(*claim).arm()
+		k := e.crowds[c.(*claim).keys.lock]
+		gone := func() int {
+			return len(k.roll(e.clock.Now()).gone)
+		}
+		removed := func() {
+			e.beaten(k, roll{gone: []string{"o"}}, false, []any{int64(7000), "", []any{}, []any{}}, e.clock.Now())
+		}
+		if n := gone(); n != 0 {
+			t.Errorf("%d are gone at once", n)
+		}
+		e.clock.Sleep(placeTTL + time.Second)
+		removed() // an attempt may still make another
+		e.clock.Sleep(goneTTL)
+		if n := gone(); n != 1 {
+			t.Errorf("no beat has had it removed in time, and %d are gone", n)
+		}
+		removed()
+		if n := gone(); n != 0 || len(k.waiters) != 0 {
+			t.Errorf("a beat has had it removed, and %d of %d are gone", n, len(k.waiters))
+		}
+		for i := range maxGone + 5 {
+			k.waiters[fmt.Sprint(i)] = &waiter{claim: c.(*claim), tried: e.clock.Now()}
+		}
+		e.clock.Sleep(goneTTL + time.Second)
+		gone()
+		if n := gone(); n != maxGone {
+			t.Errorf("%d are remembered", n)
+		}
+	})
 }
 
 // While no server answers, those who gave up are forgotten after their places have expired.
@@ -190,6 +190,7 @@ func TestOutageLeavesNoCrowds(t *testing.T) {
 	e := d.subscriber
 	e.clock = new(boottime.Clock)
 	e.running, e.keeping = true, true // without a server
+	e.due = e.clock.Now().Add(time.Hour)
 	for i := range 1000 {
 		c, err := d.Claim(driver.Request{Resource: fmt.Sprint(i), Owner: "o", TTL: time.Minute, Queue: true})
 		if err != nil {
@@ -217,7 +218,7 @@ func newOutage(t *testing.T) *outage {
 	r, clock := servers.StartRedisWithClock(t)
 	o := &outage{clock: clock, d: driverOn(t, redisAt(t, r), nil), other: driverOn(t, redisAt(t, r), nil)}
 	o.d.subscriber.clock = new(boottime.Clock)
-	o.d.subscriber.keeping = true
+	o.d.subscriber.keeping, o.d.subscriber.due = true, o.d.subscriber.clock.Now().Add(time.Hour)
 	o.holder = longClaim(t, o.other, "n")
 	if _, err := o.holder.Try(t.Context()); err != nil {
 		t.Fatal(err)
@@ -319,12 +320,23 @@ func TestPlacesOfAnOutageStayExpired(t *testing.T) {
 // The first beat after a pause keeps the places of its own waiters, in order, though they have expired.
 func TestBeatAfterAPauseKeepsItsWaiters(t *testing.T) {
 	t.Parallel()
-	o := newOutage(t)
-	o.queue(t, o.d, "second")
-	last := o.queue(t, o.other, "last")
-	o.lasts(t, last)
-	if got := o.beat(t); !slices.Equal(got, []string{"first", "second", "last"}) {
-		t.Errorf("after a beat %q wait", got)
+	for what, pause := range map[string]time.Duration{
+		"of the link":            0,
+		"of the process":         placeTTL + time.Second, // none of its waiters has called Try since
+		"of the process, longer": goneTTL + 2*placeTTL,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			o := newOutage(t)
+			o.queue(t, o.d, "second")
+			last := o.queue(t, o.other, "last")
+			o.beat(t)
+			o.lasts(t, last)
+			o.d.subscriber.clock.Sleep(pause)
+			if got := o.beat(t); !slices.Equal(got, []string{"first", "second", "last"}) {
+				t.Errorf("after a beat %q wait", got)
+			}
+		})
 	}
 }
 
@@ -546,7 +558,7 @@ func TestAllGonePlacesAreRemoved(t *testing.T) {
 	const n = 2*maxBeat + 10
 	d, _ := onServer(t, servers.StartRedis(t))
 	e := d.subscriber
-	e.keeping = true // by hand
+	e.keeping, e.due = true, e.clock.Now().Add(time.Hour) // by hand
 	for _, owner := range []string{"holder", "waits"} {
 		c, err := d.Claim(driver.Request{Resource: "r", Owner: owner, TTL: time.Minute, Queue: owner != "holder"})
 		if err != nil {

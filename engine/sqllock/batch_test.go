@@ -306,3 +306,49 @@ func TestSharedReleaseIsToldApart(t *testing.T) {
 		}
 	}
 }
+
+// A release in a batch of a lease that was evicted before tells why, and one whose row was only taken
+// by another since tells that it is unknown.
+func TestSharedReleaseOfAnEvictedLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		taken := one("other", exclusive, record.Holding, 1_001_000)
+		evicted := func(fence uint64) record.Claim {
+			return record.Claim{Owner: "me", Status: record.Evicted, Fence: fence, Ends: 1_001_000, Note: "maintenance"}
+		}
+		for _, test := range []struct {
+			name   string
+			claims []record.Claim
+			want   error
+		}{
+			{"evicted", []record.Claim{evicted(7)}, driver.ErrEvicted},
+			{"evicted, and then taken", []record.Claim{taken, evicted(7)}, driver.ErrEvicted},
+			{"taken", []record.Claim{taken}, errMaybeReleased},
+			{"taken, and a former lease was evicted", []record.Claim{taken, evicted(6)}, errMaybeReleased},
+		} {
+			d := scripted(t, func(_ context.Context, d *Driver, text string, _ []sqldriver.NamedValue) ([][]sqldriver.Value, error) {
+				switch text {
+				case d.texts.giveAll:
+					return make([][]sqldriver.Value, 1), nil // the lease of another request
+				case d.texts.state:
+					return rowOf("x", test.claims...), nil
+				}
+				return nil, nil
+			})
+			d.texts.gaveAll = "what ended"
+			d.batches.gives.alone = fewAlone // so that others share a statement
+			var all sync.WaitGroup
+			for _, name := range []string{"x", "y", "z"} {
+				c := claimed(t, d, driver.Request{Resource: name, Owner: "me"})
+				c.holds(7, time.Minute)
+				c.lease.alone = time.Now()
+				all.Go(func() {
+					if err := c.Release(t.Context(), driver.End{}); name == "x" && !errors.Is(err, test.want) {
+						t.Errorf("%s: %v; want %v", test.name, err, test.want)
+					}
+				})
+			}
+			all.Wait()
+		}
+	})
+}

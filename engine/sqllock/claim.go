@@ -516,6 +516,10 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 func (c *claim) release(ctx context.Context, how driver.End) error {
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {
 		found, err := c.givePlain(ctx, how.Linger)
+		if errors.Is(err, driver.ErrLost) {
+			c.moves(err, over)
+			return err
+		}
 		if err != nil {
 			c.moves(nil, leaving)
 			return err
@@ -570,6 +574,9 @@ func (c *claim) givePlain(ctx context.Context, linger time.Duration) (found bool
 	d := c.d
 	if d.texts.giveAll != "" && linger == 0 && !c.lease.alone.IsZero() {
 		_, alone, err := d.batches.gives.ask(ctx, request{Name: c.req.Resource, Owner: c.req.Owner, Fence: c.lease.number})
+		if err == errMaybeReleased {
+			err = cmp.Or(c.evicted(ctx), err)
+		}
 		if !alone {
 			return err == nil, err
 		}
@@ -585,6 +592,20 @@ func (c *claim) givePlain(ctx context.Context, linger time.Duration) (found bool
 		found, err = d.changed(ctx, d.texts.free, c.req.Resource, c.req.Owner, record.Micros(linger), c.lease.number)
 	}
 	return found, err
+}
+
+// evicted returns why this lease was ended by force; nil: its row does not tell.
+func (c *claim) evicted(ctx context.Context) error {
+	r, err := c.d.lookBy(ctx, c.d.texts.state, c.req.Resource)
+	if err != nil {
+		return nil // the caller returns a better error
+	}
+	for _, one := range r.Claims {
+		if one.Status == record.Evicted && one.Owner == c.req.Owner && int64(one.Fence) == c.lease.number {
+			return driver.Evicted(one.Note)
+		}
+	}
+	return nil
 }
 
 // leave removes this owner from the row, and adds the marks that refuse late calls.

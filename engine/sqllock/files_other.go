@@ -8,4 +8,4 @@ import "os"
 func linkCount(os.FileInfo) uint64 { return 1 }
 
 // heldDeleted returns false: Windows does not delete open files.
-func heldDeleted(os.FileInfo) bool { return false }
+func heldDeleted(string, os.FileInfo) bool { return false }

@@ -4,6 +4,7 @@ package sqllock
 
 import (
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -19,9 +20,12 @@ func linkCount(info os.FileInfo) uint64 {
 // assigns the lowest unused descriptor.
 const maxGap = 1000
 
-// heldDeleted reports whether this process has a file open that no longer has a name. It opens no
-// file, because closing it would drop SQLite's locks on it.
-func heldDeleted(file os.FileInfo) bool {
+// heldDeleted reports whether this process has a file open that had the name path and no longer has
+// one. It opens no file, because closing it would drop SQLite's locks on it.
+func heldDeleted(path string, file os.FileInfo) bool {
+	if all, ok := openAs(path); ok {
+		return slices.ContainsFunc(all, func(one os.FileInfo) bool { return linkCount(one) == 0 && os.SameFile(one, file) })
+	}
 	want, ok := file.Sys().(*syscall.Stat_t)
 	for fd, unused := 0, 0; ok && unused < maxGap; fd++ {
 		var st syscall.Stat_t

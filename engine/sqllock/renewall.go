@@ -28,15 +28,23 @@ var errLocked = errors.New("sqllock: somebody keeps the row of this resource loc
 // meanwhile share the next statement. Other leases, and those that the statement did not find, are
 // renewed resource by resource. Locked rows are skipped and keep no connection.
 func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
+	all := make([]*driver.Renewal, len(renewals))
+	wait := renewals[0].TTL
+	for i := range renewals {
+		all[i] = &renewals[i]
+		all[i].Claim.(*claim).collect()
+		wait = min(wait, all[i].TTL)
+	}
+	d.renewUntil(ctx, all, time.Now().Add(wait/waitShare))
+}
+
+// renewUntil is RenewAll that waits for locked rows until the given time.
+func (d *Driver) renewUntil(ctx context.Context, renewals []*driver.Renewal, until time.Time) {
 	var mine renewing
 	var plain []*driver.Renewal
 	rows := make(map[string][]*driver.Renewal)
-	wait := renewals[0].TTL
-	for i := range renewals {
-		r := &renewals[i]
+	for _, r := range renewals {
 		c := r.Claim.(*claim)
-		c.collect()
-		wait = min(wait, r.TTL)
 		if !c.lengthens(r.TTL) {
 			rows[c.req.Resource] = append(rows[c.req.Resource], r)
 			continue
@@ -44,7 +52,6 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		plain = append(plain, r)
 		mine.all = append(mine.all, request{Name: c.req.Resource, Owner: c.req.Owner, TTL: record.Micros(r.TTL), Asks: asksFor(&c.req)})
 	}
-	until := time.Now().Add(wait / waitShare)
 	var byRow sync.WaitGroup
 	defer byRow.Wait()
 	if len(rows) > 0 { // beside the statement, which may hang
@@ -79,8 +86,9 @@ func (m *renewing) answer(renewals []*driver.Renewal, err error) (missed map[str
 }
 
 // renewByRow renews leases by the records of their rows. A write would wait for a row that somebody
-// has locked, so it looks at such a row again, until the given time at most. The writes of other
-// rows begin before that, and may hang. If it cannot find out, it answers with the error.
+// has locked, so it looks at such a row again, until the given time at most. Once rows are unlocked,
+// a statement may renew many of them. The writes of other rows begin before that, and may hang. If
+// it cannot find out, it answers with the error.
 func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renewal, until time.Time) {
 	var begun sync.WaitGroup
 	defer begun.Wait()
@@ -96,8 +104,16 @@ func (d *Driver) renewByRow(ctx context.Context, rows map[string][]*driver.Renew
 			}
 		}
 		damaged := errors.Is(err, driver.ErrCorrupt) && len(names) > 1 // maybe one row of many
-		looked := rows
+		looked, wereLocked := rows, try > 1 && err == nil
 		begun.Go(func() {
+			if wereLocked {
+				var unlocked []*driver.Renewal
+				for _, name := range names {
+					unlocked = append(unlocked, looked[name]...)
+				}
+				d.renewUntil(ctx, unlocked, until)
+				return
+			}
 			several.Each(ctx, len(names), maxRows, slowRow, func(i int) {
 				switch name, renewals := names[i], looked[names[i]]; {
 				case damaged:

@@ -301,6 +301,60 @@ func TestHungRenewalHoldsUpNoLockedRow(t *testing.T) {
 	}
 }
 
+// Leases whose rows were locked for a moment share a statement afterwards, too.
+func TestRowsThatWereLockedShareAStatement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 100
+		start := time.Now()
+		var statements, writes atomic.Int64
+		d := scripted(t, func(_ context.Context, d *Driver, text string, args []sqldriver.NamedValue) (rows [][]sqldriver.Value, err error) {
+			if text == d.texts.save {
+				writes.Add(1)
+				return [][]sqldriver.Value{{int64(4)}}, nil
+			}
+			locked := time.Since(start) < time.Millisecond
+			if text == d.texts.renewAll {
+				statements.Add(1)
+				var all []request
+				err := json.Unmarshal([]byte(args[0].Value.(string)), &all)
+				for _, r := range all {
+					if !locked {
+						rows = append(rows, []sqldriver.Value{r.Name, r.Owner, int64(7)})
+					}
+				}
+				return rows, err
+			}
+			var names []string
+			err = json.Unmarshal([]byte(args[0].Value.(string)), &names)
+			for _, name := range names {
+				switch {
+				case text == d.texts.state:
+					rows = append(rows, rowOf(name, one("me", exclusive, record.Holding, 1_001_000))...)
+				case !locked:
+					rows = append(rows, []sqldriver.Value{name})
+				}
+			}
+			return rows, err
+		})
+		renewals := make([]driver.Renewal, leases)
+		for i := range renewals {
+			c := claimed(t, d, driver.Request{Resource: fmt.Sprint(i), Owner: "me"})
+			c.holds(7, time.Minute)
+			renewals[i] = driver.Renewal{Claim: c, TTL: time.Minute}
+		}
+		d.RenewAll(t.Context(), renewals)
+		for i, r := range renewals {
+			if r.Err != nil || r.Grant.TTL != time.Minute {
+				t.Errorf("renewal %d: %v, %v", i, r.Grant, r.Err)
+			}
+		}
+		if n, m := statements.Load(), writes.Load(); n != 2 || m > 0 {
+			t.Errorf("%d statements about many rows and %d writes, want 2 and none", n, m)
+		}
+	})
+}
+
 // Renewals by row that hang, more than are made at once, do not delay the others.
 func TestHungRowsHoldUpNoOthers(t *testing.T) { t.Parallel(); renewsBesideHungRows(t, mostRows, 8) }
 

@@ -96,34 +96,34 @@ func (s *sqlite) opened() error {
 
 // isOpen reports whether this process has the file open, as far as the system tells.
 func (f *sqliteFile) isOpen() bool {
-	links, err := descriptorsOf(f.path)
-	if runtime.GOOS != "linux" || err != nil {
+	path, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
 		return true
 	}
-	return slices.ContainsFunc(links, func(one string) bool {
-		info, err := os.Stat(one) // opens nothing; see heldDeleted
-		return err == nil && os.SameFile(info, f.info)
-	})
+	all, ok := openAs(path)
+	return !ok || slices.ContainsFunc(all, func(one os.FileInfo) bool { return os.SameFile(one, f.info) })
 }
 
 // descriptors is a folder of Linux, with a link for each file that this process has open.
 const descriptors = "/proc/self/fd/"
 
-// descriptorsOf returns the links to open files with the base name of path, deleted or not. It only
-// reads links, which asks no file server. A stat of some other file may hang.
-func descriptorsOf(path string) (links []string, err error) {
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, err
-	}
+// openAs describes the files with the base name of path, deleted or not, that this process has open.
+// ok is false if the system does not tell. Of other files it only reads the links to them, which
+// asks no file server. A stat of such a file may hang.
+func openAs(path string) (all []os.FileInfo, ok bool) {
 	base := func(path string) string { return strings.TrimSuffix(filepath.Base(path), " (deleted)") }
-	all, err := os.ReadDir(descriptors)
-	for _, one := range all {
-		file, err := os.Readlink(descriptors + one.Name())
-		if err == nil && strings.EqualFold(base(file), base(path)) { // some file systems fold case
-			links = append(links, descriptors+one.Name())
+	links, err := os.ReadDir(descriptors)
+	for _, one := range links {
+		link := descriptors + one.Name()
+		file, err := os.Readlink(link)
+		if err != nil || !strings.EqualFold(base(file), base(path)) { // some file systems fold case
+			continue
+		}
+		if info, err := os.Stat(link); err == nil { // opens nothing; see heldDeleted
+			all = append(all, info)
 		}
 	}
-	return links, err
+	return all, runtime.GOOS == "linux" && err == nil
 }
 
 // isNamed reports whether the name still leads to the file.
@@ -158,7 +158,7 @@ func (c *companion) lost(path string) bool {
 	switch {
 	case last != nil && err == nil && os.SameFile(*last, info):
 		return false
-	case last != nil && staysDeleted(*last):
+	case last != nil && staysDeleted(path, *last):
 		return true
 	case err == nil:
 		c.last.Store(&info)
@@ -170,9 +170,9 @@ func (c *companion) lost(path string) bool {
 
 // staysDeleted reports whether this process keeps a deleted file open for longer than SQLite takes
 // to close it.
-func staysDeleted(file os.FileInfo) bool {
+func staysDeleted(path string, file os.FileInfo) bool {
 	for range 10 {
-		if !heldDeleted(file) {
+		if !heldDeleted(path, file) {
 			return false
 		}
 		time.Sleep(time.Millisecond)

@@ -1,11 +1,11 @@
 package sqllock
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"testing"
 )
 
@@ -22,23 +22,28 @@ func TestOnlyDescriptorsOfTheNameAreAsked(t *testing.T) {
 	if err := os.Symlink(path, linked); err != nil {
 		t.Fatal(err)
 	}
-	at := make(map[string]string) // the descriptor of each file
+	files := make(map[string]os.FileInfo)
 	for _, name := range []string{path, gone, other} {
 		f, err := os.Create(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		at[name] = descriptors + strconv.Itoa(int(f.Fd()))
+		if files[name], err = f.Stat(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
+	all, ok := openAs(path)
+	isAsked := func(name string) bool {
+		return slices.ContainsFunc(all, func(one os.FileInfo) bool { return os.SameFile(one, files[name]) })
+	}
+	if !ok || !isAsked(path) || !isAsked(gone) || isAsked(other) {
+		t.Errorf("asked: %s %v, one that was deleted %v, another name %v; %v", path, isAsked(path), isAsked(gone), isAsked(other), ok)
+	}
 	for _, name := range []string{path, linked} {
-		asked, err := descriptorsOf(name)
-		if err != nil || !slices.Contains(asked, at[path]) || !slices.Contains(asked, at[gone]) || slices.Contains(asked, at[other]) {
-			t.Errorf("%s: %q are asked, %v; the files are %v", name, asked, err, at)
-		}
 		if f, err := openFile(name, ""); err != nil || !f.isOpen() {
 			t.Errorf("%s is not open: %v", name, err)
 		}
@@ -49,5 +54,34 @@ func TestOnlyDescriptorsOfTheNameAreAsked(t *testing.T) {
 	}
 	if f, err := openFile(closed, ""); err != nil || f.isOpen() {
 		t.Errorf("%s is open, although only files of the same name are: %v", closed, err)
+	}
+}
+
+// The search for a deleted file, too, looks only at descriptors with its name.
+func TestOnlyDescriptorsOfADeletedNameAreAsked(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("descriptors are not listed here")
+	}
+	path := filepath.Join(t.TempDir(), "locks.db-wal")
+	for _, name := range []string{path, path + "-other"} { // the name under which it is deleted
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if heldDeleted(path, info) {
+			t.Error("a file is deleted that has a name")
+		}
+		if err := cmp.Or(os.Rename(path, name), os.Remove(name)); err != nil {
+			t.Fatal(err)
+		}
+		if found := heldDeleted(path, info); found != (name == path) {
+			t.Errorf("deleted as %s: %v", name, found)
+		}
 	}
 }

@@ -11,8 +11,8 @@
 --       this Try, 16 1: a release may grant the lock without another Try, 17 a name for a new
 --       memory, 18 the memory that was seen, 19 for how long, in ms, 20 length of a rest in ms (0:
 --       there are none), 21 how long a place lives in ms
--- Reply: {1, fence, others wait} granted; {2, fence, others wait, for a sharer held in ms} granted
---        before;
+-- Reply: {1, fence, others wait} granted;
+--        {2, fence, others wait, for a sharer the last fence given (0: lost)} granted before;
 --        {3, the mark} the claim was released meanwhile, or another ended what it had;
 --        {4} no history; {5, memory, ms} the server is known to remember for too short a time;
 --        {6} too heavy; {0, first in the queue, foreign, left in ms, owner, mode, fence,
@@ -108,12 +108,12 @@ if held == owner then
 end
 purge()
 if held == SHARED and redis.call('ZSCORE', shares, owner) then
-  local ok, fence, granted = decode(SHARER, redis.call('HGET', details, 's' .. owner))
+  local ok, fence = decode(SHARER, redis.call('HGET', details, 's' .. owner))
   if ok then
     redis.call('ZADD', shares, 'GT', string.format('%.0f', ms + ttl), owner)
     keep(details, ttl)
     follow_sharers()
-    return {2, fence, others_wait(), ms - granted}
+    return {2, fence, others_wait(), last}
   end
   drop_sharer(owner) -- its fence is lost, so the lease is too
   free_if_unshared()
