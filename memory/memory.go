@@ -157,6 +157,7 @@ type claim struct {
 	wake    chan struct{} // guarded by Server.mu; closed when a Try would be granted; nil: no refused Try waits
 	listens bool          // guarded by Server.mu; the claim is in its resource's claims
 	told    bool          // guarded by Server.mu; Wanted was called since the grant or last renewal
+	gone    bool          // guarded by Server.mu; it was released, and has asked for nothing since
 	at      int           // guarded by Server.mu; an upper bound for the index of its place in the record
 }
 
@@ -200,6 +201,7 @@ func (c *claim) try() (_ driver.Grant, wanted []*claim, _ error) {
 	}
 	r, now := s.at(c.req.Resource), &s.now
 	defer c.end(r)
+	c.gone = false
 	before := len(r.Claims)
 	a, changed := r.Try(now, &c.req, c.place(), s.floor())
 	if changed {
@@ -245,7 +247,7 @@ func (c *claim) renew(ctx context.Context, ttl time.Duration) (_ driver.Grant, w
 		return driver.Grant{}, nil, err
 	}
 	r.listen(c, false)
-	c.told = false
+	c.told, c.gone = false, false
 	return driver.Grant{TTL: ttl, Fence: fence}, r.wanted(c), nil
 }
 
@@ -276,12 +278,16 @@ func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 
 // Release implements [driver.Claim]. A lingering hold has no owner, so nobody can renew or release
 // it.
-func (c *claim) Release(ctx context.Context, how driver.End) error {
+func (c *claim) Release(ctx context.Context, how driver.End) (err error) {
 	r, now, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.end(r)
+	if c.gone && how.Bar == 0 {
+		return errReleased
+	}
+	defer func() { c.gone = err == nil }()
 	r.forget(c.req.Owner)
 	if how != (driver.End{}) {
 		r.sound = 0
@@ -294,6 +300,9 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	}
 	return r.Release(c.req.Owner)
 }
+
+// errReleased refuses a second release.
+var errReleased = fmt.Errorf("%w: it was released", driver.ErrLost)
 
 // Note implements [driver.Claim].
 func (c *claim) Note(ctx context.Context, note string) error {

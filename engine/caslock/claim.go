@@ -23,6 +23,7 @@ type claim struct {
 	known  bool      // a Try or a loss has shown what the claim has; false if a failed Try, or another process that had its place, may have been granted it
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and has not seen its end
+	gone   bool      // it was released, and has asked for nothing since
 
 	place   *stored       // the place beside the record; nil: none
 	marked  bool          // the record says that there are places beside it
@@ -31,6 +32,7 @@ type claim struct {
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+	c.gone = false
 	if !c.req.Queue {
 		return c.try(ctx, nil, 0)
 	}
@@ -349,6 +351,7 @@ func (c *claim) lease(ctx context.Context, f func(v *view) error) (r *record.Rec
 func (c *claim) recordOutcome(err error) {
 	lost := errors.Is(err, driver.ErrLost)
 	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
+	c.gone = c.gone && err != nil
 	if lost {
 		c.d.resource(c.req.Resource).ignore(c)
 	}
@@ -420,6 +423,15 @@ var errMaybeReleased = errors.New("caslock: the record does not tell whether the
 // Release implements driver.Claim. If a write of this call or of an earlier one has given up the
 // lease, only its nonce in the record shows that.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
+	if c.gone && how.Bar == 0 {
+		return errLost
+	}
+	err := c.release(ctx, how)
+	c.gone = err == nil
+	return err
+}
+
+func (c *claim) release(ctx context.Context, how driver.End) error {
 	s := c.d.resource(c.req.Resource)
 	s.leaves(c.req.Owner)
 	s.ignore(c)
