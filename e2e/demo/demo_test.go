@@ -295,8 +295,8 @@ func TestDailyReportIsNotSentWhenItsPeriodIsOver(t *testing.T) {
 	})
 }
 
-// stalledDays plays two days on a store that stall stalls once the first report was sent. The table has
-// the reports. The books must be in order.
+// stalledDays plays two days on a store that stall stalls once the first report was sent. The table
+// has the reports. The books must be in order.
 func stalledDays(t *testing.T, day time.Duration, stall func(books, store *servers.Postgres, table string)) {
 	t.Helper()
 	books, store := servers.StartPostgres(t), servers.StartPostgres(t)

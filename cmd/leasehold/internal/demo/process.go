@@ -76,8 +76,8 @@ func (r *run) perform(ctx context.Context, n int, hear func(p *process, m messag
 	return failed
 }
 
-// open lets the processes begin. It tells them the instant, because a busy machine may start some of
-// them much later.
+// open lets the processes begin. It tells them the instant, because a busy machine may let some of
+// them run much later.
 func (r *run) open() {
 	r.opened = time.Now()
 	for _, p := range r.processes {
