@@ -19,12 +19,13 @@ type acquisition struct {
 	caller     context.Context
 	ctx        context.Context // the caller's, and ends when Wait runs out
 	start      boottime.Instant
-	id         uint64 // of its events; 0: no Trace
-	acquiredBy Step   // how the lease was acquired
-	waits      bool   // it waits for other holders
-	hasTurn    bool   // its turn has come in the localQueue
-	recalls    bool   // it waits only until another process gives back a lease that it keeps
-	hold       *hold  // asks the engine; nil: not yet
+	id         uint64          // of its events; 0: no Trace
+	acquiredBy Step            // how the lease was acquired
+	waits      bool            // it waits for other holders
+	hasTurn    bool            // its turn has come in the localQueue
+	recalls    bool            // it waits only until another process gives back a lease that it keeps
+	hold       *hold           // asks the engine; nil: not yet
+	given      <-chan struct{} // closed when hold, which was lost, has been released; nil: that has not begun
 	contending
 }
 
@@ -228,7 +229,7 @@ func (a *acquisition) newHold(owner string) (err error) {
 	if h.claim, err = l.driver.Claim(h.req); err != nil {
 		return err
 	}
-	a.hold = h
+	a.hold, a.given = h, nil
 	return nil
 }
 
@@ -250,9 +251,13 @@ func (a *acquisition) finish(lease *Lease, err error) error {
 		if had {
 			queue.leaving(name)
 		}
-		h, ctx, tried := a.hold, a.ctx, err
+		h, given, ctx, tried := a.hold, a.given, a.ctx, err
 		a.locker.calls.cleanUp(func() {
-			h.release(ctx, tried) // its result is not needed: what it leaves expires
+			if given != nil {
+				<-given
+			} else {
+				h.release(ctx, tried) // its result is not needed: what it leaves expires
+			}
 			queue.passIf(had, name)
 		})
 	}

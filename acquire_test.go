@@ -171,6 +171,45 @@ func TestLostReplyOfAcquireLeavesNothing(t *testing.T) {
 	})
 }
 
+// A grant that is lost before its call learns of it is released once, also if the call ends while
+// that release hangs. Nobody waits for two.
+func TestGrantLostBeforeItsCallLearnsOfItIsReleasedOnce(t *testing.T) {
+	for _, ends := range []string{"Close", "cancel"} {
+		t.Run(ends, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				mine := newFaulty(t, server)
+				locks := newLocker(t, mine, &leasehold.Options{TTL: time.Minute})
+				mine.Next(locktest.OpTry, func(_ context.Context, apply func() error) error {
+					err := apply()
+					server.Flush()
+					return err
+				})
+				mine.Always(locktest.OpRelease, locktest.HangRequest)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := make(chan error, 1)
+				go func() {
+					_, err := locks.Acquire(ctx, "a")
+					got <- err
+				}()
+				synctest.Wait() // it is being released
+				start, want := time.Now(), leasehold.ErrClosed
+				if ends == "cancel" {
+					cancel()
+					want = context.Canceled
+					wantErr(t, <-got, want)
+				}
+				locks.Close()
+				wantDuration(t, "Close", time.Since(start), 4*time.Second, 6*time.Second)
+				if ends == "Close" {
+					wantErr(t, <-got, want)
+				}
+			})
+		})
+	}
+}
+
 // A grant that ends before its call learns of it is not the one that the call ends with: the call
 // goes on, unless an operator has ended the grant.
 func TestGrantLostBeforeItsCallLearnsOfIt(t *testing.T) {

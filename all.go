@@ -157,8 +157,8 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 	if err == nil && r.oncePer > 0 {
 		i, err = g.lengthen(ctx)
 	}
-	if err == nil {
-		i, err = g.lost(len(g.leases))
+	if lost, cause := g.lost(); cause != nil { // which may be why the calls for others ended
+		i, err = lost, cause
 	}
 	if err != nil {
 		g.releaseFrom(ctx, 0)
@@ -169,9 +169,10 @@ func (g *gathering) acquire(ctx context.Context) (failed string, err error) {
 
 // lengthen renews the leases for their whole TTL, all at the same time. Until all names are
 // granted, leases last for request.firstTTL. lengthen returns the first error and the index of its
-// name. That error ends the other renewals, because no lease will be used.
+// name. That error ends the other renewals, because no lease will be used. So does the loss of a
+// lease that was renewed.
 func (g *gathering) lengthen(ctx context.Context) (failed int, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := g.whileHeld(ctx, len(g.leases))
 	defer cancel()
 	var first sync.Once
 	several.Bounded(len(g.leases), len(g.leases), func(i int) {
@@ -205,10 +206,26 @@ func (le *Lease) lengthen(ctx context.Context) error {
 	}
 }
 
-// lost returns the first of the leases below to that was lost while others were asked for, and why.
-func (g *gathering) lost(to int) (i int, cause error) {
+// whileHeld returns a context that ends when one of the leases below to is lost. Until cancel is
+// called, the leases refer to it.
+func (g *gathering) whileHeld(ctx context.Context, to int) (held context.Context, cancel func()) {
+	held, end := context.WithCancelCause(ctx)
+	stops := make([]func() bool, to)
 	for i, le := range g.leases[:to] {
-		if le.ctx.Err() != nil {
+		stops[i] = context.AfterFunc(le.ctx, func() { end(context.Cause(le.ctx)) })
+	}
+	return held, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		end(nil)
+	}
+}
+
+// lost returns the first of the leases that was lost while others were asked for, and why.
+func (g *gathering) lost() (i int, cause error) {
+	for i, le := range g.leases {
+		if le != nil && le.ctx.Err() != nil {
 			return i, context.Cause(le.ctx)
 		}
 	}
@@ -233,8 +250,8 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 			g.waited.refused(refusal)
 			g.releaseFrom(ctx, i) // the later names; i itself is not held
 		}
-		if failed, err := g.wait(ctx, i); err != nil {
-			return failed, err
+		if err := g.wait(ctx, i); err != nil {
+			return i, err
 		}
 		g.waited = waitState{}
 	}
@@ -243,8 +260,14 @@ func (g *gathering) gather(ctx context.Context, blocking bool) (i int, err error
 
 // try asks once for the names from from to below to, all at the same time. It returns the first
 // error other than a refusal, or else the first refusal. Names with different bounds are asked for
-// one by one: one call would end with the shortest, or leave that lease unrenewed for too long.
+// one by one: one call would end with the shortest, or leave that lease unrenewed for too long. If a
+// lease of a smaller name is lost, the calls end.
 func (g *gathering) try(ctx context.Context, from, to int) (failed int, err error) {
+	if from > 0 {
+		var cancel func()
+		ctx, cancel = g.whileHeld(ctx, from)
+		defer cancel()
+	}
 	var errs []error
 	if d := g.locker.batches; d != nil && to-from > 1 && g.bound > 0 {
 		errs = g.tryTogether(ctx, d, from, to)
@@ -309,21 +332,12 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	return errs
 }
 
-// wait waits for name i. It stops if a lease of a smaller name is lost, which is then the name that
-// failed.
-func (g *gathering) wait(ctx context.Context, i int) (failed int, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	for _, le := range g.leases[:i] {
-		defer context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })()
-	}
-	if g.leases[i], err = g.locker.acquire(ctx, g.names[i], true, g.opts); err == nil {
-		return i, nil
-	}
-	if lost, cause := g.lost(i); cause != nil {
-		return lost, cause
-	}
-	return i, err
+// wait waits for name i. It stops if a lease of a smaller name is lost.
+func (g *gathering) wait(ctx context.Context, i int) (err error) {
+	ctx, cancel := g.whileHeld(ctx, i)
+	defer cancel()
+	g.leases[i], err = g.locker.acquire(ctx, g.names[i], true, g.opts)
+	return err
 }
 
 // releaseFrom releases the leases from index from on, under which nobody has acted.

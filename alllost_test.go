@@ -229,6 +229,60 @@ func TestLossWhileTheRestIsAskedFor(t *testing.T) {
 	})
 }
 
+// hungTries is an engine that does not answer attempts for one name.
+type hungTries struct {
+	driver.Driver
+	name string
+	hung *atomic.Bool
+}
+
+func (d hungTries) Claim(req driver.Request) (driver.Claim, error) {
+	c, err := d.Driver.Claim(req)
+	if req.Resource == d.name {
+		return hungTriesClaim{c, d.hung}, err
+	}
+	return c, err
+}
+
+type hungTriesClaim struct {
+	driver.Claim
+	hung *atomic.Bool
+}
+
+func (c hungTriesClaim) Try(ctx context.Context) (driver.Grant, error) {
+	if c.hung.Load() {
+		<-ctx.Done()
+		return driver.Grant{}, ctx.Err()
+	}
+	return c.Claim.Try(ctx)
+}
+
+// A call for the others that hangs does not delay the news of one that was lost.
+func TestLossWhileACallForTheRestHangs(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		var hung atomic.Bool
+		server := memory.NewServer()
+		locks, other := newLocker(t, way(hungTries{server.Connect(), "c", &hung}), nil), newLocker(t, server.Connect(), nil)
+		busy := acquire(t, other, "b")
+		time.AfterFunc(1100*time.Millisecond, func() {
+			hung.Store(true)
+			busy.Release(context.Background())
+		})
+		time.AfterFunc(2*time.Second, func() { // "b" is held, "c" and "d" are asked for
+			state, _ := other.Inspect(context.Background(), "a")
+			other.Evict(context.Background(), "a", state.Holders[0].Owner.Reveal(), "for the test")
+		})
+		start := time.Now()
+		_, err := locks.AcquireAll(t.Context(), []string{"a", "b", "c", "d"})
+		wantErr(t, err, leasehold.ErrLost)
+		if !strings.Contains(err.Error(), `"a"`) {
+			t.Errorf("%v does not name what was lost", err)
+		}
+		wantDuration(t, "AcquireAll", time.Since(start), 2*time.Second, 2100*time.Millisecond)
+		wantFree(t, other, "a", "b", "c", "d")
+	})
+}
+
 // An engine that answers no release takes as much time for many leases as for one.
 func TestReleaseOfManyWithAnEngineThatHangs(t *testing.T) {
 	for what, c := range map[string]struct {

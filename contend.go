@@ -103,8 +103,9 @@ func (a *acquisition) replaceLost() error {
 	if cause := h.lostCause(); cause == nil || errors.Is(cause, ErrEvicted) {
 		return cause
 	}
+	a.given = a.locker.calls.startCleanUp(func() { h.release(ctx, nil) }) // its result is not needed: what it leaves expires
 	select {
-	case <-a.locker.calls.startCleanUp(func() { h.release(ctx, nil) }): // its result is not needed: what it leaves expires
+	case <-a.given:
 		return a.newHold(a.locker.owners.next())
 	case <-a.locker.calls.closing:
 		return ErrClosed

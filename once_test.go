@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -380,6 +381,34 @@ func TestLossDuringTheSecondCallsForSeveral(t *testing.T) {
 		_, err := newLocker(t, way(link), nil).AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.OncePer(day))
 		wantErr(t, err, leasehold.ErrLost)
 		wantDuration(t, "AcquireAll", time.Since(start), 100*time.Millisecond, 200*time.Millisecond)
+		wantFree(t, other, "a", "b", "c")
+	})
+}
+
+// So does a lease that is lost after its own second call was answered.
+func TestLossAfterTheSecondCallForOneOfSeveral(t *testing.T) {
+	eachWay(t, func(t *testing.T, way func(driver.Driver) driver.Driver) {
+		server := memory.NewServer()
+		link, other := newFaulty(t, server), newLocker(t, server.Connect(), nil)
+		link.Next(locktest.OpRenew, nil) // one is answered
+		link.Always(locktest.OpRenew, locktest.HangRequest)
+		lost := ""
+		time.AfterFunc(time.Second, func() {
+			for _, name := range []string{"a", "b", "c"} {
+				st, err := other.Inspect(context.Background(), name)
+				if err == nil && len(st.Holders) == 1 && st.Holders[0].Left > time.Hour {
+					lost = name
+					other.Evict(context.Background(), name, st.Holders[0].Owner.Reveal(), "for the test")
+				}
+			}
+		})
+		start := time.Now()
+		_, err := newLocker(t, way(link), nil).AcquireAll(t.Context(), []string{"a", "b", "c"}, leasehold.OncePer(day))
+		wantErr(t, err, leasehold.ErrLost)
+		if lost == "" || !strings.Contains(err.Error(), strconv.Quote(lost)) {
+			t.Errorf("%v does not name %q, which was lost", err, lost)
+		}
+		wantDuration(t, "AcquireAll", time.Since(start), time.Second, 1100*time.Millisecond)
 		wantFree(t, other, "a", "b", "c")
 	})
 }

@@ -169,6 +169,37 @@ func TestAtLeastEndsWithTheTTLOfWhoIsLost(t *testing.T) {
 	}
 }
 
+// A second Release, after one without an answer, neither shortens nor lengthens what AtLeast keeps.
+func TestAtLeastAfterASecondRelease(t *testing.T) {
+	for name, lose := range map[string]locktest.Fault{"applied": locktest.HangReply, "not applied": locktest.HangRequest} {
+		for opt, c := range map[string]leasehold.Option{"AtLeast": leasehold.AtLeast(time.Minute), "OncePer": leasehold.OncePer(time.Minute)} {
+			t.Run(opt+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := memory.NewServer()
+					mine := newFaulty(t, server)
+					start := time.Now()
+					lease := acquire(t, newLocker(t, mine, nil), "a", c)
+					mine.Next(locktest.OpLinger, lose)
+					mine.Always(locktest.OpLinger, locktest.HangRequest)
+					if err := lease.Release(t.Context()); err == nil || errors.Is(err, leasehold.ErrLost) {
+						t.Fatalf("Release: %v; want an unknown outcome", err)
+					}
+					mine.Always(locktest.OpLinger, nil)
+					if err := lease.Release(t.Context()); (err == nil) != (name == "not applied") || errors.Is(err, leasehold.ErrLost) {
+						t.Errorf("second Release: %v", err)
+					}
+					acquire(t, newLocker(t, server.Connect(), nil), "a")
+					want := time.Minute
+					if opt == "OncePer" {
+						want = 54 * time.Second
+					}
+					wantDuration(t, "held", time.Since(start), want, want+10*time.Millisecond)
+				})
+			})
+		}
+	}
+}
+
 // A wait that is shorter than what AtLeast leaves is refused; a longer one is granted with its end.
 func TestWaitCountsWhatAtLeastLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

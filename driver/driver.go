@@ -84,7 +84,9 @@ type Claim interface {
 	Renew(ctx context.Context, ttl time.Duration) (Grant, error)
 	// Release gives up the grant or the place in the queue, and disarms Wake and Lost. how says
 	// what it leaves behind. ErrLost means that there was nothing to give up. After an unknown
-	// outcome Release may be repeated with the same how.
+	// outcome Release may be repeated with the same how, or later with less of Linger. After one
+	// that returned nil there is nothing to give up until the next Try or Renew, whatever the owner
+	// has by another claim.
 	Release(ctx context.Context, how End) error
 	// Note replaces the note of the grant and changes nothing else. A hold that lingers keeps
 	// the last note. ErrLost means that the claim holds nothing. Note returns [ErrUnsupported]

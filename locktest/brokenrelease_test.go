@@ -105,6 +105,16 @@ var brokenEnds = []breakage{
 			return g, nil
 		},
 	}},
+	{name: "a second Release ends what the owner's next claim has", rejects: []string{"SecondReleaseSparesTheNextClaim"}, warp: warp{
+		release: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			return c.as(c.asked).Release(ctx, how)
+		},
+	}},
+	{name: "a second Release that lingers takes the lease of the owner's next claim", rejects: []string{"SecondReleaseSparesTheNextClaim"}, warp: warp{
+		linger: func(c *warpedClaim, ctx context.Context, how driver.End) error {
+			return c.as(c.asked).Release(ctx, how)
+		},
+	}},
 
 	// Owners that were given up.
 	{name: "nothing is left of an owner that was given up", rejects: []string{"BarredOwnerIsRefused", "BarredElsewhereIsRefused", "BarredOwnerLeavesNoPlace", "BarredSharerIsRefused", "BarredAfterEvictionIsRefused", "BarredLingererIsRefused"}, warp: warp{

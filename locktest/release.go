@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 var releaseCases = []Case{
@@ -14,6 +15,7 @@ var releaseCases = []Case{
 	{Name: "ReleaseAfterExpiry", Run: releaseAfterExpiry},
 	{Name: "ReleaseTwice", Run: releaseTwice},
 	{Name: "RetriedReleaseSparesSuccessor", Run: retriedReleaseSparesSuccessor},
+	{Name: "SecondReleaseSparesTheNextClaim", Run: secondReleaseSparesTheNextClaim},
 	{Name: "ReleaseOnCancelledContext", Run: releaseOnCancelledContext},
 	{Name: "ReleaseAfterLossReturnsSoon", Run: releaseAfterLossReturnsSoon},
 	{Name: "ReleaseDuringRenewalStays", Run: releaseDuringRenewalStays},
@@ -84,6 +86,29 @@ func retriedReleaseSparesSuccessor(t testing.TB, h Harness) {
 	first.nothingToRelease("it was released before")
 	second.renewed(longTTL)
 	contend(t, open(t, h), request(name)).busy("a repeated Release must not free it")
+}
+
+// secondReleaseSparesTheNextClaim: a claim that was released has nothing more to give up. The lease
+// of its owner's next claim stays that claim's, also when the second Release would linger.
+func secondReleaseSparesTheNextClaim(t testing.TB, h Harness) {
+	d := open(t, h)
+	first := holding(t, d, request(newName(t)))
+	next := contend(t, d, first.req)
+	first.released()
+	if _, err := next.try(); err != nil {
+		if errors.Is(err, driver.ErrBusy) {
+			t.Fatalf("Try by the owner's next claim: %v; want a grant: it was released", err)
+		}
+		t.Skipf("an owner that was released is not granted again: %v", err)
+	}
+	first.nothingToRelease("it was released, and its owner's next claim holds")
+	next.renewed(longTTL)
+	if d.Features().Lingers {
+		if err := first.linger(longTTL); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Linger after the release: %v; want ErrLost", err)
+		}
+		next.renewed(longTTL)
+	}
 }
 
 func releaseOnCancelledContext(t testing.TB, h Harness) {

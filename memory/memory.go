@@ -165,6 +165,7 @@ type claim struct {
 	wake    chan struct{} // guarded by Server.mu; closed when a Try would be granted; nil: no refused Try waits
 	listens bool          // guarded by Server.mu; the claim is in its resource's claims
 	told    bool          // guarded by Server.mu; Wanted was called since the grant or last renewal
+	gone    bool          // guarded by Server.mu; it was released, and has asked for nothing since
 	at      int           // guarded by Server.mu; an upper bound for the index of its place in the record
 }
 
@@ -201,6 +202,7 @@ func (c *claim) Try(ctx context.Context) (driver.Grant, error) {
 	}
 	r, now := s.at(c.req.Resource), &s.now
 	defer c.end(r)
+	c.gone = false
 	before := len(r.Claims)
 	a, changed := r.Try(now, &c.req, c.place(), s.floor())
 	if changed {
@@ -239,7 +241,7 @@ func (c *claim) Renew(ctx context.Context, ttl time.Duration) (driver.Grant, err
 		return driver.Grant{}, err
 	}
 	r.listen(c, false)
-	c.told = false
+	c.told, c.gone = false, false
 	c.driver.server.recall(r, c)
 	return driver.Grant{TTL: ttl, Fence: fence}, nil
 }
@@ -271,12 +273,16 @@ func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 
 // Release implements [driver.Claim]. A lingering hold has no owner, so nobody can renew or release
 // it.
-func (c *claim) Release(ctx context.Context, how driver.End) error {
+func (c *claim) Release(ctx context.Context, how driver.End) (err error) {
 	r, now, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.end(r)
+	if c.gone && how.Bar == 0 {
+		return errReleased
+	}
+	defer func() { c.gone = err == nil }()
 	r.forget(c.req.Owner)
 	if how != (driver.End{}) {
 		r.sound = 0
@@ -289,6 +295,9 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 	}
 	return r.Release(c.req.Owner)
 }
+
+// errReleased refuses a second release.
+var errReleased = fmt.Errorf("%w: it was released", driver.ErrLost)
 
 // Note implements [driver.Claim].
 func (c *claim) Note(ctx context.Context, note string) error {

@@ -265,33 +265,72 @@ func TestNoBooksAreLeftByADemoInterruptedAtTheirCreation(t *testing.T) {
 func TestDailyReportWhileTheStoreStalls(t *testing.T) {
 	t.Parallel()
 	const day = 3 * time.Second
-	books, store := servers.StartPostgres(t), servers.StartPostgres(t)
-	through := make(chan struct{})
-	go func() {
-		defer close(through)
-		table := ""
-		for end := time.Now().Add(time.Minute); table == "" && time.Now().Before(end); time.Sleep(day / 100) {
-			table, _ = books.Ask("SELECT nspname || '.reports' FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'reports'")
-			if first, err := books.Ask("SELECT count(*) FROM " + table); table == "" || err != nil || first == "0" {
-				table = ""
-			}
-		}
-		time.Sleep(day * 13 / 10) // until shortly before noon of the second day
+	stalledDays(t, day, func(books, store *servers.Postgres, table string) {
 		written := make(chan struct{})
-		go func() {
+		const waits = "(SELECT count(*) > 0 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'reports' AND NOT granted)"
+		go func() { // the next report waits for 0.4 s, well within its lease
 			defer close(written)
-			_, _ = books.Ask("BEGIN", "LOCK TABLE "+table+" IN EXCLUSIVE MODE", "SELECT pg_sleep(1.2)", "COMMIT")
+			_, _ = books.Ask("BEGIN", "LOCK TABLE "+table+" IN EXCLUSIVE MODE",
+				"DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXIT WHEN "+waits+"; PERFORM pg_sleep(0.01); END LOOP; END $$",
+				"SELECT pg_sleep(0.4)", "COMMIT")
 		}()
-		time.Sleep(day / 5)
+		holds(t, books, "SELECT "+waits+" OR (SELECT count(*) > 1 FROM "+table+")")
 		resume := store.Pause()
 		time.Sleep(day * 8 / 10)
 		resume()
 		<-written
+	})
+}
+
+// The store stalls once the first report was sent, until the period of that report is over. The
+// servers that asked meanwhile do not send another one for the same day.
+func TestDailyReportIsNotSentWhenItsPeriodIsOver(t *testing.T) {
+	t.Parallel()
+	const day = 3 * time.Second
+	stalledDays(t, day, func(_, store *servers.Postgres, _ string) {
+		holds(t, store, "SELECT count(*) > 0 FROM leasehold_locks WHERE name NOT LIKE '%/ttl' AND owner = '' AND expires > since") // it was released
+		resume := store.Pause()
+		time.Sleep(day)
+		resume()
+	})
+}
+
+// stalledDays plays two days on a store that stall stalls once the first report was sent. The table
+// has the reports. The books must be in order.
+func stalledDays(t *testing.T, day time.Duration, stall func(books, store *servers.Postgres, table string)) {
+	t.Helper()
+	books, store := servers.StartPostgres(t), servers.StartPostgres(t)
+	through := make(chan struct{})
+	go func() {
+		defer close(through)
+		const find = "SELECT nspname || '.reports' FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'reports'"
+		holds(t, books, "SELECT count(*) > 0 FROM ("+find+") t")
+		table, err := books.Ask(find)
+		if err != nil {
+			t.Error(err)
+		}
+		holds(t, books, "SELECT count(*) > 0 FROM "+table)
+		stall(books, store, table)
 	}()
 	r, code := play(t, "cron", "--day", day.String(), "--servers", "3", "--strategy", "lock", "--store", postgres(store), "--shop", postgres(books))
 	<-through
 	if code != 0 || len(r.Runs["lock"].Broken) > 0 {
 		t.Errorf("exit code %d: %+v", code, r)
+	}
+}
+
+// holds waits until query returns true, for a minute at most.
+func holds(t *testing.T, p *servers.Postgres, query string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := p.Ask(query)
+		if err == nil && answer == "t" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("%s: %q, %v", query, answer, err)
+			return
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -22,6 +23,7 @@ type claim struct {
 	known  bool      // a Try or a loss has shown what the claim has; false if a failed Try, or another process that had its place, may have been granted it
 	queued bool      // the last Try left a place
 	holds  bool      // it was granted, and has not seen its end
+	gone   bool      // it was released, and has asked for nothing since
 
 	place   *stored       // the place beside the record; nil: none
 	marked  bool          // the record says that there are places beside it
@@ -30,6 +32,7 @@ type claim struct {
 
 // Try implements driver.Claim.
 func (c *claim) Try(ctx context.Context) (g driver.Grant, err error) {
+	c.gone = false
 	if !c.req.Queue {
 		return c.try(ctx, nil, 0)
 	}
@@ -332,6 +335,7 @@ func (c *claim) lease(ctx context.Context, f func(v *view) error) error {
 func (c *claim) recordOutcome(err error) {
 	lost := errors.Is(err, driver.ErrLost)
 	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
+	c.gone = c.gone && err != nil
 	if lost {
 		c.d.resource(c.req.Resource).ignore(c)
 	}
@@ -389,9 +393,21 @@ func (c *claim) LiftFence(ctx context.Context, fence uint64) error {
 // very release.
 var errMaybeReleased = errors.New("caslock: the record does not tell whether the lease was released or taken away")
 
+// errLost means that there is no lease, for an unknown reason.
+var errLost = fmt.Errorf("%w: expired or released", driver.ErrLost)
+
 // Release implements driver.Claim. If a write of this call or of an earlier one has given up the
 // lease, only its nonce in the record shows that.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
+	if c.gone && how.Bar == 0 {
+		return errLost
+	}
+	err := c.release(ctx, how)
+	c.gone = err == nil
+	return err
+}
+
+func (c *claim) release(ctx context.Context, how driver.End) error {
 	s := c.d.resource(c.req.Resource)
 	s.leaves(c.req.Owner)
 	s.ignore(c)

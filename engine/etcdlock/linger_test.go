@@ -199,26 +199,6 @@ func (l *lingering) lingersForgotten(t *testing.T) {
 	first.(driver.Forgetter).Forget()
 }
 
-// A claim that was released has no lease to linger: that of its owner's next claim stays that claim's.
-func TestLingerAfterReleaseIsNotOfTheNextClaim(t *testing.T) {
-	t.Parallel()
-	l := newLingering(t)
-	first, next := l.claim(t), l.claim(t)
-	released := func(ctx context.Context) error { return first.Release(ctx, driver.End{}) }
-	for _, call := range []func(context.Context) error{tryOf(first), released, tryOf(next)} {
-		if err := within(t, lingerWithin, call); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := lingers(t, first); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("Linger after the release: %v; want ErrLost", err)
-	}
-	renewed := func(ctx context.Context) error { _, err := next.Renew(ctx, lingerTTL); return err }
-	if err := within(t, lingerWithin, renewed); err != nil {
-		t.Errorf("renewal of the next claim: %v", err)
-	}
-}
-
 // The answer to a linger is lost, and its claim is forgotten. The owner's next claim can repeat the linger.
 func TestLingerWithoutAnswerIsRepeatedByTheNextClaim(t *testing.T) {
 	t.Parallel()

@@ -388,7 +388,10 @@ func (c *claim) endAgain(ctx context.Context, how driver.End, err error) error {
 
 func (c *claim) end(ctx context.Context, how driver.End) error {
 	c.d.subscriber.forget(c)
-	if was := c.load(); was.knowsNothing() {
+	switch was := c.load(); {
+	case was.isGone() && how.Bar == 0:
+		return errNotHeld
+	case was.knowsNothing():
 		return c.releaseUnknownGrant(ctx, how)
 	}
 	l := c.leave(how)
@@ -437,7 +440,7 @@ func (c *claim) ended(ctx context.Context, fence uint64, given int64, err error)
 	if err != nil {
 		return err
 	}
-	c.update((*state).released)
+	c.update(func(now *state) { now.released(given > replyNothing) })
 	if given <= replyNothing {
 		return c.why(ctx, fence)
 	}

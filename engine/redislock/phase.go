@@ -24,6 +24,7 @@ type state struct {
 	uncertain uncertain
 	grant     grant // in phases held and leaving
 
+	gone     bool   // in phase over: it was released, not lost
 	asked    bool   // it has made an attempt
 	releases int    // counts releases, and attempts that follow an uncertain one; late calls have lower numbers
 	floor    uint64 // the largest fence this driver had seen before the claim could be granted
@@ -45,7 +46,7 @@ type grant struct {
 
 // become changes the phase. Nothing else does. It clears what only the former phase needs.
 func (s *state) become(next phase) {
-	s.phase = next
+	s.phase, s.gone = next, false
 	if next != held && next != leaving {
 		s.grant = grant{}
 	}
@@ -72,10 +73,11 @@ func (s *state) refuse(before state, place bool) {
 	}
 }
 
-// released records the answer to a release. The release also left a mark against calls that may
-// still arrive.
-func (s *state) released() {
+// released records the answer to a release, which gave something up or found nothing. The release
+// also left a mark against calls that may still arrive.
+func (s *state) released(given bool) {
 	s.become(over)
+	s.gone = given
 	s.uncertain.attempt, s.uncertain.release = false, false
 }
 
@@ -84,6 +86,10 @@ func (s *state) mayBeServed() bool { return s.uncertain.attempt || s.uncertain.r
 
 // mayBeGranted reports whether the lock may have been granted since the last answer.
 func (s *state) mayBeGranted() bool { return s.uncertain.attempt || s.phase == queued }
+
+// isGone reports whether a release has given up all that this claim has, so that another one would
+// concern another claim of the owner.
+func (s *state) isGone() bool { return s.gone && !s.mayBeServed() }
 
 // knowsNothing reports whether this claim has nothing to release itself. Only a grant to another
 // claim of the owner can be released then.

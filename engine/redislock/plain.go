@@ -107,7 +107,7 @@ func (c *claim) gave(reply answer, err error) (given bool, _ error) {
 		c.d.known.contended(c.keys.lock, true)
 		return false, nil
 	}
-	c.update((*state).released)
+	c.update(func(now *state) { now.released(true) })
 	return true, nil
 }
 

@@ -65,7 +65,7 @@ func (d *Driver) ReleaseAll(ctx context.Context, endings []driver.Ending) {
 	d.exchange(ctx, len(endings), func(i int) (exchange, func()) {
 		e := &endings[i]
 		c, how := e.Claim.(*claim), e.How
-		if was := c.load(); was.knowsNothing() || d.usable(ctx) != nil {
+		if was := c.load(); was.isGone() || was.knowsNothing() || d.usable(ctx) != nil {
 			return exchange{}, func() { e.Err = c.Release(ctx, how) }
 		}
 		d.subscriber.forget(c)

@@ -55,6 +55,7 @@ type claim struct {
 	req driver.Request
 
 	phase phase
+	gone  bool    // in phase over: it was released, not lost
 	lease lease   // in phase held
 	turn  *waiter // in phase queued: it is notified when the turn of this claim may have come
 
@@ -86,6 +87,7 @@ func (c *claim) moves(err error, yes phase) {
 	case errors.Is(err, driver.ErrLost):
 		c.phase = over
 	}
+	c.gone = false
 	if c.phase != held {
 		c.lease, c.others = lease{}, false
 		if c.recall != nil {
@@ -497,7 +499,9 @@ func (c *claim) Forget() {
 // once more over another connection; without that, waiters might wait for the whole TTL. If the
 // second attempt finds the lease over, the first may have ended it.
 func (c *claim) Release(ctx context.Context, how driver.End) error {
-	c.collect()
+	if c.collect(); c.gone && !c.uncertain() && how.Bar == 0 {
+		return errGone
+	}
 	c.d.watch.leaves(&c.req)
 	defer c.d.watch.disarm(&c.req)
 	if c.recall != nil {
@@ -510,8 +514,13 @@ func (c *claim) Release(ctx context.Context, how driver.End) error {
 			err = errMaybeReleased
 		}
 	}
+	c.gone = err == nil
 	return err
 }
+
+// errGone refuses another release of a claim that was released. It would end what the owner's next
+// claim has.
+var errGone = fmt.Errorf("%w: it was released", driver.ErrLost)
 
 func (c *claim) release(ctx context.Context, how driver.End) error {
 	if c.phase == held && c.req.Mode == driver.Exclusive && !c.uncertain() && how.Bar == 0 {

@@ -29,7 +29,8 @@
 //	         release may have ended,  fence, which that release does
 //	         or may end when it       not end, or the same place
 //	         comes
-//	over     nothing                  as idle                           the row
+//	over     nothing                  as idle                           nothing if it was released,
+//	                                                                    the row if it was lost
 //
 //	answer   granted  refused  refused, with a place  renewed  released  lost   unknown
 //	phase    held     refused  queued                 held     over      over   as it was; of a

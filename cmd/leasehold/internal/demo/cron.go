@@ -67,7 +67,13 @@ func atMost(day time.Duration) time.Duration { return day * 9 / 20 }
 // starts it in the evening, because the day could be over before a late server has asked. On the
 // last day servers continue, up to lastAsks, until the report has come: on a busy machine each of
 // them may be late.
-const days, asks, lastAsks = 2, 3, 12
+const days, asks, lastAsks = 2, 3, 24
+
+// grantEighths is how long after its time an attempt may be granted, in eighths of a day. If the
+// store stalls, a later grant could come after the period of a report of the same day. At noon the
+// limit is within nine tenths of the day. Later attempts first look into the books, and the period
+// of a report ends nine twentieths of a day after it was written, or later.
+const grantEighths = 3
 
 // A CronResult is what the readers of the reports see.
 type CronResult struct {
@@ -157,14 +163,7 @@ func (s *Cron) work(ctx context.Context, w *worker) error {
 	// The first server's clock is the fastest.
 	c.midnight = w.opened.Add(c.day / skewShare * time.Duration(w.Process) / time.Duration(s.Servers))
 	for day := range days {
-		for n := 0; ; n++ {
-			over, err := c.over(ctx, day, n)
-			if err != nil {
-				return err
-			}
-			if over {
-				break
-			}
+		for n := 0; !c.over(day, n); n++ {
 			if err := c.ask(ctx, day, n); err != nil {
 				return err
 			}
@@ -178,19 +177,14 @@ type crontab struct {
 	*worker
 	day      time.Duration
 	midnight time.Time // the one before the first day
+	until    time.Time // when the present attempt is given up if it was not granted
 	keeps    bool      // the store has no AtLeast
+	sent     bool      // the last day's report was sent
 }
 
 // over reports whether the nth attempt of a day, from 0, comes too late.
-func (c *crontab) over(ctx context.Context, day, n int) (bool, error) {
-	switch {
-	case n < asks:
-		return false, nil
-	case day < days-1, c.keeps, n == lastAsks:
-		return true, nil
-	}
-	sent, err := c.books.number(ctx, nil, `SELECT count(*) FROM reports WHERE dy = ?`, day)
-	return sent > 0, err
+func (c *crontab) over(day, n int) bool {
+	return n >= asks && (day < days-1 || c.keeps || c.sent || n == lastAsks)
 }
 
 // ask waits for the nth time of a day and starts the job.
@@ -199,8 +193,14 @@ func (c *crontab) ask(ctx context.Context, day, n int) error {
 	if err := pause(ctx, time.Until(at)); err != nil {
 		return err
 	}
-	if time.Since(at) > c.day/askShare/2 {
+	if c.until = at.Add(c.day * grantEighths / 8); !time.Now().Before(c.until) {
 		return nil // cron does not make up for missed times
+	}
+	if n >= asks {
+		sent, err := c.books.number(ctx, nil, `SELECT count(*) FROM reports WHERE dy = ?`, day)
+		if c.sent = sent > 0; c.sent || err != nil {
+			return err
+		}
 	}
 	report := func(ctx context.Context, t *ticket) error { return c.report(ctx, day, t) }
 	err := c.once(ctx, day, report)
@@ -210,10 +210,24 @@ func (c *crontab) ask(ctx context.Context, day, n int) error {
 	switch {
 	case errors.Is(err, leasehold.ErrBusy):
 		return c.say(message{What: refused})
-	case errors.Is(err, errLost):
-		return nil // the job took too long; the next attempt begins it again
+	case errors.Is(err, errLost), errors.Is(err, errMissed):
+		return nil // the store or the job took too long; the next attempt begins it again
 	}
 	return err
+}
+
+// errMissed means that the store has not granted the lease in time.
+var errMissed = errors.New("the store took too long")
+
+// acquire asks for the lease of an attempt.
+func (c *crontab) acquire(ctx context.Context, opts ...leasehold.Option) (*leasehold.Lease, error) {
+	bound, cancel := context.WithDeadline(ctx, c.until)
+	defer cancel()
+	lease, err := c.worker.acquire(bound, c.Resource, opts...)
+	if err != nil && bound.Err() != nil && ctx.Err() == nil {
+		return nil, errMissed
+	}
+	return lease, err
 }
 
 // once runs report once a day. It reports if the store may not know that it ran.
@@ -221,7 +235,7 @@ func (c *crontab) once(ctx context.Context, day int, report func(ctx context.Con
 	if c.locks == nil {
 		return report(ctx, nil)
 	}
-	lease, err := c.acquire(ctx, c.Resource, leasehold.OncePer(c.day), leasehold.TTL(c.TTL))
+	lease, err := c.acquire(ctx, leasehold.OncePer(c.day), leasehold.TTL(c.TTL))
 	if err != nil {
 		return err
 	}
@@ -238,7 +252,7 @@ func (c *crontab) keep(ctx context.Context, report func(ctx context.Context, t *
 	if err := c.say(message{What: noAtLeast}); err != nil {
 		return err
 	}
-	lease, err := c.acquire(ctx, c.Resource, leasehold.Wait(0), leasehold.TTL(c.day-c.day/10), leasehold.NoRenew())
+	lease, err := c.acquire(ctx, leasehold.Wait(0), leasehold.TTL(c.day-c.day/10), leasehold.NoRenew())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,11 +76,12 @@ func (r *run) perform(ctx context.Context, n int, hear func(p *process, m messag
 	return failed
 }
 
-// open lets the processes begin.
+// open lets the processes begin. It tells them the instant, because a busy machine may let some of
+// them run much later.
 func (r *run) open() {
 	r.opened = time.Now()
 	for _, p := range r.processes {
-		p.tell("open")
+		p.tell(strconv.FormatInt(r.opened.UnixNano(), 10))
 	}
 }
 

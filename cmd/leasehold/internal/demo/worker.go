@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type worker struct {
 	locks  *leasehold.Locker
 	lines  <-chan []byte // from the parent
 	met    meeting
-	opened time.Time
+	opened time.Time // when the processes were told to begin
 
 	mu  sync.Mutex
 	out *json.Encoder // guarded by mu
@@ -111,8 +112,12 @@ func (w *worker) ready() error {
 	if err := w.say(message{What: ready}); err != nil {
 		return err
 	}
-	<-w.lines
-	w.opened = time.Now()
+	at, err := strconv.ParseInt(string(<-w.lines), 10, 64)
+	if err != nil {
+		return fmt.Errorf("read when to begin: %w", err)
+	}
+	now := time.Now()
+	w.opened = now.Add(-now.Sub(time.Unix(0, at))) // with a monotonic reading
 	return nil
 }
 
