@@ -52,9 +52,7 @@ func (c *claim) round(ctx context.Context, parts []*part, call callAt, done func
 	for _, p := range parts {
 		asked := c.inTurn(p, func() {
 			a := answer{part: p}
-			// A node that may have granted hears of a release even if it seems down, or it would keep the
-			// grant until its TTL.
-			a.err = p.node.call(unending, p.sent, func(ctx context.Context) (err error) {
+			a.err = p.node.call(unending, func(ctx context.Context) (err error) {
 				a.grant, err = call(ctx, p)
 				a.repeated = p.repeated
 				return err
@@ -133,12 +131,11 @@ func (c *claim) ask(ctx context.Context, call callAt, done func(v *verdict) bool
 
 // tryAt tries at one node, in a round that began at start. held reports whether the claim held then.
 func (c *claim) tryAt(ctx context.Context, p *part, start boottime.Instant, held bool) (driver.Grant, error) {
-	if p.fence == 0 { // an earlier grant or loss at this node does not concern this grant
+	if !held || p.fence == 0 { // an earlier grant or loss at this node does not concern this grant
 		c.mu.Lock()
 		p.lost, p.standing = false, away
 		c.mu.Unlock()
 	}
-	p.sent = true
 	g, err := p.claim.Try(ctx)
 	if err == nil {
 		p.repeated, p.fence = p.fence != 0 && p.fence == g.Fence, g.Fence
@@ -288,7 +285,7 @@ func (c *claim) rollBack(ctx context.Context) {
 
 func releaseAt(how driver.End) callAt {
 	return func(ctx context.Context, p *part) (driver.Grant, error) {
-		p.sent, p.fence, p.repeated = false, 0, false
+		p.fence, p.repeated = 0, false
 		return driver.Grant{}, p.claim.Release(ctx, how)
 	}
 }
@@ -357,7 +354,7 @@ func (c *claim) Forget() {
 				f.Forget()
 				return
 			}
-			_ = p.node.call(context.Background(), p.sent, func(ctx context.Context) error { return p.claim.Release(ctx, driver.End{}) }) // if it fails, it ends with the session
+			_ = p.node.call(context.Background(), func(ctx context.Context) error { return p.claim.Release(ctx, driver.End{}) }) // if it fails, it ends with the session
 		})
 	}
 }

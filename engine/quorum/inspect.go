@@ -12,7 +12,7 @@ import (
 func ask[T any](ctx context.Context, d *Driver, question func(ctx context.Context, n driver.Operator) (T, error)) (values []T, v verdict) {
 	replies := make([]T, len(d.nodes))
 	errs := d.each(func(i int, n *node) error {
-		return n.call(ctx, false, func(ctx context.Context) (err error) {
+		return n.call(ctx, func(ctx context.Context) (err error) {
 			if n.operator == nil {
 				return driver.ErrUnsupported
 			}

@@ -27,7 +27,7 @@ var mutations = []mutant.Mutation{
 	{Name: "countsFromBefore", Rejects: "^TestRegainedLateDoesNotCount$", File: "claim.go",
 		Old: "p.lost, p.standing = false, away", New: "if p.lost = false; !$ {\n\t\t\tp.standing = away\n\t\t}"},
 	{Name: "countsWhatWasGivenUp", Rejects: "^TestRegainedLateDoesNotCount$", File: "claim.go",
-		Old: "p.sent, p.fence, p.repeated = false, 0, false", New: "if p.sent = false; !$ {\n\t\t\tp.fence, p.repeated = 0, false\n\t\t}"},
+		Old: "if !held || p.fence == 0 {", New: "if !held && !$ || p.fence == 0 {"},
 	{Name: "asksOnceMore", Rejects: "^TestRegainedNodeIsNotAskedOnceMore$", File: "regain.go",
 		Old: "if has {", New: "if has && !$ {"},
 	{Name: "releasesWhatWasRegained", Rejects: "^TestRegainedLateDoesNotCount$", File: "claim.go",

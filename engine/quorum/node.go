@@ -43,9 +43,9 @@ func newNode(d *Driver, number int, inner driver.Driver, timeout time.Duration) 
 
 // call makes one call to the node when there is room for it, bounded from then on. While the node
 // is down, one call at a time finds out whether it is back. The others wait for that call and share
-// its outcome, unless they must be made.
-func (n *node) call(ctx context.Context, must bool, do func(ctx context.Context) error) error {
-	if !must && !n.waitForProbe(ctx) {
+// its outcome.
+func (n *node) call(ctx context.Context, do func(ctx context.Context) error) error {
+	if !n.waitForProbe(ctx) {
 		return ErrNodeDown
 	}
 	select {
@@ -55,7 +55,7 @@ func (n *node) call(ctx context.Context, must bool, do func(ctx context.Context)
 		return fmt.Errorf("%d calls are before it: %w", maxInFlight, ctx.Err())
 	}
 	probe, ok := n.admit()
-	if !ok && !must {
+	if !ok {
 		return ErrNodeDown
 	}
 	call, cancel := context.WithTimeout(ctx, n.timeout)
@@ -179,7 +179,6 @@ type part struct {
 	claim driver.Claim
 	last  chan struct{} // guarded by claim.mu; closed when the last requested call is over
 
-	sent     bool   // a Try was sent, and no release since: the node may have granted; only the running call uses it
 	fence    uint64 // the fence of its grant; only the running call uses it
 	repeated bool   // the last Try returned the same grant as an earlier one; only the running call uses it
 	lost     bool   // guarded by claim.mu; the node has reported the loss

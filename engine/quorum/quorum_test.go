@@ -235,8 +235,7 @@ func TestHungNodeDoesNotDelay(t *testing.T) {
 			t.Errorf("1000 cycles of a millisecond beside a hung node took %v", took)
 		}
 		calls := links[2].Calls(locktest.OpTry) + links[2].Calls(locktest.OpRelease)
-		// A Try that was sent is followed by its release.
-		if most := 2 * (64 + int(time.Since(start)/quorum.DefaultNodeTimeout)); calls > most {
+		if most := 64 + int(time.Since(start)/quorum.DefaultNodeTimeout); calls > most {
 			t.Errorf("%d calls went to the hung node, want at most %d", calls, most)
 		}
 	})
@@ -413,43 +412,6 @@ func TestRollBackDoesNotOvertake(t *testing.T) {
 			t.Fatalf("round %d: a second holder: %v", round, err)
 		}
 	}
-}
-
-// A node that is silent for a moment serves the roll-backs of all Tries that it has served.
-func TestRollBacksReachASilentNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(3)
-		d, links := c.connect(t, nil)
-		other, _ := c.connect(t, nil)
-		names := make([]string, 20)
-		for i := range names {
-			names[i] = fmt.Sprint(i)
-			if _, err := claimOf(t, other, driver.Request{Resource: names[i], Owner: "other", TTL: time.Hour}).Try(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait() // the third node has answered, too
-			if err := c[2].Connect().Evict(t.Context(), names[i], "other", "a node that forgets"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		links[2].Always(locktest.OpTry, locktest.HangReply)
-		links[2].Always(locktest.OpRelease, locktest.HangReply)
-		var all sync.WaitGroup
-		for _, name := range names {
-			all.Go(func() {
-				if _, err := claimOf(t, d, driver.Request{Resource: name, Owner: "mine", TTL: time.Hour}).Try(t.Context()); !errors.Is(err, driver.ErrBusy) {
-					t.Errorf("Try: %v", err)
-				}
-			})
-		}
-		all.Wait()
-		time.Sleep(20 * time.Second)
-		for _, name := range names {
-			if st, err := c[2].Connect().Inspect(t.Context(), name); err != nil || len(st.Holders) > 0 {
-				t.Errorf("the node has %v of %s, %v", st.Holders, name, err)
-			}
-		}
-	})
 }
 
 // A caller in a hurry says nothing about the nodes.

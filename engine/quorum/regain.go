@@ -119,7 +119,6 @@ func (c *claim) regainAt(ctx context.Context, p *part, ttl time.Duration, fence 
 	if has {
 		return nil
 	}
-	p.sent = true
 	g, err := p.claim.Try(ctx)
 	if err != nil {
 		return err

@@ -153,7 +153,7 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 			notRenewed(t, holder)
 		})
 	})
-	t.Run("of the grant after one whose release was lost", func(t *testing.T) {
+	t.Run("of the grant after one whose release was not sent", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(3)
 			d, links := c.connect(t, opts)
@@ -184,14 +184,13 @@ func TestRegainedLateDoesNotCount(t *testing.T) {
 					time.Sleep(2 * time.Second)
 				}
 			}
-			links[2].Next(locktest.OpRelease, locktest.LoseRequest)
 			close(gate)
 			if err := <-tried; err == nil {
 				t.Fatal("granted by one of three")
 			}
 			time.Sleep(opts.NodeTimeout)
-			if n := links[2].Calls(locktest.OpRelease); n != 1 {
-				t.Fatalf("%d releases of the grant were sent, want 1", n)
+			if n := links[2].Calls(locktest.OpRelease); n > 0 {
+				t.Fatalf("%d releases reached a node that was down", n)
 			}
 			links[2].Next(locktest.OpTry, locktest.LoseRequest)
 			if _, err := holder.Try(t.Context()); err != nil {
