@@ -86,7 +86,7 @@ type Claim interface {
 	// what it leaves behind. ErrLost means that there was nothing to give up. After an unknown
 	// outcome Release may be repeated with the same how, or later with less of Linger. After one
 	// that returned nil there is nothing to give up until the next Try or Renew, whatever the owner
-	// has by another claim.
+	// has by another claim. With End.Bar it also gives up such a claim.
 	Release(ctx context.Context, how End) error
 	// Note replaces the note of the grant and changes nothing else. A hold that lingers keeps
 	// the last note. ErrLost means that the claim holds nothing. Note returns [ErrUnsupported]

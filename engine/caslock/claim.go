@@ -335,7 +335,6 @@ func (c *claim) lease(ctx context.Context, f func(v *view) error) error {
 func (c *claim) recordOutcome(err error) {
 	lost := errors.Is(err, driver.ErrLost)
 	c.holds, c.known = err == nil || c.holds && !lost, c.known || lost
-	c.gone = c.gone && err != nil
 	if lost {
 		c.d.resource(c.req.Resource).ignore(c)
 	}

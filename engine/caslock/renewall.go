@@ -3,6 +3,7 @@ package caslock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -28,7 +29,10 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 	groups := make(map[group][]*driver.Renewal, len(renewals))
 	for i := range renewals {
 		c := renewals[i].Claim.(*claim)
-		of := group{c.req.Resource, c.open}
+		of := group{name: c.req.Resource}
+		if c.open.open {
+			of.open = c.open
+		}
 		groups[of] = append(groups[of], &renewals[i])
 	}
 	all := slices.Collect(maps.Keys(groups))
@@ -58,6 +62,7 @@ func (d *Driver) renewTogether(ctx context.Context, name string, before uncertai
 		c.open, c.gave = before, nil
 		failed := cmp.Or(err, lost[i])
 		c.recordOutcome(failed)
+		c.gone = c.gone && errors.Is(failed, driver.ErrLost)
 		if failed != nil {
 			one.Answer(driver.Grant{}, failed)
 		} else {

@@ -131,3 +131,60 @@ func TestSharersAreRenewedTogetherAfterALostAnswer(t *testing.T) {
 		}
 	})
 }
+
+// They are renewed by one write also if the answer to an attempt of each was lost, at another version of the record.
+func TestSharersAreRenewedTogetherAfterUnknownAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &counting{}
+		l := &link{Store: store}
+		d := process(t, l)
+		var all []driver.Renewal
+		for _, owner := range []string{"a", "b", "c", "d"} {
+			c := claimOf(t, d, driver.Request{Owner: owner, Mode: driver.Shared})
+			l.next = "lose answer"
+			if _, err := c.Try(t.Context()); err == nil {
+				t.Fatal("granted without an answer")
+			}
+			claimtest.Granted(t, c)
+			all = append(all, driver.Renewal{Claim: c, TTL: ttl})
+		}
+		before := store.last
+		d.(driver.BatchRenewer).RenewAll(t.Context(), all)
+		if n := store.last - before; n != 1 {
+			t.Errorf("%d writes for 4 leases of one resource", n)
+		}
+	})
+}
+
+// After a release, only the renewal of the owner's lease makes the claim hold it, not a note. A renewal without an
+// answer may have.
+func TestWhatAReleasedClaimMayGiveUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := &link{Store: &counting{}}
+		d := process(t, l)
+		released := claimOf(t, d, driver.Request{Owner: "a"})
+		claimtest.Granted(t, released)
+		claimtest.Released(t, released)
+		next := claimOf(t, d, driver.Request{Owner: "a"})
+		claimtest.Granted(t, next)
+		if err := released.Note(t.Context(), "noted"); err != nil {
+			t.Fatal(err)
+		}
+		if err := released.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Release after a note: %v, want ErrLost", err)
+		}
+		if _, err := next.Renew(t.Context(), ttl); err != nil {
+			t.Errorf("the next claim's lease: %v", err)
+		}
+		l.next = "lose answer"
+		if _, err := released.Renew(t.Context(), ttl); err == nil || errors.Is(err, driver.ErrLost) {
+			t.Fatalf("renewed without an answer: %v", err)
+		}
+		if err := released.Release(t.Context(), driver.End{}); err != nil {
+			t.Errorf("Release after a renewal without an answer: %v", err)
+		}
+		if _, err := next.Renew(t.Context(), ttl); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the lease: %v, want ErrLost", err)
+		}
+	})
+}
