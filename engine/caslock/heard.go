@@ -17,17 +17,25 @@ func (q *crowd) heard(first, second string, i Item, session uint64) {
 	if s == nil {
 		return
 	}
-	p, number := q.placeIn(i), q.d.number(i.Version)
-	var wanted []*claim
 	s.mu.Lock()
-	if p != nil {
-		wanted = s.wanted(p.claim.Owner)
+	lined, wanting := s.line != nil && s.line.session == session, len(s.wanting) > 0
+	s.mu.Unlock()
+	if wanting && i.Value != nil {
+		owner := storedIn(i).Claim.Owner
+		s.mu.Lock()
+		wanted := s.wanted(owner)
+		s.mu.Unlock()
+		q.d.recall(wanted)
 	}
+	if !lined { // placeIn would keep a peer whose heartbeats nobody here counts
+		return
+	}
+	p, number := q.placeIn(i), q.d.number(i.Version)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.line != nil && s.line.session == session {
 		s.heardPlace(second, p, number)
 	}
-	s.mu.Unlock()
-	q.d.recall(wanted)
 }
 
 // heardPlace records a change of a place in the line; nil: it was removed. Requires s.mu.

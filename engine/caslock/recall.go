@@ -147,7 +147,10 @@ func (s *resource) wantedSince(was *record.Record, read bool) (some []*claim) {
 		})
 	}
 	for _, c := range s.record.Claims {
-		if before := was.Find(c.Owner); c.Status == record.Waiting && (before == nil || before.Status != record.Waiting) {
+		if c.Status != record.Waiting {
+			continue
+		}
+		if before := was.Find(c.Owner); before == nil || before.Status != record.Waiting {
 			return s.wanted(c.Owner)
 		}
 	}
