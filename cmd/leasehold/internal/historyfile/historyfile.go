@@ -341,10 +341,12 @@ func (f *File) size(ctx context.Context) (bytes int64, err error) {
 	return (pages - free) * each, nil
 }
 
-// begins updates the time of the first entry. One from the future has a wrong time.
+// begins updates the time of the first entry. One from the future has a wrong time. If many have, no
+// entry counts as the first.
 func (f *File) begins(ctx context.Context) error {
 	var at int64
-	err := f.db.QueryRowContext(ctx, "SELECT at FROM entries WHERE at <= ? ORDER BY seq LIMIT 1", time.Now().UnixMilli()).Scan(&at)
+	err := f.db.QueryRowContext(ctx, "SELECT at FROM (SELECT seq, at FROM entries ORDER BY seq LIMIT ?) WHERE at <= ? ORDER BY seq LIMIT 1",
+		pruned, time.Now().UnixMilli()).Scan(&at)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
