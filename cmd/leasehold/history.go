@@ -187,6 +187,7 @@ const followMost = 20 * wire.MaxPage
 // A seenHistory records what is printed. Within a history it compares the numbers of entries, which
 // rise. Between those of several instances it compares ages, because their clocks differ.
 type seenHistory struct {
+	instance string
 	history  string
 	last     int64                // number of the newest entry of history
 	newest   time.Time            // time of the newest printed entry, or of the first answer
@@ -203,14 +204,17 @@ func (s *seenHistory) has(page newEntries, e wire.Entry) bool {
 }
 
 // isOther reports whether page is of another history than the last answer. Instances do not tell
-// them apart: the first processes of containers may have the same name.
-func (s *seenHistory) isOther(page newEntries) bool { return page.History != s.history }
+// them apart: the first processes of containers may have the same name. But another instance with a
+// copy of the history, or with what was left of it after a crash, gives numbers again.
+func (s *seenHistory) isOther(page newEntries) bool {
+	return page.History != s.history || page.Instance != s.instance && page.last < s.last
+}
 
 func (s *seenHistory) take(page newEntries) {
 	if s.isOther(page) || page.last > s.last {
 		s.last = page.last
 	}
-	s.answered, s.history = time.Now(), page.History
+	s.answered, s.instance, s.history = time.Now(), page.Instance, page.History
 	if s.newest.IsZero() {
 		s.newest = s.answered
 	}
