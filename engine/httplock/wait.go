@@ -86,6 +86,9 @@ func (w *wait) run(ctx context.Context) {
 
 // call makes one call that waits.
 func (w *wait) call(ctx context.Context, sent time.Time) (wire.Grant, error) {
+	if ctx.Err() != nil { // nobody waits any more, and a grant would have to be given back
+		return wire.Grant{}, ctx.Err()
+	}
 	call, cancel := context.WithTimeout(context.WithoutCancel(w.caller), waitFor+answerLate)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
