@@ -81,14 +81,16 @@ func (h *hold) endRenewal(err error) {
 	h.mu.Lock()
 	untold := h.untold && !h.over()
 	h.mu.Unlock()
-	k := &h.locker.keeper
-	tell := func() {
-		h.tellAnew(k.renewing)
-		h.calling.End()
+	if k := &h.locker.keeper; err == nil && untold {
+		told := k.separately(func() {
+			h.tellAnew(k.renewing)
+			h.calling.End()
+		})
+		if told {
+			return
+		}
 	}
-	if err != nil || !untold || !k.separately(tell) {
-		h.calling.End()
-	}
+	h.calling.End()
 }
 
 // tellAnew writes the description of the current lease to the engine. Requires h.calling.

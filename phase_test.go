@@ -160,18 +160,17 @@ func TestNobodyRecallsItself(t *testing.T) {
 func TestNothingIsKeptWhileACallBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stageIn(t, &agreeing{}, held, &Options{Keep: time.Second})
-		hung := make(chan struct{})
-		go s.lease.call(t.Context(), func() error {
-			<-hung
-			return nil
-		})
+		if !s.h.calling.TryBegin() { // as the keeper does
+			t.Fatal("another call is in flight")
+		}
+		go s.lease.call(t.Context(), func() error { return nil })
 		synctest.Wait()
 		go s.lease.Release(t.Context())
 		synctest.Wait()
 		if s.h.phase != leaving {
 			t.Errorf("phase %s", phaseNames[s.h.phase])
 		}
-		close(hung)
+		s.h.calling.End()
 		synctest.Wait()
 		s.locks.Close()
 	})
