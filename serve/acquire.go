@@ -134,6 +134,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 	removed, refused := s.claims.removedHere(a.one, order{a.call.Caller, a.call.Call, a.call.Answered})
 	s.claims.mu.Unlock()
 	if removed != nil && (refused || isEnded || !s.features.Resumes) {
+		a.leaves()
 		return removed
 	}
 	if isEnded && mayBeEnded {
@@ -154,6 +155,7 @@ func (a *attempt) run(ctx context.Context, req driver.Request) error {
 		}
 		if removed != nil {
 			s.claims.refuses(a.one) // its attempts without an answer have got nothing
+			a.leaves()
 			return removed
 		}
 	}
@@ -203,6 +205,13 @@ func (s *Server) renewClaim(one *claim, req driver.Request, wanted bool) error {
 // wait returns how long the call may wait for other holders.
 func (a *attempt) wait() time.Duration {
 	return min(wire.Duration(min(a.call.Wait, wire.Millis(maxTTL))), a.s.opts.MaxWait)
+}
+
+// leaves reports that a removed waiter has given up its place, unless the removal has reported it.
+func (a *attempt) leaves() {
+	if !a.one.queued.IsZero() {
+		a.s.hub.left(a.one)
+	}
 }
 
 // waitContext returns a context that ends when the call must stop waiting.

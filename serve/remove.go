@@ -50,7 +50,7 @@ func checkRemoval(c *wire.RemoveCall) error {
 const betweenCalls, betweenLooks = 2 * time.Second, 20 * time.Millisecond
 
 // removeNow ends the wait that c names. If the waiter is granted its lease meanwhile, the error is
-// a *driver.Busy. If that is unknown, its next call finds out.
+// a *driver.Busy. If that is unknown, its next call finds out, and then a repeated removal.
 func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) error {
 	var one *claim
 	for end := time.Now().Add(betweenCalls); ; {
@@ -59,7 +59,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 		if one != nil {
 			break
 		}
-		if !found || time.Now().After(end) || pause.For(ctx, betweenLooks) != nil {
+		if !found || s.claims.removedBefore(c.Name, cmp.Or(c.Owner, c.Handle)) || time.Now().After(end) || pause.For(ctx, betweenLooks) != nil {
 			return s.waitsElsewhere(ctx, c)
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 	return nil
 }
 
-// waitsElsewhere returns why no call that waits here matches c.
+// waitsElsewhere returns why no call that waits here matches c; nil: it was removed before.
 func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 	state, err := s.inspect(ctx, c.Name)
 	if err != nil {
@@ -91,6 +91,9 @@ func (s *Server) waitsElsewhere(ctx context.Context, c *wire.RemoveCall) error {
 		if wire.Names(owner, h.Owner) {
 			return &driver.Busy{Holder: h}
 		}
+	}
+	if s.claims.removedBefore(c.Name, owner) {
+		return nil // its place may be shown until it ends
 	}
 	for _, w := range state.Waiters {
 		if wire.Names(owner, w.Owner) {
@@ -114,6 +117,19 @@ func (c *claims) remove(name, owner string, gone *removal) (waits *claim, queued
 	one.users++
 	one.waiting(gone.why())
 	return one, true
+}
+
+// removedBefore reports whether an earlier removal of an owner, given in full or by its handle, has
+// left it without a lease.
+func (c *claims) removedBefore(name, owner string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range []lease{{name, wire.Handle(owner)}, {name, owner}} {
+		if gone, ok := c.removed.get(key); ok && gone.refused != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // marks sets for each waiter whether it waits here, so that remove can end its wait.

@@ -350,6 +350,11 @@ func TestRemovalWithoutAnAnswerIsUnknown(t *testing.T) {
 					s.wantCode(wire.CodeBusy, wire.Remove, remove)
 				} else {
 					s.wantCode(wire.CodeEvicted, wire.Acquire, waits, 2)
+					s.want(200, wire.Remove, remove)
+					left := s.history("kind=left").Entries
+					if len(left) != 1 || left[0].Reason != "r" || left[0].By == "" {
+						t.Errorf("the history has left as %+v, want once, with reason and author", left)
+					}
 				}
 			})
 		})
