@@ -274,7 +274,7 @@ func (c *claim) attempted(ctx context.Context, try int64, before before, reply a
 
 // mayHaveBrought reports whether an uncertain attempt may have brought a sharer's grant with a fence
 // that is not above the floor. Only a server that has gone back gives such fences: the last one that
-// it has given is then below the floor, too.
+// it has given is then below the floor, too, until the floor is raised or its clock has passed it.
 func mayHaveBrought(was state, granted []any) bool {
 	if !was.uncertain.attempt || len(granted) < 4 {
 		return false
@@ -387,11 +387,11 @@ func (c *claim) endAgain(ctx context.Context, how driver.End, err error) error {
 }
 
 func (c *claim) end(ctx context.Context, how driver.End) error {
+	if was := c.load(); was.isGone() && how.Bar == 0 {
+		return errNotHeld // what listens now is the owner's next claim
+	}
 	c.d.subscriber.forget(c)
-	switch was := c.load(); {
-	case was.isGone() && how.Bar == 0:
-		return errNotHeld
-	case was.knowsNothing():
+	if was := c.load(); was.knowsNothing() {
 		return c.releaseUnknownGrant(ctx, how)
 	}
 	l := c.leave(how)
