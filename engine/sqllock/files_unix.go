@@ -21,7 +21,7 @@ func linkCount(info os.FileInfo) uint64 {
 const maxGap = 1000
 
 // heldDeleted reports whether this process has a file open that had the name path and no longer has
-// one. It opens no file, because closing it would drop SQLite's locks on it.
+// any. It opens no file, because closing it would drop SQLite's locks on it.
 func heldDeleted(path string, file os.FileInfo) bool {
 	if all, ok := openAs(path); ok {
 		return slices.ContainsFunc(all, func(one os.FileInfo) bool { return linkCount(one) == 0 && os.SameFile(one, file) })

@@ -107,16 +107,16 @@ func (f *sqliteFile) isOpen() bool {
 // descriptors is a folder of Linux, with a link for each file that this process has open.
 const descriptors = "/proc/self/fd/"
 
-// openAs describes the files with the base name of path, deleted or not, that this process has open.
-// ok is false if the system does not tell. Of other files it only reads the links to them, which
-// asks no file server. A stat of such a file may hang.
+// openAs describes the files that this process has open with the base name of path, and deleted
+// ones of any name. ok is false if the system does not tell. Of other files it only reads the links
+// to them, which asks no file server. A stat of such a file may hang.
 func openAs(path string) (all []os.FileInfo, ok bool) {
-	base := func(path string) string { return strings.TrimSuffix(filepath.Base(path), " (deleted)") }
 	links, err := os.ReadDir(descriptors)
 	for _, one := range links {
 		link := descriptors + one.Name()
 		file, err := os.Readlink(link)
-		if err != nil || !strings.EqualFold(base(file), base(path)) { // some file systems fold case
+		deleted := strings.HasSuffix(file, " (deleted)")
+		if err != nil || !deleted && !strings.EqualFold(filepath.Base(file), filepath.Base(path)) { // some file systems fold case
 			continue
 		}
 		if info, err := os.Stat(link); err == nil { // opens nothing; see heldDeleted
