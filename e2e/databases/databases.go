@@ -133,7 +133,7 @@ func Unknown(err error) bool {
 // OneConnectionIsEnough makes many goroutines contend over a pool of one connection.
 func OneConnectionIsEnough(t *testing.T, d Store) {
 	d.DB.SetMaxOpenConns(1)
-	ctx, cancel := context.WithTimeout(t.Context(), 6*margin)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*margin)
 	defer cancel()
 	l := Locker(t, d, leasehold.Options{HandOver: -1})
 	var all sync.WaitGroup
@@ -144,8 +144,15 @@ func OneConnectionIsEnough(t *testing.T, d Store) {
 				if i%4 == 3 {
 					opts = append(opts, leasehold.Shared())
 				}
-				if err := l.Do(ctx, "one connection", func(context.Context) error { return nil }, opts...); err != nil {
-					t.Error(err)
+				for {
+					err := l.Do(ctx, "one connection", func(context.Context) error { return nil }, opts...)
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // otherwise a busy machine took too long for one call
+						t.Error(err)
+						return
+					}
 				}
 			}
 		})
