@@ -169,6 +169,9 @@ func (s *Cron) work(ctx context.Context, w *worker) error {
 			}
 		}
 	}
+	if !c.answers {
+		return c.missed
+	}
 	return nil
 }
 
@@ -179,6 +182,8 @@ type crontab struct {
 	midnight time.Time // the one before the first day
 	until    time.Time // when the present attempt is given up if it was not granted
 	keeps    bool      // the store has no AtLeast
+	answers  bool      // the store has answered an attempt
+	missed   error     // of the last attempt without an answer
 	sent     bool      // the last day's report was sent
 }
 
@@ -207,11 +212,16 @@ func (c *crontab) ask(ctx context.Context, day, n int) error {
 	if errors.Is(err, leasehold.ErrUnsupported) {
 		err = c.keep(ctx, report)
 	}
+	if errors.Is(err, errMissed) {
+		c.missed = err
+		return nil // the next attempt begins it again
+	}
+	c.answers = true
 	switch {
 	case errors.Is(err, leasehold.ErrBusy):
 		return c.say(message{What: refused})
-	case errors.Is(err, errLost), errors.Is(err, errMissed):
-		return nil // the store or the job took too long; the next attempt begins it again
+	case errors.Is(err, errLost):
+		return nil // the job took too long; the next attempt begins it again
 	}
 	return err
 }
@@ -224,7 +234,10 @@ func (c *crontab) acquire(ctx context.Context, opts ...leasehold.Option) (*lease
 	bound, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
 	lease, err := c.worker.acquire(bound, c.Resource, opts...)
-	if err != nil && bound.Err() != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && bound.Err() != nil && ctx.Err() == nil:
+		return nil, fmt.Errorf("%w: %w", errMissed, err)
+	case err == nil && !time.Now().Before(c.until): // this process was stopped; a release would keep the others out
 		return nil, errMissed
 	}
 	return lease, err
