@@ -388,7 +388,7 @@ func (c *claim) endAgain(ctx context.Context, how driver.End, err error) error {
 
 func (c *claim) end(ctx context.Context, how driver.End) error {
 	if was := c.load(); was.isGone() && how.Bar == 0 {
-		return errNotHeld // what listens now is the owner's next claim
+		return errReleased // what listens now is the owner's next claim
 	}
 	c.d.subscriber.forget(c)
 	if was := c.load(); was.knowsNothing() {

@@ -30,6 +30,8 @@
 //	Release nothing  over             over             over             over              over
 //	Release unknown  leaving +release leaving +release leaving +release leaving +release  leaving +release
 //
+// After a Release that gave something up, another one sends nothing until the next Try or Renew.
+//
 // Uncertainty outlives the phase. An attempt or a release that may still arrive cannot do harm,
 // because a Release or the next attempt leaves a mark that refuses it. A renewal that arrives
 // late does no harm either. It extends the lease, or shortens it only if the lease still ends

@@ -68,6 +68,9 @@ func (c *claim) renewWhole(ctx context.Context, ttl time.Duration) (g driver.Gra
 // asked, ends is when, in ms of the server's clock; otherwise it is 0.
 func (c *claim) sendRenew(ctx context.Context, ttl time.Duration, known int64) (g driver.Grant, ends int64, err error) {
 	d, was := c.d, c.load()
+	if was.gone { // without an answer, the owner may hold by this renewal
+		c.update(func(now *state) { now.gone = false })
+	}
 	r, err := c.runRenew(ctx, ttl, known)
 	switch {
 	case err != nil:

@@ -24,6 +24,9 @@ var scriptWhy = &script{name: "why.lua"}
 // reason.
 var errNotHeld = fmt.Errorf("%w: it expired, or its key was deleted or taken over", driver.ErrLost)
 
+// errReleased is the error for a second release.
+var errReleased = fmt.Errorf("%w: it was released", driver.ErrLost)
+
 // why returns why c's lease with that fence, which the server does not have any more, is over. It
 // asks the server, because the message may not have come yet or was missed.
 func (c *claim) why(ctx context.Context, fence uint64) error {
