@@ -67,7 +67,7 @@ var mutants = []change{
 	inScript("renewall.lua", "renewalTellsNobody", "a renewal notifies of them again", "TestRedis$/recall",
 		"then replies[which] = 2 end", "then replies[which] = 1 end", ""),
 	inGo(mutant.Mutation{Name: "recallsAfterRelease", Undoes: "no call after Release has begun", Rejects: "TestRedis$/recall", File: "claim.go",
-		Old: "how driver.End) error {\n\tc.d.subscriber.forget(c)", New: "how driver.End) error {\n\tif !$ {\n\t\tc.d.subscriber.forget(c)\n\t}"}),
+		Old: "\t}\n\tc.d.subscriber.forget(c)\n\tif was", New: "\t}\n\tif !$ {\n\t\tc.d.subscriber.forget(c)\n\t}\n\tif was"}),
 	inScript("prelude.lua", "countsHeads", "a heavy claim uses its weight", "TestRedis$/weights",
 		"return least == 0 or count + extra() + weight_of(mode) <= least", "return least == 0 or count + 1 <= least", ""),
 	inScript("prelude.lua", "ignoresOperator", "an operator's limit counts", "TestRedis$/weights",
