@@ -108,7 +108,7 @@ func TestNothingIsGrantedYetAfterAnUnknownAttempt(t *testing.T) {
 				engine := memory.NewServer()
 				d := locktest.NewFaulty(engine.Connect())
 				s, other := newBubble(t, d, nil), newBubble(t, engine.Connect(), nil)
-				const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":20000}`
+				const waits = `{"name":"n","owner":"o","ttl_ms":60000,"wait_ms":20500}`
 				other.want(200, wire.Acquire, `{"name":"n","owner":"holder","ttl_ms":60000}`)
 				waited := make(chan struct{})
 				go func() {
