@@ -71,3 +71,35 @@ func TestFirstTryWaitsBrieflyForTheStream(t *testing.T) {
 		})
 	}
 }
+
+// A waiter that was stopped before its call sends none.
+func TestStoppedWaiterSendsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		d := &service{base: "http://service", features: driver.Features{Step: time.Millisecond}}
+		d.life, d.end = context.WithCancel(t.Context())
+		d.watch.init()
+		d.client.Store(&http.Client{Transport: counted(func(*http.Request) { sent++ })})
+		defer d.Close()
+		c, err := d.Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Queue: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		w := &wait{claim: c.(*claim), caller: t.Context()}
+		if _, err := w.call(stopped, time.Now()); err == nil || sent > 0 {
+			t.Errorf("%d calls, %v; want none", sent, err)
+		}
+	})
+}
+
+// counted is a service that hangs until the caller gives up, and counts the calls.
+type counted func(*http.Request)
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c(r)
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}

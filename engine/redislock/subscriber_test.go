@@ -435,6 +435,48 @@ func TestBeatAfterAPauseKeepsALargeCrowd(t *testing.T) {
 	}
 }
 
+// A claim that is released twice leaves the owner's next claim its notices.
+func TestSecondReleaseLeavesTheNextClaimItsNotices(t *testing.T) {
+	t.Parallel()
+	d := driverOn(t, noServer(), nil)
+	var lost error
+	claimed := func(told func(error)) *claim {
+		c, err := d.Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute, Lost: told})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.(*claim)
+	}
+	former, next := claimed(func(error) {}), claimed(func(cause error) { lost = cause })
+	former.update(func(now *state) { now.released(true) })
+	d.subscriber.listen(next)
+	if err := former.Release(t.Context(), driver.End{}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the second release: %v, want ErrLost without a call", err)
+	}
+	d.subscriber.take("e1:owhy")
+	if !errors.Is(lost, driver.ErrEvicted) {
+		t.Errorf("the next claim's eviction was told as %v", lost)
+	}
+}
+
+// A renewal without an answer may have found a lease of the owner, so another release must ask.
+func TestReleaseAfterARenewalWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	d := driverOn(t, noServer(), nil)
+	claimed, err := d.Claim(driver.Request{Resource: "n", Owner: "o", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := claimed.(*claim)
+	c.update(func(now *state) { now.released(true) })
+	if _, err := c.Renew(t.Context(), time.Minute); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("renewed without a server: %v", err)
+	}
+	if err := c.Release(t.Context(), driver.End{}); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("released without a server: %v, want an unknown outcome", err)
+	}
+}
+
 // Close does not wait for go-redis for long, which ignores contexts while it connects. Without a read timeout it would
 // wait for a silent server for ever.
 func TestCloseWithoutAnAnswerToTheSubscription(t *testing.T) {

@@ -60,8 +60,8 @@ func TestOnlyDescriptorsOfTheNameAreAsked(t *testing.T) {
 // A file that is open is found to be deleted also if it had another name by then.
 func TestDeletedFileIsFoundByAnyName(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("descriptors are not listed here")
+	if runtime.GOOS == "windows" {
+		t.Skip("open files cannot be deleted there")
 	}
 	path := filepath.Join(t.TempDir(), "locks.db-wal")
 	for _, name := range []string{path, path + "-other"} { // the name under which it is deleted
