@@ -275,8 +275,8 @@ func (q *localQueue) clearHolder(name string) {
 	q.turns[name].clear()
 }
 
-// next removes and returns the first waiter if the lease that has the turn suits it. The caller must
-// then pass the lease, and with it the turn, by the waiter's take.
+// next removes and returns the first waiter if suits accepts it. The caller must then pass the lease
+// and the turn to it by calling its take.
 func (q *localQueue) next(name string, suits func(w *turnWaiter) bool) *turnWaiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()

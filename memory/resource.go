@@ -158,7 +158,7 @@ func (c *claim) place() time.Duration {
 	return 0
 }
 
-// recall lets unlock call Wanted of those of the claims that hold the resource, if others wait.
+// recall makes unlock call Wanted for each of the claims that holds the resource, if others wait.
 // Requires s.mu.
 func (s *Server) recall(r *resource, claims ...*claim) {
 	if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting }) {

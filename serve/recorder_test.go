@@ -35,8 +35,8 @@ func TestHistoryTellsThePresentTime(t *testing.T) {
 	})
 }
 
-// What happened while the machine slept was not seen, and a lease was held all the while. A sleep
-// moves the wall clock against the monotonic one.
+// A sleep of the machine is a gap in the history, and counts as time for which a lease was held.
+// After a sleep the wall clock is ahead of the monotonic one.
 func TestSleepIsAGapAndTimeHeld(t *testing.T) {
 	boottime.Machine().Sleep(8 * time.Hour)
 	before := time.Now()

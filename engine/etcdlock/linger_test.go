@@ -188,7 +188,7 @@ func TestLingerWithoutAnswerBesideAnotherClaimsRelease(t *testing.T) {
 	}
 }
 
-// lingersForgotten releases a lease with Linger, loses the answer, and has the driver forget the claim.
+// lingersForgotten calls Release with Linger, drops the answer, and then calls Forget.
 func (l *lingering) lingersForgotten(t *testing.T) {
 	t.Helper()
 	first := l.claim(t)

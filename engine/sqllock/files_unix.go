@@ -20,8 +20,8 @@ func linkCount(info os.FileInfo) uint64 {
 // assigns the lowest unused descriptor.
 const maxGap = 1000
 
-// heldDeleted reports whether this process has a file open that had the name path and no longer has
-// any. It opens no file, because closing it would drop SQLite's locks on it.
+// heldDeleted reports whether this process still has file open, which was created at path, although
+// file has no name any more. It opens no file, because closing it would drop SQLite's locks on it.
 func heldDeleted(path string, file os.FileInfo) bool {
 	if all, ok := openAs(path); ok {
 		return slices.ContainsFunc(all, func(one os.FileInfo) bool { return linkCount(one) == 0 && os.SameFile(one, file) })

@@ -52,8 +52,8 @@ func TestMachineInABubble(t *testing.T) {
 	})
 }
 
-// The time between two readings of package time includes a sleep. What the wall clock was set by
-// counts for no more than the machine has slept.
+// Between includes the time that the machine slept. If the wall clock was set meanwhile, the change
+// counts only up to that time.
 func TestBetweenReadings(t *testing.T) {
 	slept := Machine().Slept()
 	Machine().Sleep(8 * time.Hour)

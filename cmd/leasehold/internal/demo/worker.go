@@ -29,7 +29,7 @@ type worker struct {
 	locks  *leasehold.Locker
 	lines  <-chan []byte // from the parent
 	met    meeting
-	opened time.Time // when the processes were told to begin
+	opened time.Time // when all processes began
 
 	mu  sync.Mutex
 	out *json.Encoder // guarded by mu

@@ -275,9 +275,10 @@ func (f *File) pruneLarge(ctx context.Context) error {
 // file keeps the time of that look, because an instance may end before the next one. After the
 // clock was set back, a look deletes nothing.
 //
-// The file also has a clock of its own, which counts the times between looks of one instance and
-// which no wrong clock advances. A look notes it with the last entry there is. Once it has advanced
-// by Keep, that entry is too old, although it or one before it may have a later time.
+// The file also has a clock of its own, which a wrong wall clock does not advance: it sums up the
+// times between two looks of the same instance. Each look stores that sum with the number of the
+// newest entry. Once the sum has grown by Keep, this entry and all before it are too old, whatever
+// their times are.
 func (f *File) pruneOld(ctx context.Context, bound time.Duration) error {
 	var clock, last int64 // 0: there was no look
 	err := f.db.QueryRowContext(ctx, "SELECT clock, at FROM looks ORDER BY clock DESC LIMIT 1").Scan(&clock, &last)
