@@ -208,9 +208,14 @@ func TestPairs(t *testing.T) {
 				continue
 			}
 			var was, is []result
-			for range *pairs {
+			for n := range *pairs {
+				if n%2 == 1 { // each is the first one of half of the pairs
+					is = append(is, run(t, os.Args[0], r, store.is))
+				}
 				was = append(was, run(t, *old, r, store.was))
-				is = append(is, run(t, os.Args[0], r, store.is))
+				if n%2 == 0 {
+					is = append(is, run(t, os.Args[0], r, store.is))
+				}
 			}
 			fmt.Fprintf(table, "%s, %s\t%s\t%s\n", store.name, r.name,
 				compared(was, is, func(r result) time.Duration { return r.Time }), compared(was, is, func(r result) time.Duration { return r.CPU }))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/lanes"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
@@ -50,10 +51,7 @@ type Driver struct {
 	crowd  *crowd               // nil: the store is no Queuer
 	lanes  *lanes.Lanes         // of waiters
 
-	closing  context.Context // ends when the driver is closed
-	close    context.CancelCauseFunc
-	starting sync.Mutex     // held by background, and to close
-	running  sync.WaitGroup // for what runs in the background
+	life *life.Life // ends when the driver is closed
 
 	mu        sync.Mutex
 	resources map[string]*resource // guarded by mu
@@ -67,8 +65,7 @@ func New(store Store, opts *Options) (*Driver, error) {
 	if min(o.MinTTL, o.Place, o.Poll) < time.Millisecond {
 		return nil, errors.New("caslock: MinTTL, Place and Poll are a millisecond or more")
 	}
-	d := &Driver{store: store, opts: o, lanes: lanes.New(new(links.Answers), unanswered, nil), resources: make(map[string]*resource), sweepAt: sweepFirst}
-	d.closing, d.close = context.WithCancelCause(context.Background())
+	d := &Driver{store: store, opts: o, life: life.New(), lanes: lanes.New(new(links.Answers), unanswered, nil), resources: make(map[string]*resource), sweepAt: sweepFirst}
 	if c, ok := store.(Counter); ok {
 		d.number = c.Number
 	}
@@ -94,22 +91,9 @@ func (d *Driver) Features() driver.Features {
 // Close ends the driver's calls and its watch. Later calls return [driver.ErrClosed]. Leases
 // stay held, and Close does not close the store.
 func (d *Driver) Close() error {
-	d.starting.Lock()
-	d.close(driver.ErrClosed)
-	d.starting.Unlock()
-	d.running.Wait()
+	d.life.End()
+	d.life.Wait()
 	return nil
-}
-
-// background runs f in a goroutine that Close waits for. It reports false if the driver is closed.
-func (d *Driver) background(f func()) bool {
-	d.starting.Lock()
-	defer d.starting.Unlock()
-	if d.closing.Err() != nil {
-		return false
-	}
-	d.running.Go(f)
-	return true
 }
 
 // Claim implements [driver.Driver]. It returns an error for an owner that is empty or not UTF-8.
@@ -123,14 +107,14 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 // enter begins a call, which ends with ctx or with the driver; leave must follow. The store does
 // not see the cause of ctx, which belongs to the caller and may match what stores return.
 func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if d.closing.Err() != nil {
+	if d.life.Err() != nil {
 		return nil, nil, driver.ErrClosed
 	}
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err()
 	}
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	closes := context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })
+	closes := context.AfterFunc(d.life, func() { cancel(driver.ErrClosed) })
 	ends := context.AfterFunc(ctx, func() { cancel(ctx.Err()) })
 	end := func() {}
 	if at, ok := ctx.Deadline(); ok {

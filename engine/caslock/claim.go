@@ -113,7 +113,7 @@ func (d *Driver) follow(ctx context.Context, s *resource) error {
 func (c *claim) remembered() *driver.Busy {
 	s, place := c.d.resource(c.req.Resource), c.d.opts.Place
 	var wake <-chan struct{}
-	if c.d.crowd != nil || c.d.watch != nil && !c.queued || c.d.closing.Err() != nil {
+	if c.d.crowd != nil || c.d.watch != nil && !c.queued || c.d.life.Err() != nil {
 		return nil
 	}
 	if c.d.watch != nil {

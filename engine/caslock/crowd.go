@@ -88,7 +88,7 @@ func (q *crowd) begin(s *resource, name string) {
 // startBeats starts the heartbeats unless they run. Requires q.mu.
 func (q *crowd) startBeats() {
 	if !q.beating {
-		q.beating = q.d.background(q.beats)
+		q.beating = q.d.life.Go(q.beats)
 	}
 }
 
@@ -113,7 +113,7 @@ func (q *crowd) forget(name string) {
 // others pass.
 func (q *crowd) beats() {
 	every := q.d.opts.Place / keepShare
-	for deaf := 0; pause.For(q.d.closing, every) == nil; deaf++ {
+	for deaf := 0; pause.For(q.d.life, every) == nil; deaf++ {
 		q.mu.Lock()
 		q.ticks++
 		ticks := q.ticks
@@ -123,7 +123,7 @@ func (q *crowd) beats() {
 		}
 		if ticks%2 == 0 && deaf <= keepShare {
 			q.checkWatch()
-			ctx, cancel := context.WithTimeout(q.d.closing, q.d.opts.Place)
+			ctx, cancel := context.WithTimeout(q.d.life, q.d.opts.Place)
 			_ = q.sign(ctx, 0) // the next heartbeat is soon
 			cancel()
 		}

@@ -309,7 +309,7 @@ func (q *crowd) see(ticks int64, most time.Duration) {
 		s.dropLine()
 		s.mu.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(q.d.closing, most)
+	ctx, cancel := context.WithTimeout(q.d.life, most)
 	defer cancel()
 	q.removePending(ctx, ticks)
 	for s := range q.all() {

@@ -85,7 +85,7 @@ func (c *claim) stay(ctx context.Context) (g driver.Grant, err error) {
 	if ctx.Err() != nil {
 		return g, ctx.Err()
 	}
-	if c.d.closing.Err() != nil {
+	if c.d.life.Err() != nil {
 		return g, driver.ErrClosed
 	}
 	if busy := c.refusedFromMemory(s, wake); busy != nil {
@@ -134,9 +134,9 @@ func (c *claim) dropPlace() {
 	}
 	d, s, done := c.d, c.d.resource(c.req.Resource), make(chan struct{})
 	c.place, c.leaving = nil, done
-	if !d.background(func() {
+	if !d.life.Go(func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(d.closing, d.opts.Place)
+		ctx, cancel := context.WithTimeout(d.life, d.opts.Place)
 		defer cancel()
 		_, _, _ = d.crowd.leave(ctx, s, c.req.Owner, true)
 	}) {

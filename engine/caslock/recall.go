@@ -85,7 +85,7 @@ func (d *Driver) marks(v *view) uint64 {
 // recall calls Wanted of claims. Call it without a mutex.
 func (d *Driver) recall(claims []*claim) {
 	for _, c := range claims {
-		if d.closing.Err() == nil {
+		if d.life.Err() == nil {
 			c.req.Wanted()
 		}
 	}
@@ -190,7 +190,7 @@ func (d *Driver) check(s *resource) {
 	first := s.checks == 1
 	s.mu.Unlock()
 	if first {
-		d.background(func() {
+		d.life.Go(func() {
 			for again := true; again; {
 				again = d.checkOnce(s)
 			}
@@ -203,17 +203,17 @@ func (d *Driver) checkOnce(s *resource) bool {
 	select {
 	case d.watch.checking <- struct{}{}:
 		defer func() { <-d.watch.checking }()
-	case <-d.closing.Done():
+	case <-d.life.Done():
 	}
 	s.mu.Lock()
 	asked := s.checks
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(d.closing, max(d.opts.Place, time.Second))
+	ctx, cancel := context.WithTimeout(d.life, max(d.opts.Place, time.Second))
 	d.findWaiters(ctx, s)
 	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.checks > asked && d.closing.Err() == nil {
+	if s.checks > asked && d.life.Err() == nil {
 		return true
 	}
 	s.checks = 0

@@ -55,7 +55,7 @@ func newWatch(d *Driver, store Watcher) *watch {
 // listen returns when the watch hears, or after a moment that leaves ctx time for a call. Waiters
 // call it repeatedly.
 func (w *watch) listen(ctx context.Context) {
-	_, _ = waiting.Sleep(ctx, w.d.closing.Done(), w.going(), aMoment(ctx, watchBegin)) // the next step finds how it ended
+	_, _ = waiting.Sleep(ctx, w.d.life.Done(), w.going(), aMoment(ctx, watchBegin)) // the next step finds how it ended
 }
 
 // aMoment returns most, or less if ctx would have no time left for a call.
@@ -75,11 +75,11 @@ func (w *watch) going() <-chan struct{} {
 		w.run.idle.Reset(watchIdle)
 		return w.run.hears
 	}
-	ctx, stop := context.WithCancel(w.d.closing)
+	ctx, stop := context.WithCancel(w.d.life)
 	r := &run{stop: stop, hears: make(chan struct{})}
 	r.idle = time.AfterFunc(watchIdle, func() { w.idle(r) })
 	w.run = r
-	w.d.background(func() { w.watch(ctx, r) })
+	w.d.life.Go(func() { w.watch(ctx, r) })
 	return r.hears
 }
 

@@ -140,7 +140,7 @@ func (d *Driver) depart(b *batch) int {
 		d.writes.batch = nil
 	}
 	if len(b.dirs) > 1 {
-		d.start(func() {
+		d.life.Go(func() {
 			ctx, cancel := context.WithTimeout(d.life, batchWithin)
 			defer cancel()
 			b.resp, b.err = d.commit(ctx, b.cmps, b.ops, nil)

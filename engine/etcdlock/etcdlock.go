@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
 	"github.com/leasehold-go/leasehold/internal/lanes"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/links"
 )
 
@@ -44,11 +45,9 @@ type Options struct {
 // A Driver serves claims on etcd. It is safe for concurrent use.
 type Driver struct {
 	cluster
-	clock *boottime.Clock    // counts the machine's sleep, as etcd does; tests replace it
-	root  string             // Prefix and a slash, or ""
-	life  context.Context    // ends when the driver is closed
-	end   context.CancelFunc // ends life, with mu
-	work  sync.WaitGroup     // goroutines of the driver
+	clock *boottime.Clock // counts the machine's sleep, as etcd does; tests replace it
+	root  string          // Prefix and a slash, or ""
+	life  *life.Life      // ends when the driver is closed
 
 	// mu guards the fields below, and all places and sessions.
 	mu       sync.Mutex
@@ -79,7 +78,7 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	case o.Prefix == "" && !o.NoPrefix:
 		o.Prefix = DefaultPrefix
 	}
-	d := &Driver{clock: boottime.Machine(), sessions: make(map[time.Duration]*session)}
+	d := &Driver{clock: boottime.Machine(), life: life.New(), sessions: make(map[time.Duration]*session)}
 	d.client, d.lanes = client, lanes.New(new(links.Answers), unanswered, nil)
 	d.places = &places{of: make(map[string]*line), keyed: make(map[string]*place)}
 	d.writes.taken = make(map[string]struct{})
@@ -88,7 +87,6 @@ func New(client *clientv3.Client, opts *Options) (*Driver, error) {
 	if !o.NoPrefix {
 		d.root = o.Prefix + "/"
 	}
-	d.life, d.end = context.WithCancel(context.Background())
 	return d, nil
 }
 
@@ -104,10 +102,8 @@ func (d *Driver) Features() driver.Features {
 // Close ends the driver's watches and the keep-alives of its sessions. Later calls return
 // [driver.ErrClosed]. Leases stay held until their TTL has passed.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.end() // start starts nothing afterwards
-	d.mu.Unlock()
-	d.work.Wait()
+	d.life.End()
+	d.life.Wait()
 	if d.links != nil {
 		return d.client.Close()
 	}
@@ -134,13 +130,6 @@ func (d *Driver) usable(ctx context.Context) error {
 }
 
 func (d *Driver) isClosed() bool { return d.life.Err() != nil }
-
-// start runs f in a goroutine that Close waits for. Requires d.mu.
-func (d *Driver) start(f func()) {
-	if !d.isClosed() {
-		d.work.Go(f)
-	}
-}
 
 // waitUntil returns nil when done is closed. It fails when the context or the driver ends before.
 func (d *Driver) waitUntil(ctx context.Context, done <-chan struct{}) error {

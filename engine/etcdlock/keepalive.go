@@ -54,7 +54,7 @@ func (d *Driver) keepAlive(s *session) *keepAlive {
 		d.alive.wanted = append(d.alive.wanted, s)
 		if !d.alive.running {
 			d.alive.running = true
-			d.start(d.runKeepAlives)
+			d.life.Go(d.runKeepAlives)
 		}
 	}
 	return s.asked

@@ -151,7 +151,7 @@ func TestLineForgetsWhatWasReadBesideAnotherLimit(t *testing.T) {
 	d, p := placeIn(t, queued, driver.Request{TTL: time.Minute, Queue: true, Mode: driver.Shared})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.end() // it is not read again: there is no server
+	d.life.End() // it is not read again: there is no server
 	d.watch.live, d.watch.begun = true, 1
 	l := p.line
 	sharing := func(rev int64) entry {

@@ -124,7 +124,7 @@ func (l *line) limits(dir string, rev int64) {
 	}
 	l.watch = 0
 	if slices.ContainsFunc(l.places, func(p *place) bool { return p.phase < held }) {
-		l.d.start(func() { l.readAgain(dir) })
+		l.d.life.Go(func() { l.readAgain(dir) })
 	}
 }
 

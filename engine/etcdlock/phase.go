@@ -93,7 +93,7 @@ func (p *place) on(e event, cause error) {
 func (p *place) tell() {
 	for _, c := range p.claims {
 		if c.req.Lost != nil {
-			p.d.start(func() { c.req.Lost(p.cause) })
+			p.d.life.Go(func() { c.req.Lost(p.cause) })
 		}
 	}
 }

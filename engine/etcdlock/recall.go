@@ -103,7 +103,7 @@ func (p *place) recall() {
 		return
 	}
 	p.recalls = true // covers all that come until the goroutine begins
-	p.d.start(func() {
+	p.d.life.Go(func() {
 		for _, c := range p.recalled() {
 			c.req.Wanted()
 		}
@@ -132,7 +132,7 @@ func (p *place) lookBehind() {
 		return
 	}
 	p.looks = true // covers all that come until the read begins
-	p.d.start(func() {
+	p.d.life.Go(func() {
 		p.d.mu.Lock()
 		p.looks = false
 		p.d.mu.Unlock()
@@ -147,7 +147,7 @@ func (d *Driver) lookBehindAll() {
 	}
 	all := slices.DeleteFunc(d.all(), func(p *place) bool { return p.phase != held || !p.asks() })
 	if len(all) > 0 {
-		d.start(func() { d.lookBehind(all) })
+		d.life.Go(func() { d.lookBehind(all) })
 	}
 }
 
@@ -178,7 +178,7 @@ func (d *Driver) readsBehind(all []*place) (first []*place, ops []clientv3.Op) {
 			reads = d.readsOf(p.claim.dir)
 		}
 		if len(ops)+len(reads) > maxOps {
-			d.start(func() { d.lookBehind(all[i:]) })
+			d.life.Go(func() { d.lookBehind(all[i:]) })
 			return all[:i], ops
 		}
 		ops = append(ops, reads...)

@@ -59,7 +59,7 @@ func (d *Driver) session(ctx context.Context, ttl time.Duration) (*session, erro
 	if s == nil || !s.open(d.clock.Now()) {
 		s = newSession(ttl, d.clock.Now())
 		d.sessions[ttl] = s
-		d.start(func() { d.grant(s) })
+		d.life.Go(func() { d.grant(s) })
 	}
 	d.mu.Unlock()
 	if err := d.waitUntil(ctx, s.ready); err != nil {

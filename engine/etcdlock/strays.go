@@ -19,7 +19,7 @@ func (d *Driver) lookThrough(s *session) {
 	if s == nil || s.gone {
 		return
 	}
-	d.start(func() {
+	d.life.Go(func() {
 		ctx, cancel := context.WithTimeout(d.life, grantWithin)
 		defer cancel()
 		err := d.endFormer(ctx, s)

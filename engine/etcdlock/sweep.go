@@ -29,7 +29,7 @@ func (d *Driver) sweepAt(at boottime.Instant) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.armed = 0
-		d.start(func() {
+		d.life.Go(func() {
 			ctx, cancel := context.WithTimeout(d.life, grantWithin)
 			defer cancel()
 			d.sweep(ctx)

@@ -44,7 +44,7 @@ func TestWhoIsWantedByAPut(t *testing.T) {
 		c.req.TTL, c.req.Wanted = time.Minute, func() { told <- struct{}{} }
 		d, p := placeHearing(t, c.in, c.req)
 		d.changed([]*clientv3.Event{c.event})
-		d.work.Wait()
+		d.life.Wait()
 		if got := len(told) > 0; got != c.wanted {
 			t.Errorf("%s: wanted %t; want %t", c.what, got, c.wanted)
 		}
@@ -57,7 +57,7 @@ func TestWhoIsWantedByAPut(t *testing.T) {
 		d.mu.Lock()
 		p.on(yes, nil)
 		d.mu.Unlock()
-		d.work.Wait()
+		d.life.Wait()
 		if granted := len(told) > 0; granted == c.gone {
 			t.Errorf("%s: it is wanted when it is granted: %t", c.what, granted)
 		}
@@ -90,14 +90,14 @@ func TestOneCallStandsForMany(t *testing.T) {
 		p.recall()
 	}
 	d.mu.Unlock()
-	d.work.Wait()
+	d.life.Wait()
 	if calls != 1 {
 		t.Errorf("%d calls; want 1", calls)
 	}
 	d.mu.Lock()
 	p.recall()
 	d.mu.Unlock()
-	d.work.Wait()
+	d.life.Wait()
 	if calls != 2 {
 		t.Errorf("%d calls with one after the first; want 2", calls)
 	}
@@ -116,7 +116,7 @@ func TestNoCallAfterTheEnd(t *testing.T) {
 		end(p)
 		p.recall()
 		d.mu.Unlock()
-		d.work.Wait()
+		d.life.Wait()
 		if calls > 0 {
 			t.Errorf("%d calls of a lease that is %s", calls, what)
 		}
@@ -142,7 +142,7 @@ func TestStaleChangesAreRead(t *testing.T) {
 		p.looks = true // and none begins: there is no server
 		p.on(yes, nil)
 		d.mu.Unlock()
-		d.work.Wait()
+		d.life.Wait()
 		if (calls == 0) != late {
 			t.Errorf("%d calls when the watch is behind: %t", calls, late)
 		}

@@ -61,7 +61,7 @@ type watch struct {
 func (w *watch) want() {
 	if !w.running && !w.d.isClosed() {
 		w.running = true
-		w.d.start(w.run)
+		w.d.life.Go(w.run)
 	}
 }
 
@@ -165,7 +165,7 @@ func (d *Driver) readAgain() {
 		}
 	}
 	if len(all) > 0 {
-		d.start(func() { d.verify(all) })
+		d.life.Go(func() { d.verify(all) })
 	}
 }
 
@@ -218,7 +218,7 @@ func (d *Driver) verify(all []*place) {
 			if len(gone) > maxSingly { // their session has ended
 				p.on(lost, errDeleted)
 			} else {
-				d.start(func() { d.lost(p, p.lastWord(reasonWithin)) })
+				d.life.Go(func() { d.lost(p, p.lastWord(reasonWithin)) })
 			}
 		}
 	})
@@ -235,7 +235,7 @@ func (p *place) deletedAt(rev int64, alone bool) {
 	switch {
 	case rev < p.rev: // an earlier place had this key
 	case p.phase == held && alone:
-		p.d.start(func() { p.d.lost(p, p.d.reason(p.key, rev)) })
+		p.d.life.Go(func() { p.d.lost(p, p.d.reason(p.key, rev)) })
 	default:
 		p.on(lost, errDeleted)
 	}

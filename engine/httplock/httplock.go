@@ -16,11 +16,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/links"
 	"github.com/leasehold-go/leasehold/internal/onecall"
 	"github.com/leasehold-go/leasehold/internal/several"
@@ -70,13 +70,8 @@ type service struct {
 	abilities wire.Abilities // of the service, as it said first
 	features  driver.Features
 
-	life  context.Context // ends when the driver is closed
-	end   context.CancelFunc
-	tasks sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool // guarded by mu; no task may begin
-	watch  watch
+	life  *life.Life // ends when the driver is closed
+	watch watch
 }
 
 // Connect asks the service at base, such as "https://locks.internal:7400", for its features, and
@@ -87,11 +82,10 @@ func Connect(ctx context.Context, base string, opts *Options) (driver.Driver, er
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("httplock: the address is http://HOST:PORT or https://HOST:PORT") // which it may repeat secrets of
 	}
-	d := &service{base: strings.TrimSuffix(u.String(), "/"), reaching: onecall.New()}
+	d := &service{base: strings.TrimSuffix(u.String(), "/"), reaching: onecall.New(), life: life.New()}
 	if opts != nil {
 		d.opts = *opts
 	}
-	d.life, d.end = context.WithCancel(context.Background())
 	d.watch.init()
 	r, err := d.reach(ctx)
 	if err != nil {
@@ -118,25 +112,12 @@ func (d *service) Features() driver.Features { return d.features }
 
 // Close implements driver.Driver. It returns when all goroutines of the driver have ended.
 func (d *service) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.end()
-	d.tasks.Wait()
+	d.life.End()
+	d.life.Wait()
 	if client := d.client.Load(); client != nil {
 		client.CloseIdleConnections()
 	}
 	return nil
-}
-
-// start runs task in a goroutine that Close waits for. It returns false after Close.
-func (d *service) start(task func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.tasks.Go(task)
-	}
-	return !d.closed
 }
 
 // Claim implements driver.Driver.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -52,8 +53,7 @@ func TestFirstTryWaitsBrieflyForTheStream(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &service{base: "http://service", abilities: wire.Abilities{Inspects: true}, features: driver.Features{Step: time.Millisecond}}
-				d.life, d.end = context.WithCancel(t.Context())
+				d := &service{base: "http://service", life: life.New(), abilities: wire.Abilities{Inspects: true}, features: driver.Features{Step: time.Millisecond}}
 				d.watch.init()
 				d.client.Store(&http.Client{Transport: c.events})
 				defer d.Close()
@@ -77,8 +77,7 @@ func TestStoppedWaiterSendsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent := 0
-		d := &service{base: "http://service", features: driver.Features{Step: time.Millisecond}}
-		d.life, d.end = context.WithCancel(t.Context())
+		d := &service{base: "http://service", life: life.New(), features: driver.Features{Step: time.Millisecond}}
 		d.watch.init()
 		d.client.Store(&http.Client{Transport: counted(func(*http.Request) { sent++ })})
 		defer d.Close()

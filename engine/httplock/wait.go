@@ -21,7 +21,7 @@ type task struct {
 func (d *service) begin(run func(ctx context.Context)) *task {
 	ctx, cancel := context.WithCancel(d.life)
 	t := &task{cancel, make(chan struct{})}
-	ran := d.start(func() {
+	ran := d.life.Go(func() {
 		defer close(t.done)
 		run(ctx)
 	})

@@ -67,7 +67,7 @@ func (w *watch) listen(ctx context.Context, d *service) {
 	w.mu.Lock()
 	if w.until.IsZero() {
 		w.until = time.Now().Add(openWithin)
-		d.start(func() { w.run(d) })
+		d.life.Go(func() { w.run(d) })
 	}
 	until := w.until
 	w.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *watch) heard(d *service, kind, data string) {
 			c.req.Lost(driver.Evicted(e.Reason))
 		}
 	case wire.EventEnded:
-		if c := w.doubt(e); c != nil && d.start(func() { c.ended(e) }) {
+		if c := w.doubt(e); c != nil && d.life.Go(func() { c.ended(e) }) {
 			return
 		}
 		if c := w.take(e); c != nil {

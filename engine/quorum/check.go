@@ -16,7 +16,7 @@ func (d *Driver) each(do func(i int, n *node) error) []error {
 	all := len(d.nodes)
 	answers := make(chan []error, 1)
 	ask := func() { answers <- several.Errors(all, all, func(i int) error { return do(i, d.nodes[i]) }) }
-	if !d.start(ask) {
+	if !d.life.Go(ask) {
 		return slices.Repeat([]error{driver.ErrClosed}, all)
 	}
 	return <-answers

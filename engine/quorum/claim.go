@@ -83,7 +83,7 @@ type callAt func(ctx context.Context, p *part) (driver.Grant, error)
 // would release that Try's grant.
 func (c *claim) inTurn(p *part, call func()) bool {
 	before, over := c.next(p)
-	started := c.d.start(func() {
+	started := c.d.life.Go(func() {
 		<-before
 		defer close(over)
 		call()

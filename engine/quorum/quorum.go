@@ -8,7 +8,6 @@ package quorum
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/life"
 )
 
 // DefaultNodeTimeout is the default of [Options.NodeTimeout]. The Redlock page of the Redis manual
@@ -45,12 +45,10 @@ type Driver struct {
 	majority int
 	features driver.Features
 	clock    *boottime.Clock // for grants; tests replace it
-	life     context.Context // ends when the driver is closed
-	end      context.CancelFunc
+	life     *life.Life      // ends when the driver is closed
 
-	mu      sync.Mutex
-	ids     map[string]int // guarded by mu; the number of the node with each id
-	running sync.WaitGroup // calls to nodes; added to under mu
+	mu  sync.Mutex
+	ids map[string]int // guarded by mu; the number of the node with each id
 }
 
 // New returns a driver over nodes. Their number must be odd and at least three: an even number
@@ -65,8 +63,7 @@ func New(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	if o.NodeTimeout < 0 {
 		return nil, fmt.Errorf("quorum: NodeTimeout %v is negative", o.NodeTimeout)
 	}
-	d := &Driver{clock: boottime.Machine(), majority: len(nodes)/2 + 1, ids: make(map[string]int)}
-	d.life, d.end = context.WithCancel(context.Background())
+	d := &Driver{clock: boottime.Machine(), life: life.New(), majority: len(nodes)/2 + 1, ids: make(map[string]int)}
 	d.features = driver.Features{Engine: "quorum", Fencing: !o.NoFencing, Bars: true}
 	for i, n := range nodes {
 		for j, other := range nodes[:i] {
@@ -126,22 +123,9 @@ func (d *Driver) Claim(req driver.Request) (driver.Claim, error) {
 // Close waits for calls to nodes that are in flight, each for at most NodeTimeout. It does not
 // close the nodes.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.end() // under mu, so that no call starts from here on
-	d.mu.Unlock()
-	d.running.Wait()
+	d.life.End()
+	d.life.Wait()
 	return nil
-}
-
-// start runs a call to a node in the background. It returns false after Close.
-func (d *Driver) start(call func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.life.Err() != nil {
-		return false
-	}
-	d.running.Go(call)
-	return true
 }
 
 // claimID records that node i is the server id.

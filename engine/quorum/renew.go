@@ -24,7 +24,7 @@ func (d *Driver) RenewAll(ctx context.Context, renewals []driver.Renewal) {
 		batches = append(batches, newBatches(n, i, renewals, answers)...)
 	}
 	for _, b := range batches {
-		if !d.start(func() { b.renew(caller) }) {
+		if !d.life.Go(func() { b.renew(caller) }) {
 			b.fail(driver.ErrClosed)
 		}
 	}

@@ -69,9 +69,9 @@ func (e *subscriber) enters(c *claim, now boottime.Instant) {
 		e.crowds[c.keys.lock] = k
 	}
 	k.waiters[c.req.Owner] = &waiter{claim: c, tried: now}
-	if !e.keeping && e.ctx.Err() == nil {
-		e.keeping, e.due = true, now.Add(firstBeat)
-		e.done.Go(e.keep)
+	if !e.keeping {
+		e.due = now.Add(firstBeat)
+		e.keeping = e.life.Go(e.keep)
 	}
 }
 
@@ -149,12 +149,11 @@ func (e *subscriber) keepAll() bool {
 		switch {
 		case len(k.waiters) == 0:
 			delete(e.crowds, lock)
-		case len(called.wait)+len(called.gone) > 0 && !k.beating && e.ctx.Err() == nil:
-			k.beating = true
-			e.done.Go(func() { e.keepOne(k, called) })
+		case len(called.wait)+len(called.gone) > 0 && !k.beating:
+			k.beating = e.life.Go(func() { e.keepOne(k, called) })
 		}
 	}
-	e.keeping = len(e.crowds) > 0 && e.ctx.Err() == nil
+	e.keeping = len(e.crowds) > 0 && e.life.Err() == nil
 	return e.keeping
 }
 
@@ -205,7 +204,7 @@ func (k *crowd) roll(now boottime.Instant) (r roll) {
 // keepOne keeps the places of the owners that wait, and removes the places of those that are gone.
 // If the server does not answer, the waiters keep their places by a Try.
 func (e *subscriber) keepOne(k *crowd, r roll) {
-	ctx, cancel := context.WithTimeout(e.ctx, 2*keepPlace)
+	ctx, cancel := context.WithTimeout(e.life, 2*keepPlace)
 	defer cancel()
 	for !r.empty() {
 		some, others := r.cut()

@@ -61,10 +61,7 @@ func (s *shards) use(slot int) *line {
 		s.lines[slot] = sh
 		s.signal()
 	}
-	if !s.running && s.subscriber.ctx.Err() == nil {
-		s.running = true
-		s.subscriber.done.Go(s.run)
-	}
+	s.running = s.running || s.subscriber.life.Go(s.run)
 	return &sh.line
 }
 
@@ -78,10 +75,10 @@ func (s *shards) signal() {
 // run subscribes the shards that need it until the driver is closed.
 func (s *shards) run() {
 	pause := resubscribeFirst
-	for s.subscriber.ctx.Err() == nil {
+	for s.subscriber.life.Err() == nil {
 		select {
 		case <-s.work:
-		case <-s.subscriber.ctx.Done():
+		case <-s.subscriber.life.Done():
 			return
 		}
 		if s.subscribeAll() {
@@ -89,7 +86,7 @@ func (s *shards) run() {
 			continue
 		}
 		// A node is unreachable, or slots have moved.
-		s.cluster.ReloadState(s.subscriber.ctx)
+		s.cluster.ReloadState(s.subscriber.life)
 		s.subscriber.sleep(pause)
 		pause = min(2*pause, resubscribeLast)
 		s.signal()
@@ -116,7 +113,7 @@ func (s *shards) subscribeAll() bool {
 
 func (s *shards) subscribe(sh *shard) bool {
 	channel := s.channel(sh.slot)
-	node, err := s.cluster.MasterForKey(s.subscriber.ctx, channel)
+	node, err := s.cluster.MasterForKey(s.subscriber.life, channel)
 	if err != nil {
 		return false
 	}
@@ -124,7 +121,7 @@ func (s *shards) subscribe(sh *shard) bool {
 	st := s.nodes[node]
 	isNew := st == nil
 	if isNew {
-		st = &nodeSubscriber{sub: node.SSubscribe(s.subscriber.ctx), shards: make(map[string]*shard)}
+		st = &nodeSubscriber{sub: node.SSubscribe(s.subscriber.life), shards: make(map[string]*shard)}
 		s.nodes[node] = st
 	}
 	if st.asking {
@@ -133,11 +130,11 @@ func (s *shards) subscribe(sh *shard) bool {
 	}
 	sh.on, st.shards[channel], st.asking = st, sh, true
 	s.subscriber.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.subscriber.ctx, leaveAfter)
+	ctx, cancel := context.WithTimeout(s.subscriber.life, leaveAfter)
 	defer cancel()
 	_, err = abandon.Call(ctx, func() (any, error) {
 		// One channel at a time: channels of several slots in one command are refused.
-		err := st.sub.SSubscribe(s.subscriber.ctx, channel)
+		err := st.sub.SSubscribe(s.subscriber.life, channel)
 		s.subscriber.mu.Lock()
 		defer s.subscriber.mu.Unlock()
 		st.asking = false
@@ -145,7 +142,9 @@ func (s *shards) subscribe(sh *shard) bool {
 		return nil, err
 	})
 	if isNew {
-		s.subscriber.done.Go(func() { s.receive(node, st) })
+		if receive := func() { s.receive(node, st) }; !s.subscriber.life.Go(receive) {
+			receive() // only closes the subscription
+		}
 	}
 	return err == nil
 }
@@ -162,7 +161,7 @@ func (s *shards) receive(node *redis.Client, st *nodeSubscriber) {
 		s.subscriber.deaf(&sh.line)
 	}
 	s.subscriber.mu.Unlock()
-	s.cluster.ReloadState(s.subscriber.ctx)
+	s.cluster.ReloadState(s.subscriber.life)
 	s.subscriber.sleep(resubscribeFirst)
 	s.signal()
 }
@@ -181,7 +180,7 @@ func (s *shards) subscribed(st *nodeSubscriber, m *redis.Subscription) {
 		delete(st.shards, m.Channel)
 		sh.on = nil
 		s.subscriber.deaf(&sh.line)
-		s.cluster.ReloadState(s.subscriber.ctx)
+		s.cluster.ReloadState(s.subscriber.life)
 		s.signal()
 	}
 }
@@ -199,7 +198,7 @@ func (s *shards) dropIdle(st *nodeSubscriber) {
 	}
 	s.subscriber.mu.Unlock()
 	for _, channel := range idle {
-		if st.sub.SUnsubscribe(s.subscriber.ctx, channel) != nil {
+		if st.sub.SUnsubscribe(s.subscriber.life, channel) != nil {
 			return // the connection is broken, which ends all its subscriptions
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/abandon"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/pause"
 )
 
@@ -39,12 +40,10 @@ const (
 type subscriber struct {
 	client  redis.UniversalClient
 	id      string
-	channel string          // for leases that were ended by force; so rare that on Cluster it may go to all nodes
-	recalls string          // replaces channel for holders that want to know that others wait; scripts recognise it by its name
-	shards  *shards         // nil but on Cluster
-	ctx     context.Context // ends when the driver is closed
-	stop    context.CancelFunc
-	done    sync.WaitGroup
+	channel string     // for leases that were ended by force; so rare that on Cluster it may go to all nodes
+	recalls string     // replaces channel for holders that want to know that others wait; scripts recognise it by its name
+	shards  *shards    // nil but on Cluster
+	life    *life.Life // ends when the driver is closed
 	clock   *boottime.Clock
 
 	mu      sync.Mutex
@@ -95,8 +94,7 @@ type armed struct {
 
 func (e *subscriber) init(client redis.UniversalClient, id string) {
 	e.client, e.id, e.channel, e.recalls = client, id, "leasehold:"+id, "leasehold:r:"+id
-	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.claims, e.crowds = make(map[string]*listener), make(map[string]*crowd)
+	e.life, e.claims, e.crowds = life.New(), make(map[string]*listener), make(map[string]*crowd)
 	e.clock = boottime.Machine()
 	e.own.hearing = make(chan struct{})
 	if cluster, ok := client.(*redis.ClusterClient); ok {
@@ -160,10 +158,7 @@ func (e *subscriber) of(c *claim) *listener {
 	if c.req.Wanted != nil {
 		l.wants = c
 	}
-	if !e.running && e.ctx.Err() == nil {
-		e.running = true
-		e.done.Go(e.run)
-	}
+	e.running = e.running || e.life.Go(e.run)
 	return l
 }
 
@@ -186,7 +181,7 @@ func (e *subscriber) arm(c *claim, number int64) armed {
 	e.enters(c, now)
 	l.waiting = waiting{line: on, wake: make(chan struct{}), granted: make(chan driver.Grant, 1), number: number, armed: now, tried: now}
 	t := armed{l.wake, l.granted, on.hears, again, number}
-	if e.ctx.Err() != nil {
+	if e.life.Err() != nil {
 		l.wakeUp() // so that it finds the driver closed
 	}
 	return t
@@ -245,16 +240,14 @@ func (e *subscriber) hear(ctx context.Context, c *claim, limit time.Duration) bo
 		return true
 	case <-time.After(limit):
 	case <-ctx.Done():
-	case <-e.ctx.Done():
+	case <-e.life.Done():
 	}
 	return false
 }
 
 func (e *subscriber) close() {
-	e.mu.Lock()
-	e.stop() // under mu, so that no goroutine is started afterwards
-	e.mu.Unlock()
-	abandon.Within(closeWithin, e.done.Wait)
+	e.life.End()
+	abandon.Within(closeWithin, e.life.Wait)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.claims {
@@ -265,7 +258,7 @@ func (e *subscriber) close() {
 // run keeps the driver's own channels subscribed until the driver is closed.
 func (e *subscriber) run() {
 	wait := resubscribeFirst
-	for e.ctx.Err() == nil {
+	for e.life.Err() == nil {
 		if e.subscribe() {
 			wait = resubscribeFirst
 		}
@@ -277,19 +270,19 @@ func (e *subscriber) run() {
 	}
 }
 
-func (e *subscriber) sleep(d time.Duration) { _ = pause.For(e.ctx, d) }
+func (e *subscriber) sleep(d time.Duration) { _ = pause.For(e.life, d) }
 
 // subscribe receives until the subscription breaks. It reports whether it was up.
 func (e *subscriber) subscribe() (heard bool) {
-	sub := e.client.Subscribe(e.ctx)
+	sub := e.client.Subscribe(e.life)
 	defer sub.Close() // its only error says that it is closed
 	e.mu.Lock()
 	e.sub = sub
 	e.mu.Unlock()
-	stands, broken := context.WithCancel(e.ctx)
+	stands, broken := context.WithCancel(e.life)
 	defer broken()
 	both := []string{e.channel, e.recalls}
-	if sub.Subscribe(e.ctx, both...) != nil {
+	if sub.Subscribe(e.life, both...) != nil {
 		return false
 	}
 	e.receive(sub, func(m *redis.Subscription) {
@@ -301,7 +294,7 @@ func (e *subscriber) subscribe() (heard bool) {
 		e.onSubscribed(&e.own)
 		claims := e.concerned()
 		e.mu.Unlock()
-		e.done.Go(func() { e.lookAgain(stands, claims) })
+		e.life.Go(func() { e.lookAgain(stands, claims) })
 	}, func() {})
 	return heard
 }
@@ -312,18 +305,18 @@ func (e *subscriber) subscribe() (heard bool) {
 func (e *subscriber) anew() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if sub := e.sub; sub != nil && e.ctx.Err() == nil {
-		e.done.Go(func() { sub.Close() }) // its only error says that it is closed
+	if sub := e.sub; sub != nil {
+		e.life.Go(func() { sub.Close() }) // its only error says that it is closed
 	}
 }
 
 // receive handles messages of sub until it breaks. It calls calm from time to time.
 func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscription), calm func()) {
-	stop := context.AfterFunc(e.ctx, func() { sub.Close() }) // breaks a read that waits
+	stop := context.AfterFunc(e.life, func() { sub.Close() }) // breaks a read that waits
 	defer stop()
 	pinged, last := false, time.Now()
-	for e.ctx.Err() == nil {
-		message, err := sub.ReceiveTimeout(e.ctx, pingAfter)
+	for e.life.Err() == nil {
+		message, err := sub.ReceiveTimeout(e.life, pingAfter)
 		switch m := message.(type) {
 		case *redis.Subscription:
 			subscribed(m)
@@ -333,7 +326,7 @@ func (e *subscriber) receive(sub *redis.PubSub, subscribed func(*redis.Subscript
 		switch {
 		case err == nil, isMisconf(err): // a reply to the ping counts too
 			pinged = false
-		case pinged || !isTimeout(err) || sub.Ping(e.ctx) != nil:
+		case pinged || !isTimeout(err) || sub.Ping(e.life) != nil:
 			return
 		default:
 			pinged = true

@@ -582,7 +582,7 @@ func TestHungNodeHoldsUpNoOtherSubscription(t *testing.T) {
 	for _, c := range hung {
 		c.arm()
 	}
-	e.done.Go(e.shards.run)
+	e.life.Go(e.shards.run)
 	for begun := false; !begun; time.Sleep(time.Millisecond) {
 		e.mu.Lock()
 		begun = len(e.shards.nodes) > 0

@@ -104,7 +104,7 @@ func (w *watcher) sendHeartbeat(ctx context.Context) error {
 // beat sends heartbeats until this driver has had no waiter for a while. It does not report
 // errors: waiters notice when their places no longer count.
 func (w *watcher) beat() {
-	for round, quiet := 1, 0; pause.For(w.ctx, beatEvery-rand.N(beatEvery/8)) == nil; round++ {
+	for round, quiet := 1, 0; pause.For(w.life, beatEvery-rand.N(beatEvery/8)) == nil; round++ {
 		w.mu.Lock()
 		if quiet++; len(w.crowds) > 0 {
 			quiet = 0
@@ -115,7 +115,7 @@ func (w *watcher) beat() {
 			w.beating, w.proc, w.last = false, cryptorand.Text(), 0
 		}
 		w.mu.Unlock()
-		ctx, stop := context.WithTimeout(w.ctx, beatWithin)
+		ctx, stop := context.WithTimeout(w.life, beatWithin)
 		if quiet == quietBeats {
 			_, _ = w.d.changed(ctx, w.d.texts.unbeat, proc) // if it fails, the row expires soon
 			stop()
@@ -126,11 +126,11 @@ func (w *watcher) beat() {
 			w.one.End()
 		}
 		stop()
-		ctx, stop = context.WithTimeout(w.ctx, beatWithin)
+		ctx, stop = context.WithTimeout(w.life, beatWithin)
 		w.reconcile(ctx, proc)
 		stop()
 		if round%sweepEvery == 0 {
-			ctx, stop = context.WithTimeout(w.ctx, beatWithin)
+			ctx, stop = context.WithTimeout(w.life, beatWithin)
 			_ = w.d.sweep(ctx)
 			stop()
 		}

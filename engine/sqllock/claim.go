@@ -17,8 +17,8 @@ const (
 	// process delays the waiters behind its own for this long. A process that is paused for longer
 	// may lose its places.
 	placeTTL = 8 * time.Second
-	// life is placeTTL in microseconds, as text for statements.
-	life = "8000000"
+	// placeMicros is placeTTL in microseconds, as text for statements.
+	placeMicros = "8000000"
 	// keepPlace is the interval at which a waiter must call Try. While its process sends
 	// heartbeats, Try answers from memory.
 	keepPlace = time.Second

@@ -21,8 +21,8 @@ func wakeChannel(prefix string) string { return strings.ToLower(prefix) + "wake"
 
 // listen receives messages until close. Between two attempts the watcher polls.
 func (w *watcher) listen() {
-	for wait := listenFirst; w.ctx.Err() == nil; wait = min(2*wait, listenLast) {
-		ctx, stop := context.WithCancel(w.ctx)
+	for wait := listenFirst; w.life.Err() == nil; wait = min(2*wait, listenLast) {
+		ctx, stop := context.WithCancel(w.life)
 		w.mu.Lock()
 		w.relisten = stop
 		w.mu.Unlock()
@@ -35,16 +35,13 @@ func (w *watcher) listen() {
 		w.hearing.ended()
 		w.mu.Unlock()
 		signal(w.nudge)
-		_ = rest(w.ctx, wait)
+		_ = rest(w.life, wait)
 	}
 }
 
 // startListening begins to receive messages, unless that has begun. Requires mu.
 func (w *watcher) startListening() {
-	if w.listener != nil && !w.listening && w.ctx.Err() == nil {
-		w.listening = true
-		w.done.Go(w.listen)
-	}
+	w.listening = w.listening || w.listener != nil && w.life.Go(w.listen)
 }
 
 // hear handles a message: it wakes the waiter that it names, or recalls holders. "" means that messages may have

@@ -203,7 +203,7 @@ func (m *mysql) statements() statements {
 		&s.beat, &s.unbeat, &s.extend, &s.dead, &s.bury} {
 		*text = strings.ReplaceAll(*text, "{now}", "("+now+" + "+mysqlWrites+")") // now comes first: its error differs from the other
 	}
-	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{p}", m.prefix, "{life}", life)
+	put := strings.NewReplacer("{now}", now, "{floor}", mysqlNow, "{p}", m.prefix, "{life}", placeMicros)
 	s.each(func(text *string) {
 		*text = strings.ReplaceAll(*text, "{places}", mysqlView)
 		positional, order := numbered(put.Replace(*text))

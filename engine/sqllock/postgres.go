@@ -264,7 +264,7 @@ func (p *postgres) statements() statements {
 		"{keeps}", pgMarks, "{told}", pgTold, "{renewed}", "CASE WHEN r.asks IS NULL THEN l.fence ELSE "+pgTold+" END")
 	s.asking.each(func(text *string) { *text = asking.Replace(*text) })
 	s.each(func(text *string) { *text = plain.Replace(*text) })
-	put := strings.NewReplacer("{now}", pgNow, "{floor}", pgFloor, "{each}", pgEach, "{channel}", p.channel, "{life}", life, "{many}", "ALL")
+	put := strings.NewReplacer("{now}", pgNow, "{floor}", pgFloor, "{each}", pgEach, "{channel}", p.channel, "{life}", placeMicros, "{many}", "ALL")
 	s.each(func(text *string) { *text = put.Replace(strings.ReplaceAll(*text, "{places}", pgView)) })
 	return s
 }

@@ -205,12 +205,12 @@ func (w *watcher) lookForMissed() {
 			break
 		}
 	}
-	if len(names) == 0 || w.ctx.Err() != nil {
+	if len(names) == 0 {
 		return
 	}
-	w.done.Go(func() {
+	w.life.Go(func() {
 		for part := range slices.Chunk(slices.Collect(maps.Keys(names)), recallsAtOnce) {
-			ctx, stop := context.WithTimeout(w.ctx, keepPlace) // its connection may be dead and the only one
+			ctx, stop := context.WithTimeout(w.life, keepPlace) // its connection may be dead and the only one
 			rows, err := w.d.look(ctx, w.d.texts.state, list(part...))
 			stop()
 			if err != nil {

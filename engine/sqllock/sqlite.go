@@ -151,7 +151,7 @@ func (*sqlite) statements() statements {
 		next:     strings.Replace(s.next, "RETURNING fence", "RETURNING "+strings.NewReplacer("{name}", "?1", "{owner}", "?2").Replace(sqliteTold), 1),
 		renewAll: strings.Replace(s.renewAll, "RETURNING name, owner, fence", "RETURNING name, owner, "+strings.NewReplacer("{name}", "{p}locks.name", "{owner}", "{p}locks.owner").Replace(sqliteTold), 1),
 	}
-	put := strings.NewReplacer("{now}", sqliteNow, "{life}", life, "{many}", "-1")
+	put := strings.NewReplacer("{now}", sqliteNow, "{life}", placeMicros, "{many}", "-1")
 	s.each(func(text *string) { *text = put.Replace(strings.ReplaceAll(*text, "{places}", sqliteView)) })
 	return s
 }

@@ -77,7 +77,7 @@ func (d *Driver) open(ctx context.Context) (runner, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(d.watch.ctx, cancel)()
+	defer context.AfterFunc(d.watch.life, cancel)()
 	err := d.retry(ctx, nil, func(runner) error {
 		if err := d.dialect.check(ctx, d.db); err != nil {
 			return err

@@ -88,19 +88,15 @@ func (w *watcher) arm(req *driver.Request, to *recall, began boottime.Instant) *
 	}
 	me.req, me.leaves = *req, false // another claim of the owner may have taken over its place
 	me.recall, me.tried, me.ended, me.asking, me.seen, me.after, me.during = to, began, began, true, began, trying, brought{}
-	if w.ctx.Err() != nil {
+	if w.life.Err() != nil {
 		return me // close wakes it
 	}
 	if !w.running {
-		w.running = true
-		w.done.Go(w.run)
+		w.running = w.life.Go(w.run)
 	} else if !waited && !w.hearing.hears {
 		signal(w.joined)
 	}
-	if !w.beating {
-		w.beating = true
-		w.done.Go(w.beat)
-	}
+	w.beating = w.beating || w.life.Go(w.beat)
 	w.startListening()
 	return me
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/record"
 )
 
@@ -28,9 +29,7 @@ const (
 // are waiters, and keeps no connection between two polls.
 type watcher struct {
 	d       *Driver
-	ctx     context.Context // ends with close
-	stop    context.CancelFunc
-	done    sync.WaitGroup
+	life    *life.Life    // ends with close
 	nudge   chan struct{} // signals that the watcher must look now
 	joined  chan struct{} // signals a new waiter: look soon
 	retimed chan struct{} // signals that by may now be earlier
@@ -47,7 +46,7 @@ type watcher struct {
 
 func (w *watcher) init(d *Driver, listener Listener, channel string) {
 	w.d, w.listener, w.channel = d, listener, channel
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.life = life.New()
 	w.nudge, w.joined, w.retimed = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	w.crowds, w.byHash = make(map[string]*crowd), make(map[string]*waiter)
 	w.heartbeat.init()
@@ -56,10 +55,8 @@ func (w *watcher) init(d *Driver, listener Listener, channel string) {
 
 // close wakes all waiters, so that they find the driver closed.
 func (w *watcher) close() {
-	w.mu.Lock()
-	w.stop() // under mu, so that no goroutine starts from here on
-	w.mu.Unlock()
-	w.done.Wait()
+	w.life.End()
+	w.life.Wait()
 	w.wakeAll(func(*waiter) bool { return true })
 }
 
@@ -67,7 +64,7 @@ func (w *watcher) close() {
 func (w *watcher) waiting() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.crowds) == 0 || w.ctx.Err() != nil {
+	if len(w.crowds) == 0 || w.life.Err() != nil {
 		w.running = false
 		return nil
 	}
@@ -118,14 +115,14 @@ func (w *watcher) run() {
 				next = soon
 			}
 			continue
-		case <-w.ctx.Done():
+		case <-w.life.Done():
 		}
 		start := time.Now()
 		if w.passes(start) {
 			seen = version{} // an expiry changes no version
 		}
 		// Bounded, because the only connection may be one that a firewall has forgotten.
-		poll, stop := context.WithTimeout(w.ctx, keepPlace)
+		poll, stop := context.WithTimeout(w.life, keepPlace)
 		now, err := w.version(poll)
 		// Called after version: writes for later waiters change the version again.
 		all := w.waiting()
