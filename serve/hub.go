@@ -146,9 +146,8 @@ func (h *hub) listen(prefix string, kinds []string, client *Client) *listener {
 
 // start starts the looks. Requires mu.
 func (h *hub) start() {
-	h.looking = true
+	h.looking = h.s.life.Go(func() { h.run(h.s.life) })
 	h.forget()
-	h.s.working.Go(func() { h.run(h.s.life) })
 }
 
 // forget discards what is known. Requires mu.

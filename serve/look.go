@@ -150,7 +150,7 @@ func (s *Server) probed() *probe {
 	}
 	p := &probe{answered: make(chan struct{})}
 	s.probing.now = p
-	s.working.Go(func() {
+	if !s.life.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, readyBound)
 		defer cancel()
 		p.err = s.probe(ctx)
@@ -158,7 +158,11 @@ func (s *Server) probed() *probe {
 		s.probing.now = nil
 		s.probing.mu.Unlock()
 		close(p.answered)
-	})
+	}) {
+		p.err = s.life.Err()
+		s.probing.now = nil
+		close(p.answered)
+	}
 	return p
 }
 

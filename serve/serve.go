@@ -19,11 +19,11 @@ import (
 	"math"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/boottime"
+	"github.com/leasehold-go/leasehold/internal/life"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/serve/page"
 )
@@ -104,11 +104,9 @@ type engine struct {
 
 // A lifetime ends the work of a Server.
 type lifetime struct {
-	life     context.Context // ends with Close
+	life     *life.Life      // ends with Close
 	draining context.Context // ends when waiting calls must be repeated elsewhere
 	drain    context.CancelFunc
-	stop     context.CancelFunc
-	working  sync.WaitGroup // goroutines beside calls
 }
 
 // New returns a Server over d. It does no I/O. The caller must close the Server, and then d.
@@ -131,7 +129,7 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if err := s.complete(); err != nil {
 		return nil, err
 	}
-	s.life, s.stop = context.WithCancel(context.Background())
+	s.life = life.New()
 	s.draining, s.drain = context.WithCancel(s.life)
 	s.claims.init()
 	s.gate.init(s.opts.Limits)
@@ -144,10 +142,10 @@ func New(d driver.Driver, opts *Options) (*Server, error) {
 	if s.opts.Webhook != nil {
 		s.webhook = newWebhook(s)
 		go s.webhook.run(s.life) // Close waits for it within a bound
-		s.working.Go(func() { s.observeWaits(s.life) })
+		s.life.Go(func() { s.observeWaits(s.life) })
 	}
-	s.working.Go(func() { s.claims.sweep(s.life, s.forget) })
-	s.working.Go(func() { s.pulse.run(s.life) })
+	s.life.Go(func() { s.claims.sweep(s.life, s.forget) })
+	s.life.Go(func() { s.pulse.run(s.life) })
 	s.hub.records()
 	if s.history != nil && s.history.file != nil {
 		go s.history.write(s.life) // Close waits for it within a bound
@@ -225,8 +223,8 @@ func (s *Server) Drain() { s.drain() }
 // Close is Drain, and ends what goes on beside calls. Call it when no calls are served any
 // more, and close the driver after it. Leases that are held stay held.
 func (s *Server) Close() error {
-	s.stop()
-	s.working.Wait()
+	s.life.End()
+	s.life.Wait()
 	s.webhook.close()
 	s.history.close()
 	return nil
