@@ -58,7 +58,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 		return nil, nil, false
 	}
 	if err := take(r.Context(), one); err != nil {
-		s.claims.leave(one)
+		s.quit(one)
 		s.unknown(w, err)
 		return nil, nil, false
 	}
@@ -87,8 +87,14 @@ func (s *Server) leave(one *claim) {
 		one.driver.Forget()
 		one.driver, one.acquires = nil, false
 	}
-	one.calling.End()
 	s.claims.leave(one)
+}
+
+// quit is leave for a caller without the turn.
+func (s *Server) quit(one *claim) {
+	if s.claims.quits(one) {
+		s.leave(one)
+	}
 }
 
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, c *wire.RenewCall) {

@@ -189,11 +189,12 @@ func (c *claims) mayBeLate(one *claim) bool {
 	return one.sure < one.last.number
 }
 
-// leave ends what enter has begun, once the caller has given up the turn. The last caller to leave
-// a claim that has ended removes it. If calls of its owner may follow, the owner is remembered.
+// leave ends what enter has begun, and gives up the turn. The last caller to leave a claim that has
+// ended removes it. If calls of its owner may follow, the owner is remembered.
 func (c *claims) leave(one *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	one.calling.End() // with mu, so that whoever has the next turn knows whether others are left
 	if one.users--; one.users > 0 || one.phase.isKept() {
 		return
 	}
@@ -332,6 +333,18 @@ func (c *claims) sweep(ctx context.Context, forget func(*claim)) {
 }
 
 // over returns the claims that may be forgotten.
+// quits is leave for a caller without the turn. If it is the last caller, it gets the turn, and leave
+// must follow.
+func (c *claims) quits(one *claim) (last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.users > 1 {
+		one.users--
+		return false
+	}
+	return one.calling.TryBegin() // it succeeds, because there is no other user
+}
+
 func (c *claims) over(now time.Time) (all []*claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -362,10 +375,10 @@ func (c *claims) close(one *claim, now time.Time) bool {
 // drop forgets a claim. Calls that have come meanwhile start from the beginning.
 func (c *claims) drop(one *claim) {
 	one.driver, one.acquires, one.evicted, one.queued = nil, false, nil, time.Time{}
-	defer one.calling.End() // last, so that no grant to a later call is forgotten here
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.on(onForget)
+	one.calling.End() // after that, so that no grant to a later call is forgotten here
 	if one.users--; one.users == 0 {
 		delete(c.all, one.key)
 	}

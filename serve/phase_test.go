@@ -104,7 +104,7 @@ func (g *stage) cause(e event) {
 	case onEnd:
 		g.call(wire.Release, wire.ReleaseCall{Claim: g.claim()})
 	case onForget:
-		g.s.claims.leave(g.one)
+		g.s.quit(g.one)
 		if !g.s.claims.close(g.one, time.Now().Add(time.Hour)) {
 			g.Fatal("the claim is not over")
 		}
@@ -148,6 +148,9 @@ func (g *stage) check(want phase) {
 		g.Errorf("a lease is known: %v", has)
 	}
 	c := g.s.claims
+	if !c.quits(g.one) {
+		g.Fatal("another has entered the claim")
+	}
 	c.leave(g.one)
 	if kept := c.all[g.one.key] != nil; kept != (want == queued || want == held || want == lost || want == unsure) {
 		g.Errorf("it is kept: %v", kept)

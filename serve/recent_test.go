@@ -25,6 +25,9 @@ func TestRemovalsAndEvictionsAreKeptBesideManyEnds(t *testing.T) {
 	for i := range 2*mostEnds + 1 {
 		one := enter(strconv.Itoa(i), false)
 		c.on(one, onEnd)
+		if !c.quits(one) {
+			t.Fatal("another has entered the claim")
+		}
 		c.leave(one)
 	}
 	c.mu.Lock()

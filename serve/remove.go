@@ -64,7 +64,7 @@ func (s *Server) removeNow(ctx context.Context, c *wire.RemoveCall, by string) e
 		}
 	}
 	if err := take(ctx, one); err != nil { // its call will be answered
-		s.claims.leave(one)
+		s.quit(one)
 		return err
 	}
 	defer s.leave(one)
