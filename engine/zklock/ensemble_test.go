@@ -108,12 +108,12 @@ func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leaseho
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for { // a busy server may accept no session in the time of one call
+	for { // a busy server may accept no session, or no connection, in the time of one call
 		lease, err := l.Acquire(ctx, name, opts...)
 		if err == nil {
 			return lease
 		}
-		if !errors.Is(err, zklock.ErrNoQuorum) || ctx.Err() != nil {
+		if busy := errors.Is(err, zklock.ErrNoQuorum) || errors.Is(err, zklock.ErrUnreachable); !busy || ctx.Err() != nil {
 			t.Fatalf("Acquire of %q: %v", name, err)
 		}
 	}
