@@ -83,11 +83,10 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, c *wire.Claim, ac
 
 // leave gives up the turn of a claim. The last caller forgets the driver's claim, if none is kept.
 func (s *Server) leave(one *claim) {
-	if one.driver != nil && s.claims.goes(one) && s.mayForget(one) {
+	for !s.claims.leave(one, one.driver != nil && s.mayForget(one)) {
 		one.driver.Forget()
 		one.driver, one.acquires = nil, false
 	}
-	s.claims.leave(one)
 }
 
 // quit is leave for a caller without the turn.

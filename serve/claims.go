@@ -191,18 +191,36 @@ func (c *claims) mayBeLate(one *claim) bool {
 
 // leave ends what enter has begun, and gives up the turn. The last caller to leave a claim that has
 // ended removes it. If calls of its owner may follow, the owner is remembered.
-func (c *claims) leave(one *claim) {
+//
+// If known, the engine's driver knows of the claim. Then the last caller, who would remove it, gives up
+// nothing: leave returns false, and the caller forgets the driver's claim first.
+func (c *claims) leave(one *claim, known bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one.calling.End() // with mu, so that whoever has the next turn knows whether others are left
+	if known && one.users == 1 && one.phase == unknown {
+		return false
+	}
+	one.calling.End()
 	if one.users--; one.users > 0 || one.phase.isKept() {
-		return
+		return true
 	}
-	if delete(c.all, one.key); one.phase != ended || !one.chosen {
-		return
+	if delete(c.all, one.key); one.phase == ended && one.chosen {
+		one.last.answered = one.sure
+		c.ends.put(one.key, one.last)
 	}
-	one.last.answered = one.sure
-	c.ends.put(one.key, one.last)
+	return true
+}
+
+// quits is leave for a caller without the turn. If it is the last caller, it gets the turn, and leave
+// must follow.
+func (c *claims) quits(one *claim) (last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.users > 1 {
+		one.users--
+		return false
+	}
+	return one.calling.TryBegin() // it succeeds, because there is no other user
 }
 
 // on records an event of a claim.
@@ -262,14 +280,6 @@ func (c *claims) isLate(one *claim, now order) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return now.number > 0 && now.caller == one.last.caller && now.number < one.last.number
-}
-
-// goes reports whether leave is about to remove a claim of which the driver may still know
-// something. A claim that has ended was released.
-func (c *claims) goes(one *claim) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return one.users == 1 && one.phase == unknown
 }
 
 // termOf returns the term of the lease with that token, if this instance has granted or renewed it.
@@ -333,18 +343,6 @@ func (c *claims) sweep(ctx context.Context, forget func(*claim)) {
 }
 
 // over returns the claims that may be forgotten.
-// quits is leave for a caller without the turn. If it is the last caller, it gets the turn, and leave
-// must follow.
-func (c *claims) quits(one *claim) (last bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if one.users > 1 {
-		one.users--
-		return false
-	}
-	return one.calling.TryBegin() // it succeeds, because there is no other user
-}
-
 func (c *claims) over(now time.Time) (all []*claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -159,7 +159,7 @@ func (s *Server) probed() *probe {
 		s.probing.mu.Unlock()
 		close(p.answered)
 	}) {
-		p.err = s.life.Err()
+		p.err = errDraining
 		s.probing.now = nil
 		close(p.answered)
 	}

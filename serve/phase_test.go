@@ -151,7 +151,7 @@ func (g *stage) check(want phase) {
 	if !c.quits(g.one) {
 		g.Fatal("another has entered the claim")
 	}
-	c.leave(g.one)
+	c.leave(g.one, false)
 	if kept := c.all[g.one.key] != nil; kept != (want == queued || want == held || want == lost || want == unsure) {
 		g.Errorf("it is kept: %v", kept)
 	}
