@@ -106,6 +106,9 @@ func (s *shards) subscribeAll() bool {
 	s.subscriber.mu.Unlock()
 	ok := true
 	for _, sh := range todo {
+		if s.subscriber.life.Err() != nil {
+			return false
+		}
 		ok = s.subscribe(sh) && ok
 	}
 	return ok

@@ -1,4 +1,4 @@
-// Package life runs the goroutines that a driver has beside its calls, until the driver is closed.
+// Package life runs the goroutines that a driver or the service has beside its calls, until Close.
 package life
 
 import (

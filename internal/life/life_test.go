@@ -75,7 +75,6 @@ func TestContextOfALife(t *testing.T) {
 		ctx, cancel := context.WithTimeout(l, time.Hour)
 		defer cancel()
 		l.End()
-		synctest.Wait()
 		if ctx.Err() == nil {
 			t.Error("the context goes on after End")
 		}
