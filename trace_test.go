@@ -227,28 +227,3 @@ func TestTraceHasNoOwner(t *testing.T) {
 		}
 	})
 }
-
-// A Trace makes no call allocate, and nor does its absence.
-func TestTraceAllocatesNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	sections := func(trace leasehold.Trace) float64 {
-		locks := newLocker(t, memory.New(), &leasehold.Options{Trace: trace})
-		return testing.AllocsPerRun(500, func() {
-			lease, err := locks.Acquire(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.Extend(t.Context(), ttl); err != nil {
-				t.Fatal(err)
-			}
-			lease.Release(t.Context())
-		})
-	}
-	told := 0
-	without, with := sections(nil), sections(func(context.Context, leasehold.Event) { told++ })
-	if without != with || told < 500*6 {
-		t.Errorf("%v allocations with a Trace, %v without; told of %d events", with, without, told)
-	}
-}

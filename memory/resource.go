@@ -113,6 +113,9 @@ func (r *resource) listener(owner string) int {
 
 // wakeNext wakes the waiters that would now be granted.
 func (r *resource) wakeNext() {
+	if !r.Awaited("") {
+		return
+	}
 	for owner := range r.Next {
 		if i := r.listener(owner); i >= 0 {
 			r.claims[i].wakeUp()
@@ -161,7 +164,7 @@ func (c *claim) place() time.Duration {
 // recall makes unlock call Wanted for each of the claims that holds the resource, if others wait.
 // Requires s.mu.
 func (s *Server) recall(r *resource, claims ...*claim) {
-	if !slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Status == record.Waiting }) {
+	if !r.Awaited("") {
 		return
 	}
 	for _, c := range claims {
