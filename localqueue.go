@@ -1,7 +1,6 @@
 package leasehold
 
 import (
-	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -26,7 +25,8 @@ type turn struct {
 	kept    bool          // hold has no lease, and the next call may take it
 	refused bool          // the engine has refused a contender: others hold the resource
 	gone    chan struct{} // closed once the engine has released the hold that has the turn; nil: it is not being released
-	waiters list.List     // of *turnWaiter, in their order
+	first   *turnWaiter
+	last    *turnWaiter
 }
 
 // A turnWaiter waits for the turn, or for a lease that is handed over to it.
@@ -35,22 +35,34 @@ type turnWaiter struct {
 	ttl             time.Duration
 	who             *description
 	yields          bool
-	ranks           bool          // it has a Preference, and needs each recall
-	acceptsHandOver bool          // it accepts a lease that is handed over
-	place           *list.Element // guarded by localQueue.mu; among the waiters; nil: it has left them
+	ranks           bool // it has a Preference, and needs each recall
+	acceptsHandOver bool // it accepts a lease that is handed over
+	queued          bool // guarded by localQueue.mu
+	prev, next      *turnWaiter
 }
 
-// first returns the first waiter, or nil.
-func (t *turn) first() *turnWaiter {
-	if e := t.waiters.Front(); e != nil {
-		return e.Value.(*turnWaiter)
+func (t *turn) push(w *turnWaiter) {
+	w.queued, w.prev = true, t.last
+	if t.last == nil {
+		t.first = w
+	} else {
+		t.last.next = w
 	}
-	return nil
+	t.last = w
 }
 
 func (t *turn) remove(w *turnWaiter) {
-	t.waiters.Remove(w.place)
-	w.place = nil
+	if w.prev == nil {
+		t.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		t.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.queued, w.prev, w.next = false, nil, nil
 }
 
 // take takes the turn of a resource if nobody has it or a kept hold has it, and returns the kept
@@ -114,7 +126,7 @@ func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hol
 	w = new(turnWaiter)
 	*w = like
 	w.turn = make(chan *hold, 1)
-	w.place = t.waiters.PushBack(w)
+	t.push(w)
 	return w, t.hold
 }
 
@@ -122,7 +134,7 @@ func (q *localQueue) enter(name string, like turnWaiter) (w *turnWaiter, by *hol
 func (q *localQueue) isWaitedFor(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.turns[name].waiters.Len() > 0
+	return q.turns[name].first != nil
 }
 
 // isOutranked reports whether a call of higher preference waits for the turn.
@@ -133,12 +145,11 @@ func (q *localQueue) isOutranked(name string, preference int) bool {
 	if t == nil {
 		return false
 	}
-	for e := t.waiters.Front(); e != nil; e = e.Next() {
-		if e.Value.(*turnWaiter).who.said.Preference > preference {
-			return true
-		}
+	w := t.first
+	for w != nil && w.who.said.Preference <= preference {
+		w = w.next
 	}
-	return false
+	return w != nil
 }
 
 // wait waits until w, which is queued, has the turn. If a lease was handed over with the turn,
@@ -165,7 +176,7 @@ func (q *localQueue) wait(ctx context.Context, closing <-chan struct{}, name str
 func (q *localQueue) leave(name string, w *turnWaiter) (had bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if had = w.place != nil; had {
+	if had = w.queued; had {
 		q.turns[name].remove(w)
 	}
 	return had
@@ -177,7 +188,7 @@ func (q *localQueue) pass(name string) {
 	defer q.mu.Unlock()
 	t := q.turns[name]
 	t.clear()
-	w := t.first()
+	w := t.first
 	if w == nil {
 		delete(q.turns, name)
 		t.refused = false
@@ -228,7 +239,7 @@ func (q *localQueue) offer(name string, h *hold) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	switch w := t.first(); {
+	switch w := t.first; {
 	case w != nil:
 		t.remove(w)
 		w.turn <- h
@@ -281,7 +292,7 @@ func (q *localQueue) next(name string, suits func(w *turnWaiter) bool) *turnWait
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[name]
-	w := t.first()
+	w := t.first
 	if w == nil || !suits(w) {
 		return nil
 	}
