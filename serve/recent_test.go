@@ -38,8 +38,8 @@ func TestRemovalsAndEvictionsAreKeptBesideManyEnds(t *testing.T) {
 	}
 }
 
-// Whoever is about to remove a claim of which the driver knows gives up nothing before the driver has
-// forgotten it. Others may come and go until then.
+// The last caller does not remove a claim before the driver has forgotten it. Until then, other
+// callers may enter the claim and leave.
 func TestLastToLeaveForgetsFirst(t *testing.T) {
 	t.Parallel()
 	var c claims

@@ -280,7 +280,7 @@ func TestBatchWithAWriteThatIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kv := range resp.Kvs {
-		// What keeps out a put that may still come lasts as long as the session.
+		// A tombstone, which keeps out a put that may still arrive, lasts as long as its session.
 		var g int
 		if _, err := fmt.Sscanf(string(kv.Key), etcdlock.DefaultPrefix+"//a%d/", &g); err != nil || !unknown[g].Load() {
 			t.Errorf("left behind, although all outcomes were known: %s", kv.Key)

@@ -116,7 +116,7 @@ func mustAcquire(t testing.TB, l *leasehold.Locker, name string, opts ...leaseho
 		if busy := errors.Is(err, zklock.ErrNoQuorum) || errors.Is(err, zklock.ErrUnreachable); !busy || ctx.Err() != nil {
 			t.Fatalf("Acquire of %q: %v", name, err)
 		}
-		time.Sleep(50 * time.Millisecond) // who is refused a connection is told at once
+		time.Sleep(50 * time.Millisecond) // a refused connection is reported at once
 	}
 }
 

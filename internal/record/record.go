@@ -383,7 +383,7 @@ func (r *Record) waiters(yield func(*Claim) bool) {
 	}
 }
 
-// Awaited reports whether any other owner has a place in the record.
+// Awaited reports whether the record has a waiter other than owner; "": any waiter.
 func (r *Record) Awaited(owner string) bool {
 	for c := range r.waiters {
 		if c.Owner != owner {

@@ -275,9 +275,9 @@ func (f *File) pruneLarge(ctx context.Context) error {
 // file keeps the time of that look, because an instance may end before the next one. After the
 // clock was set back, a look deletes nothing.
 //
-// The file also has a clock of its own, which a wrong wall clock does not advance: it sums up the
-// times between two looks of the same instance. Each look stores that sum with the number of the
-// newest entry. Once the sum has grown by Keep, this entry and all before it are too old, whatever
+// The file also keeps its own clock, which a wrong wall clock does not advance. It is the sum of the
+// times between successive looks of one instance. Each look stores that sum with the number of the
+// newest entry. Once the sum has grown by Keep, that entry and all before it are too old, whatever
 // their times are.
 func (f *File) pruneOld(ctx context.Context, bound time.Duration) error {
 	var clock, last int64 // 0: there was no look
