@@ -32,17 +32,18 @@ type acquisition struct {
 // errWaited is the cause of a context that ended because Wait ran out.
 var errWaited = errors.New("wait ran out")
 
-// newAcquisition checks the call's arguments before anything is done. On success, end must
+// open begins the call, and checks its arguments before anything is done. On success, end must
 // follow.
-func (l *Locker) newAcquisition(ctx context.Context, name string, opts []Option) (a acquisition, err error) {
+func (a *acquisition) open(ctx context.Context, l *Locker, name string, opts []Option) error {
 	if !l.calls.begin() {
-		return a, ErrClosed
+		return ErrClosed
 	}
-	a = acquisition{request: &request{}, locker: l, name: name, caller: ctx, ctx: ctx, start: l.clock.Now()}
-	if err = a.fill(l, name, opts); err != nil {
+	a.request, a.locker, a.name, a.caller, a.ctx, a.start = &request{}, l, name, ctx, ctx, l.clock.Now()
+	err := a.fill(l, name, opts)
+	if err != nil {
 		l.calls.end()
 	}
-	return a, err
+	return err
 }
 
 // end traces the outcome of the call.
@@ -54,8 +55,8 @@ func (a *acquisition) end(lease **Lease, err *error) {
 // acquire is Acquire, or TryAcquire if blocking is false, without the package's name on errors.
 // It asks the engine only for what this process cannot answer alone.
 func (l *Locker) acquire(ctx context.Context, name string, blocking bool, opts []Option) (lease *Lease, err error) {
-	a, err := l.newAcquisition(ctx, name, opts)
-	if err != nil {
+	var a acquisition
+	if err = a.open(ctx, l, name, opts); err != nil {
 		return nil, err
 	}
 	defer a.end(&lease, &err)
@@ -274,7 +275,7 @@ func (a *acquisition) begin() (*Lease, error) {
 		return nil, fmt.Errorf("the engine's fence %d is no multiple of %d: %w", g.Fence, driver.FenceStep, driver.ErrCorrupt)
 	}
 	now := a.locker.clock.Now()
-	le := a.newLease(h, now, StepGranted)
+	le := a.newLease(h, StepGranted)
 	if a.together && h.req.TTL < a.ttl {
 		le.longer = a.ttl
 	}
@@ -293,7 +294,7 @@ func (a *acquisition) begin() (*Lease, error) {
 		h.holders.hasTurn = true
 		a.locker.queue.keep(a.name, h)
 	}
-	h.add(le)
+	h.add(le, now)
 	return le, nil
 }
 
@@ -302,8 +303,8 @@ func resuming(r *request) { r.resumes = true }
 
 // resume is Resume without the package's name on errors.
 func (l *Locker) resume(ctx context.Context, name, owner string, opts []Option) (lease *Lease, err error) {
-	a, err := l.newAcquisition(ctx, name, append([]Option{resuming}, opts...))
-	if err != nil {
+	var a acquisition
+	if err = a.open(ctx, l, name, append([]Option{resuming}, opts...)); err != nil {
 		return nil, err
 	}
 	defer a.end(&lease, &err)

@@ -291,8 +291,8 @@ func (g *gathering) tryTogether(ctx context.Context, d driver.BatchTrier, from, 
 	asking := make([]*acquisition, to-from) // nil: answered without the engine
 	trials := make([]driver.Trial, 0, to-from)
 	for i := range asking {
-		a, err := g.locker.newAcquisition(ctx, g.names[from+i], g.opts)
-		if errs[i] = err; err != nil {
+		var a acquisition
+		if errs[i] = a.open(ctx, g.locker, g.names[from+i], g.opts); errs[i] != nil {
 			continue
 		}
 		defer a.end(&g.leases[from+i], &errs[i])

@@ -9,8 +9,8 @@ import (
 // handOver returns the next waiter of this process if it can take over the hold, whose last
 // lease is being released. The hold is then handing. Otherwise it returns nil, also while a call
 // is in flight, which may be the released lease's. Requires h.mu.
-func (h *hold) handOver() *turnWaiter {
-	if !h.canHandOver() || !h.calling.TryBegin() {
+func (h *hold) handOver(now boottime.Instant) *turnWaiter {
+	if !h.canHandOver(now) || !h.calling.TryBegin() {
 		return nil
 	}
 	h.calling.End()
@@ -24,8 +24,7 @@ func (h *hold) handOver() *turnWaiter {
 // canHandOver reports whether the hold may go to the next waiter without a call to the engine.
 // It must be exclusive and renewed, have half of its length left, and be within Options.HandOver
 // of its grant. Requires h.mu.
-func (h *hold) canHandOver() bool {
-	now := h.locker.clock.Now()
+func (h *hold) canHandOver(now boottime.Instant) bool {
 	return h.holders.hasTurn && !h.over() && !h.renewals.never && h.holders.keepUntil == 0 &&
 		h.grant.handOvers < maxHandOvers &&
 		now.Sub(h.grant.at) < h.locker.opts.HandOver &&
@@ -46,7 +45,7 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.locker.clock.Now()
-	fit := h.phase != kept && h.canHandOver() || h.phase == kept && h.canTakeKept(now, a)
+	fit := h.phase != kept && h.canHandOver(now) || h.phase == kept && h.canTakeKept(now, a)
 	if !fit || !h.transition(onTake) {
 		h.leave()
 		h.holders.hasTurn = false
@@ -60,7 +59,7 @@ func (h *hold) take(le *Lease, a *acquisition) bool {
 	}
 	h.who = h.descriptionOf(a)
 	h.untold = !h.who.same(h.shows)
-	h.add(le)
+	h.add(le, now)
 	return true
 }
 
@@ -89,7 +88,7 @@ func (h *hold) countHandOver(now boottime.Instant) {
 // gives it up, keeps the turn and returns nil.
 func (a *acquisition) take(h *hold, by Step) (*Lease, error) {
 	l, ctx, name := a.locker, a.ctx, a.name // not a itself, which stays on the stack
-	if le := a.newLease(h, l.clock.Now(), by); h.take(le, a) {
+	if le := a.newLease(h, by); h.take(le, a) {
 		return le, nil
 	}
 	given := l.calls.startCleanUp(func() {
@@ -122,7 +121,7 @@ func (a *acquisition) takeKept(h *hold) (*Lease, error) {
 // discard ends a hold that was handed over to a call that no longer wants it.
 func (a *acquisition) discard(h *hold) {
 	l, ctx := a.locker, context.Background()
-	if le := a.newLease(h, l.clock.Now(), StepHandedOver); h.take(le, a) {
+	if le := a.newLease(h, StepHandedOver); h.take(le, a) {
 		l.calls.cleanUp(func() { le.Release(ctx) }) // its result is not needed: the lease expires
 		return
 	}

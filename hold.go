@@ -65,14 +65,14 @@ type holders struct {
 	only      [1]*Lease        // storage for leases, because most holds have one
 }
 
-// add makes le a lease of the hold. Requires h.mu.
-func (h *hold) add(le *Lease) {
-	le.token = h.grant.token()
+// add makes le a lease of the hold, since that instant. Requires h.mu.
+func (h *hold) add(le *Lease, since boottime.Instant) {
+	le.token, le.since = h.grant.token(), since
 	h.holders.leases = append(h.holders.leases, le)
 	if h.yields && (h.recalled || h.waitedForLocally()) {
 		le.want()
 	}
-	h.watch(le.since)
+	h.watch(since)
 }
 
 // lose ends the hold for cause. Renewals call it, and so does the driver, as Request.Lost.

@@ -64,7 +64,7 @@ func (h *hold) isConfirmed(now boottime.Instant) bool {
 // Requires h.mu.
 func (h *hold) canTakeKept(now boottime.Instant, a *acquisition) bool {
 	w := a.turnWaiter()
-	return h.isConfirmed(now) && h.suits(&w) && (!h.recalled || h.canHandOver())
+	return h.isConfirmed(now) && h.suits(&w) && (!h.recalled || h.canHandOver(now))
 }
 
 // canKeep reports whether the hold, whose last lease is being released, is to be kept. A call in

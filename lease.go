@@ -25,18 +25,18 @@ type Lease struct {
 	wanted   *wanted          // nil: without Yields
 	released bool             // guarded by hold.mu
 	ending   bool             // guarded by hold.mu; it is released, and the outcome is not known yet
-	ended    chan struct{}    // guarded by hold.mu; closed when ending ends; nil: nobody waits for that
 	unused   bool             // guarded by hold.mu; AcquireAll gives it up: nobody has acted under it
+	ended    chan struct{}    // guarded by hold.mu; closed when ending ends; nil: nobody waits for that
 	until    boottime.Instant // guarded by hold.mu; the deadline when it was released
 	traced   traced
 }
 
 // newLease returns a lease of h for the caller. The caller's context may run the caller's code,
 // which may hang, so newLease is called without h.mu.
-func (a *acquisition) newLease(h *hold, since boottime.Instant, by Step) *Lease {
+func (a *acquisition) newLease(h *hold, by Step) *Lease {
 	a.acquiredBy = by
 	values := withoutCancel(a.ctx)
-	le := &Lease{hold: h, since: since, maxHold: a.maxHold, atLeast: a.atLeast, traced: traced{values: values}}
+	le := &Lease{hold: h, maxHold: a.maxHold, atLeast: a.atLeast, traced: traced{values: values}}
 	le.outer, _ = FromContext(a.ctx)
 	// The lease has the values of the caller's context, but does not end with it.
 	live, cancel := context.WithCancelCause(values)
@@ -247,12 +247,13 @@ func (h *hold) drop(le *Lease) (next *turnWaiter, last bool) {
 	if len(h.holders.leases) > 0 {
 		return nil, false
 	}
-	if now := h.locker.clock.Now(); h.canKeep(now) {
+	now := h.locker.clock.Now()
+	if h.canKeep(now) {
 		h.transition(onKeep)
 		h.planUse(now)
 		return nil, false
 	}
-	if next = h.handOver(); next != nil {
+	if next = h.handOver(now); next != nil {
 		return next, false
 	}
 	h.transition(onRelease)

@@ -85,7 +85,7 @@ func (s *stage) cause(ctx context.Context, e event) {
 		s.lease.Release(ctx)
 	case onTake:
 		s.locks.queue.take("a")
-		s.h.take(s.a.newLease(s.h, s.locks.clock.Now(), StepHandedOver), s.a)
+		s.h.take(s.a.newLease(s.h, StepHandedOver), s.a)
 	case onLoss:
 		s.h.lose(ErrLost)
 	case onRelease:

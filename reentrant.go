@@ -36,7 +36,7 @@ func (a *acquisition) nest() (*Lease, error) {
 		return nil, nil
 	}
 	h := outer.hold
-	inner := a.newLease(h, a.start, StepNested)
+	inner := a.newLease(h, StepNested)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -52,6 +52,6 @@ func (a *acquisition) nest() (*Lease, error) {
 	if h.keep != nil {
 		h.keep.able = h.keep.able && a.keeps
 	}
-	h.add(inner)
+	h.add(inner, a.start)
 	return inner, nil
 }

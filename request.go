@@ -17,18 +17,18 @@ type request struct {
 	weight     int
 	ttl        time.Duration
 	wait       time.Duration // forever, unless set
-	noRenew    bool
 	maxHold    time.Duration
 	atLeast    time.Duration
 	oncePer    time.Duration
+	noRenew    bool
 	reentrant  bool
 	yields     bool
 	leads      bool             // a campaign of Lead
 	resumes    bool             // a Resume
 	keeps      bool             // the lease may be kept
+	together   bool             // the call is part of AcquireAll
 	preference *int             // nil: without Preference
 	each       []ownOptions     // the options that For gave to names
-	together   bool             // the call is part of AcquireAll
 	said       *details.Details // details of the call; nil: those of Options apply
 	who        *description     // the description by Options, replaced by one of the call
 	err        error

@@ -20,7 +20,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/servers"
+	"github.com/leasehold-go/leasehold/memory"
 	"github.com/leasehold-go/leasehold/stores"
 )
 
@@ -51,6 +53,12 @@ var rows = []row{
 	{"own keys of 64", true, ownKeys(64)},
 	{"gap", false, gap},
 }
+
+// inMemory are the rows of the core alone, on the memory engine.
+var inMemory = []row{rows[0], {"turns of 1,000", true, turns}}
+
+// noStore is opened as the memory engine.
+const noStore = "memory:"
 
 // cycles takes and releases a lock.
 func cycles(locks *leasehold.Locker, name string, until time.Time) (times []time.Duration) {
@@ -84,6 +92,18 @@ func ownKeys(goroutines int) func(open opener, until time.Time) []time.Duration 
 		done.Wait()
 		return all
 	}
+}
+
+// turns is cycles by 1,000 goroutines on one lock, which they hand to each other.
+func turns(open opener, until time.Time) []time.Duration {
+	locks := open(nil)
+	all := make([][]time.Duration, 1000)
+	var done sync.WaitGroup
+	for g := range all {
+		done.Go(func() { all[g] = cycles(locks, "turns", until) })
+	}
+	done.Wait()
+	return slices.Concat(all...)
 }
 
 // gap is the time from the call that releases to the return of the waiter, in another Locker.
@@ -134,9 +154,13 @@ type result struct{ Time, CPU time.Duration }
 // slice runs one row, in a process of its own.
 func slice(r row, store string) (result, error) {
 	open := func(opts *leasehold.Options) *leasehold.Locker {
-		d, err := stores.Open(context.Background(), store)
-		if err != nil {
-			panic(err)
+		var d driver.Driver = memory.New()
+		if store != noStore {
+			opened, err := stores.Open(context.Background(), store)
+			if err != nil {
+				panic(err)
+			}
+			d = opened
 		}
 		locks, err := leasehold.New(d, opts)
 		if err != nil {
@@ -174,8 +198,9 @@ func TestMain(m *testing.M) {
 	if store == "" {
 		os.Exit(m.Run())
 	}
-	i := slices.IndexFunc(rows, func(r row) bool { return r.name == os.Getenv(rowEnv) })
-	got, err := slice(rows[i], store)
+	all := slices.Concat(rows, inMemory)
+	i := slices.IndexFunc(all, func(r row) bool { return r.name == os.Getenv(rowEnv) })
+	got, err := slice(all[i], store)
 	if err != nil {
 		panic(err)
 	}
@@ -195,13 +220,17 @@ func TestPairs(t *testing.T) {
 	redis := "redis://" + servers.StartRedis(t).Addr()
 	postgres := servers.StartPostgres(t, "max_connections=500").URL()
 	etcd := "etcd://" + strings.TrimPrefix(servers.Endpoints(servers.StartEtcdCluster(t, servers.EtcdCurrent, 1)...)[0], "http://")
-	for _, store := range []struct{ name, was, is string }{
-		{"Redis", redis, redis},
+	for _, store := range []struct {
+		name, was, is string
+		rows          []row
+	}{
+		{"memory", noStore, noStore, inMemory},
+		{"Redis", redis, redis, rows},
 		// Tables may be of versions that the former tree refuses.
-		{"PostgreSQL", with(postgres, "prefix", "old_"), with(postgres, "prefix", "new_")},
-		{"etcd", etcd, etcd},
+		{"PostgreSQL", with(postgres, "prefix", "old_"), with(postgres, "prefix", "new_"), rows},
+		{"etcd", etcd, etcd, rows},
 	} {
-		for _, r := range rows {
+		for _, r := range store.rows {
 			if ok, err := regexp.MatchString(*only, store.name+", "+r.name); err != nil {
 				t.Fatal(err)
 			} else if !ok {
