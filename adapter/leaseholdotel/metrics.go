@@ -86,7 +86,7 @@ func (m *metrics) of(e leasehold.Event, by ...attribute.KeyValue) metric.Measure
 }
 
 // start starts all counters with the attributes of e at zero, once. Histograms cannot start at
-// zero: they begin with their first value.
+// zero: they begin with their first value. So does the limit.
 func (m *metrics) start(ctx context.Context, e leasehold.Event) {
 	set := m.set(e)
 	if _, already := m.started.LoadOrStore(set.Equivalent(), true); already {
@@ -96,6 +96,12 @@ func (m *metrics) start(ctx context.Context, e leasehold.Event) {
 	m.failures.Add(ctx, 0, m.of(e))
 	m.recalls.Add(ctx, 0, m.of(e))
 	m.outranks.Add(ctx, 0, m.of(e))
+	if m.lock != nil {
+		m.used.Add(ctx, 0, m.of(e))
+	}
+	for _, reason := range leasehold.Reasons() {
+		m.waiting.Add(ctx, 0, m.of(e, attribute.String("leasehold.reason", reason)))
+	}
 	for _, s := range keepEnds {
 		m.keeps.Add(ctx, 0, m.of(e, attribute.String("leasehold.end", s.String())))
 	}

@@ -79,7 +79,10 @@ func (o telemetry) end(ctx context.Context) error {
 // watched is a service that everything watches which can.
 func watched(t *testing.T, to telemetry, registry *prometheus.Registry, log io.Writer) *service {
 	t.Helper()
-	observer, err := leaseholdotel.New(&leaseholdotel.Options{TracerProvider: to.tracers, MeterProvider: to.meters})
+	observer, err := leaseholdotel.New(&leaseholdotel.Options{
+		TracerProvider: to.tracers, MeterProvider: to.meters,
+		Lock: func(string) string { return "orders" },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +155,8 @@ func wantCounts(t *testing.T, c *collector, outcomes, ends map[string]uint64) {
 		{"leasehold.lost", "leasehold.cause", map[string]uint64{"evicted": 1, "expired": 0, "max_hold": 0, "engine": 0}},
 		{"leasehold.renewal.failures", "leasehold.engine", none},
 		{"leasehold.held", "leasehold.engine", none},
-		{"leasehold.waiting", "leasehold.reason", map[string]uint64{"call": 0}},
+		{"leasehold.used", "leasehold.engine", none},
+		{"leasehold.waiting", "leasehold.reason", map[string]uint64{"call": 0, "process": 0, "exclusive": 0, "limit": 0}},
 	} {
 		if got := c.counts(want.metric, want.by); !maps.Equal(got, want.counts) {
 			t.Errorf("OTLP has %s as %v, want %v", want.metric, got, want.counts)
