@@ -91,7 +91,7 @@ func TestRunsOnAsAnotherUser(t *testing.T) {
 func TestOutrankedAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	j := c.asNobody("lead", "--grace", "500ms", "--preference", "1", "x", "--", "./become", "--reuid", "0", "sh", "-c", "trap '' TERM; echo > ready; while ! [ -e go ]; do sleep 0.1; done")
+	j := c.asNobody("lead", "--grace", "500ms", "--preference", "1", "x", "--", "./become", "--reuid", "0", "sh", "-c", "trap '' TERM; echo > ready; while ! [ -e go ]; do sleep 0.1; done; echo > gone")
 	c.read("ready")
 	c.waits(c.start("lead", "-v", "--preference", "2", "x", "--", "sleep", "60"))
 	j.says("cannot be ended: sh[")
@@ -101,6 +101,7 @@ func TestOutrankedAsAnotherUser(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c.read("gone") // before its folder is
 }
 
 // heldUntil is a tenure that ends at a time.
