@@ -136,43 +136,27 @@ func TestHistoryOfWhatThisInstanceDoes(t *testing.T) {
 // How a lease ended is unknown.
 func TestHistoryOfWhatOthersDo(t *testing.T) {
 	t.Parallel()
-	engine := memory.NewServer()
-	d := &asked{Driver: engine.Connect()}
-	other := start(t, engine, nil)
-	other.post(wire.Acquire, `{"name":"n","owner":"before","ttl_ms":60000}`).want(t, 200, "")
-	s := startOn(t, d, often)
-	s.looked(d) // the first look reports no leases as new
-	other.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
-	other.post(wire.Acquire, `{"name":"n","owner":"x","ttl_ms":60000,"queue":true}`).want(t, 409, "busy")
-	s.looked(d)
-	other.post(wire.Release, `{"name":"n","owner":"x"}`).want(t, 200, "")
-	s.looked(d)
-	other.post(wire.Release, `{"name":"n","owner":"before"}`).want(t, 200, "")
-	other.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 200, "")
-	all := s.history("")
-	eventually(t, "the end is noticed", func() bool {
-		all = s.history("kind=granted,ended,left,waiting")
-		return len(all.Entries) >= 5
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.NewServer()
+		other := newBubble(t, engine.Connect(), nil)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"before","ttl_ms":60000}`)
+		s := newBubble(t, engine.Connect(), often)
+		time.Sleep(lookedBy) // the first look reports no leases as new
+		other.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`)
+		other.want(409, wire.Acquire, `{"name":"n","owner":"x","ttl_ms":60000,"queue":true}`)
+		s.wantHistory("", "waiting w, waiting x")
+		other.want(200, wire.Release, `{"name":"n","owner":"x"}`)
+		s.wantHistory("kind=left", "left x")
+		other.want(200, wire.Release, `{"name":"n","owner":"before"}`)
+		other.want(200, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`)
+		s.wantHistory("kind=ended", "ended before")
+		all := s.wantHistory("kind=granted", "granted w") // nobody saw when "before" was granted
+		if all.Entries[0].Waited == nil {
+			t.Errorf("it was seen for how long it waited: %+v", all.Entries[0])
+		}
+		s.want(200, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`) // the place that the other has granted
+		s.wantHistory("kind=granted", "granted w")
 	})
-	got := kinds(all)
-	for _, want := range []string{"waiting w", "waiting x", "left x", "ended before", "granted w"} {
-		if strings.Count(got, want) != 1 {
-			t.Errorf("told %s, want %q once", got, want)
-		}
-	}
-	s.post(wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`).want(t, 200, "") // the place that the other has granted
-	s.looked(d)
-	if got := kinds(s.history("kind=granted")); got != "granted w" {
-		t.Errorf("told %s", got)
-	}
-	if strings.Contains(got, "granted before") {
-		t.Errorf("told %s: nobody saw when it was granted", got)
-	}
-	for _, e := range all.Entries {
-		if e.Kind == wire.EventGranted && e.Waited == nil {
-			t.Errorf("it was seen for how long it waited: %+v", e)
-		}
-	}
 }
 
 // A lease that this instance granted and nobody renewed has expired. The history says so once,
