@@ -65,7 +65,7 @@ type holders struct {
 	only      [1]*Lease        // storage for leases, because most holds have one
 }
 
-// add makes le a lease of the hold, since that instant. Requires h.mu.
+// add makes le a lease of the hold, held from since on. Requires h.mu.
 func (h *hold) add(le *Lease, since boottime.Instant) {
 	le.token, le.since = h.grant.token(), since
 	h.holders.leases = append(h.holders.leases, le)

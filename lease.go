@@ -14,12 +14,12 @@ import (
 // concurrent use.
 type Lease struct {
 	hold     *hold
-	outer    *Lease // the lease of the context it was acquired with, on any resource; or nil
-	token    uint64
-	since    boottime.Instant
-	maxHold  time.Duration // the longest hold; 0: no limit
-	atLeast  time.Duration // the shortest hold of the resource
-	longer   time.Duration // the TTL that AcquireAll requests once it has all leases; 0: le has it
+	outer    *Lease           // the lease of the context it was acquired with, on any resource; or nil
+	token    uint64           // set by hold.add, before the caller has the lease
+	since    boottime.Instant // likewise
+	maxHold  time.Duration    // the longest hold; 0: no limit
+	atLeast  time.Duration    // the shortest hold of the resource
+	longer   time.Duration    // the TTL that AcquireAll requests once it has all leases; 0: le has it
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wanted   *wanted          // nil: without Yields
@@ -31,8 +31,8 @@ type Lease struct {
 	traced   traced
 }
 
-// newLease returns a lease of h for the caller. The caller's context may run the caller's code,
-// which may hang, so newLease is called without h.mu.
+// newLease returns a lease for the caller, which hold.add makes one of h. The caller's context may
+// run the caller's code, which may hang, so newLease is called without h.mu.
 func (a *acquisition) newLease(h *hold, by Step) *Lease {
 	a.acquiredBy = by
 	values := withoutCancel(a.ctx)

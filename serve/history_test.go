@@ -141,8 +141,9 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 		other := newBubble(t, engine.Connect(), nil)
 		other.want(200, wire.Acquire, `{"name":"n","owner":"before","ttl_ms":60000}`)
 		s := newBubble(t, engine.Connect(), often)
-		time.Sleep(lookedBy) // the first look reports no leases as new
+		time.Sleep(lookedBy + time.Millisecond) // the first look reports no leases as new, and none comes at the instant of a call
 		other.want(409, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`)
+		s.wantHistory("", "waiting w")
 		other.want(409, wire.Acquire, `{"name":"n","owner":"x","ttl_ms":60000,"queue":true}`)
 		s.wantHistory("", "waiting w, waiting x")
 		other.want(200, wire.Release, `{"name":"n","owner":"x"}`)
@@ -156,6 +157,7 @@ func TestHistoryOfWhatOthersDo(t *testing.T) {
 		}
 		s.want(200, wire.Acquire, `{"name":"n","owner":"w","ttl_ms":60000,"queue":true}`) // the place that the other has granted
 		s.wantHistory("kind=granted", "granted w")
+		s.wantHistory("kind=waiting,left,ended", "waiting w, waiting x, left x, ended before")
 	})
 }
 

@@ -26,9 +26,6 @@ type sqliteStore struct {
 	own  bool // the default file of the user: it is created even if the caller only looks
 }
 
-// ErrNoFile: the SQLite file does not exist. [Open] creates it, [OpenExisting] does not.
-var ErrNoFile = errors.New("no such file")
-
 // prepare creates the file and its tables, or checks that they exist.
 func (s sqliteStore) prepare(ctx context.Context, create bool) error {
 	err := s.find(create || s.own)
@@ -61,7 +58,7 @@ func (s sqliteStore) find(create bool) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case !create:
-		return fmt.Errorf("open %s: %w", s.path, ErrNoFile)
+		return fmt.Errorf("open %s: no such file", s.path)
 	case s.own:
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fmt.Errorf("create the folder of your own file: %w; name another file, sqlite:PATH", err)

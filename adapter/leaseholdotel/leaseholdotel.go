@@ -34,8 +34,9 @@ type Options struct {
 	// must be empty if Lock is set, because New does not know its values. nil: each engine's
 	// counters start when a lock is first requested.
 	Engines []string
-	// Lock adds the attribute leasehold.lock to all metrics. It maps a resource's name to the
-	// value, of which there must be few. nil: no such attribute.
+	// Lock adds the attribute leasehold.lock to all metrics, and the metrics leasehold.used and
+	// leasehold.limit. It maps a resource's name to the value, of which there must be few. nil: no
+	// such attribute.
 	Lock func(name string) string
 }
 

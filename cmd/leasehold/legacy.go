@@ -79,8 +79,8 @@ func (l *legacy) release(keep time.Time) (done bool) {
 	return len(l.Leases) == 0
 }
 
-// hopeless reports whether another attempt cannot succeed. A store that was removed keeps nobody out.
+// hopeless reports whether another attempt cannot succeed.
 func hopeless(err error) bool {
-	final := []error{stores.ErrURL, stores.ErrNoFile, stores.ErrNoTables, leasehold.ErrUnsupported, leasehold.ErrInvalidName, leasehold.ErrInvalidOption, driver.ErrCorrupt}
+	final := []error{stores.ErrURL, leasehold.ErrUnsupported, leasehold.ErrInvalidName, leasehold.ErrInvalidOption, driver.ErrCorrupt}
 	return slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }

@@ -112,25 +112,6 @@ func TestKilledRunKeepsItsLeast(t *testing.T) {
 	}
 }
 
-// TestKilledRunWithoutAStore: the guardian of a killed run ends if the store was removed, which keeps nobody out.
-func TestKilledRunWithoutAStore(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	j := c.hold("x", "--ttl", "24h")
-	guardian := j.guardian()
-	files, err := filepath.Glob(strings.TrimPrefix(c.store, "sqlite:") + "*")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files of the store: %q, %v", files, err)
-	}
-	for _, name := range files {
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	j.signal(syscall.SIGKILL)
-	eventually(t, "end of the guardian", func() bool { return syscall.Kill(guardian, 0) != nil })
-}
-
 // guardian returns the pid of a job's guardian.
 func (j *job) guardian() int {
 	j.t.Helper()

@@ -51,12 +51,26 @@ func (c *cli) startProgram(program string, args ...string) *job {
 		j.cmd.Wait()
 		close(j.exited)
 	}()
-	c.t.Cleanup(func() {
-		j.signal(syscall.SIGCONT)
-		j.signal(syscall.SIGKILL)
-		<-j.exited
-	})
+	c.t.Cleanup(j.clear)
 	return j
+}
+
+// clear ends the job, and then its guardian, which may still release its lease.
+func (j *job) clear() {
+	var guardian int
+	if out, err := exec.Command("pgrep", "-P", fmt.Sprint(j.cmd.Process.Pid)).Output(); err == nil {
+		fmt.Sscan(string(out), &guardian)
+	}
+	j.signal(syscall.SIGCONT)
+	j.signal(syscall.SIGKILL)
+	<-j.exited
+	if guardian == 0 {
+		return
+	}
+	for end := time.Now().Add(5 * time.Second); syscall.Kill(guardian, 0) == nil && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	syscall.Kill(guardian, syscall.SIGKILL)
 }
 
 func (j *job) signal(sig syscall.Signal) { syscall.Kill(j.cmd.Process.Pid, sig) }

@@ -101,7 +101,7 @@ func TestOutrankedAsAnotherUser(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.read("gone") // before its folder is
+	c.read("gone") // before its folder is removed, where it looks for go
 }
 
 // heldUntil is a tenure that ends at a time.
