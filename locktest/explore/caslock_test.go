@@ -17,6 +17,7 @@ func TestCaslock(t *testing.T) {
 	explore.Run(t, explore.Harness{Name: "caslock", For: time.Second, Settle: 12 * time.Second, Tidy: true, Scenarios: unlessLong("try", "recall"), Known: []string{
 		// A process that is away for longer than its call and the release that follows have leaves a lease to its end.
 		"try; p2 read 1 = hold 3/4; p2 write 1 = pause 3/2",
+		"try; c2 calls Acquire 2 = hold 1; p2 write 3 = hold 5/4; p2 write 4 = pause 3/2",
 	}, New: func(*explore.World) func(*explore.Process) driver.Driver {
 		values := map[string]*value{"x": {}, "y": {}, "z": {}}
 		return func(p *explore.Process) driver.Driver {

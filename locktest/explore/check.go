@@ -302,8 +302,8 @@ func (w *World) refused(c *client, waited bool, u user, called time.Time, unansw
 		return
 	}
 	// The release that follows may end without an answer as well. If exactly one call more is
-	// unanswered, and the last one was answered, only the attempt had none.
-	released := c.process.ended == (ended{unanswered + 1, true})
+	// unanswered, the last one was answered, and no other is under way, only the attempt had none.
+	released := c.process.ended == (ended{unanswered + 1, true, 0})
 	if w.slow.Load() && errors.Is(err, context.DeadlineExceeded) && !released {
 		w.lossy.Store(true)
 	}

@@ -19,10 +19,11 @@ type Process struct {
 	ended ended   // guarded by World.mu
 }
 
-// ended says how the calls of a process have ended.
+// ended says how the calls of a process have ended, and how many have not.
 type ended struct {
 	unanswered int  // number of calls that have ended without an answer
 	heard      bool // the last call that has ended had an answer
+	underWay   int  // number of calls that have not ended
 }
 
 // Name returns a short name, the same in every schedule.
@@ -150,6 +151,7 @@ func (l *Line) Push(what string, arrive func()) {
 // [ErrCut], or the error of ctx if that ends first. After an error the request may still be served.
 func (p *Process) Call(ctx context.Context, what, touches string, serve func() any) (any, error) {
 	answers, cut := make(chan any, 1), make(chan struct{})
+	p.calls()
 	l := p.Line(func() { close(cut) })
 	defer l.Close()
 	l.Send(what, touches, serve, func(a any) { answers <- a })
@@ -166,10 +168,18 @@ func (p *Process) Call(ctx context.Context, what, touches string, serve func() a
 	}
 }
 
+// calls records that a call has begun.
+func (p *Process) calls() {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.ended.underWay++
+}
+
 // called records that a call has ended.
 func (p *Process) called(heard bool) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
+	p.ended.underWay--
 	if p.ended.heard = heard; !heard {
 		p.ended.unanswered++
 	}

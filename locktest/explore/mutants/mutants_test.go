@@ -118,7 +118,8 @@ var packs = []pack{
 	}},
 	{root + "/engine/caslock", "caslock", []mutant.Mutation{
 		{Name: "forgetsOpenWrite", Undoes: "a write without an answer may still be served", Rejects: "TestCaslock/try", File: "change.go",
-			Old: "*before = uncertain{true, v.version}", New: "*before = uncertain{!$, v.version}"},
+			Old: "*before = uncertain{true, v.version}", New: "*before = uncertain{!$, v.version}",
+			Unseen: "a claim whose last Try failed writes at its release anyway, so that one claim must try twice, and stores that number their writes are not explored; TestLateWriteIsRefused of caslock finds it"},
 		{Name: "countsFromWrite", Undoes: "what is seen of a lease counts from when it was seen", Rejects: "TestCaslock/three", File: "clock.go",
 			Old: "of.TTL+drift(of.TTL)-c.now.Sub(seen.at))", New: "of.TTL/time.Duration(1+count($))+drift(of.TTL)-c.now.Sub(seen.at))"},
 		{Name: "believesOldLine", Undoes: "a line that no watch tells of changes is made anew", Rejects: "TestCaslockPlaces/two", File: "places.go",
