@@ -96,9 +96,7 @@ func (m *metrics) start(ctx context.Context, e leasehold.Event) {
 	m.failures.Add(ctx, 0, m.of(e))
 	m.recalls.Add(ctx, 0, m.of(e))
 	m.outranks.Add(ctx, 0, m.of(e))
-	if m.lock != nil {
-		m.used.Add(ctx, 0, m.of(e))
-	}
+	m.uses(ctx, e, 0)
 	for _, reason := range leasehold.Reasons() {
 		m.waiting.Add(ctx, 0, m.of(e, attribute.String("leasehold.reason", reason)))
 	}
@@ -159,7 +157,7 @@ func (m *metrics) waitsFor(ctx context.Context, e leasehold.Event, reason string
 // uses adds weight to what the shared leases of a lock use. The metric exists only with
 // Options.Lock.
 func (m *metrics) uses(ctx context.Context, e leasehold.Event, weight int) {
-	if m.lock != nil && weight != 0 {
+	if m.lock != nil {
 		m.used.Add(ctx, int64(weight), m.of(e))
 	}
 }

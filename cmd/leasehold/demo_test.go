@@ -148,6 +148,12 @@ func (c *cli) untilProcesses(n int) {
 // processes returns the environments of the processes that have the test's folder in it, by pid.
 func (c *cli) processes() map[int]string {
 	c.t.Helper()
+	return c.processesWith("TMPDIR=" + c.dir)
+}
+
+// processesWith returns the environments of the processes that have the entry in it, by pid.
+func (c *cli) processesWith(entry string) map[int]string {
+	c.t.Helper()
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil || len(environs) == 0 {
 		c.t.Skip("no /proc to find processes in")
@@ -155,7 +161,7 @@ func (c *cli) processes() map[int]string {
 	all := make(map[int]string)
 	for _, path := range environs {
 		env, _ := os.ReadFile(path) // it may have ended meanwhile
-		if bytes.Contains(env, []byte("TMPDIR="+c.dir+"\x00")) {
+		if bytes.Contains(env, []byte(entry+"\x00")) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			all[pid] = string(env)
 		}

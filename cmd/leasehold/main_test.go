@@ -62,6 +62,8 @@ type cli struct {
 	store  string // LEASEHOLD_STORE
 	env    []string
 	stdin  string
+
+	started bool // startProgram was called
 }
 
 func newCLI(t *testing.T) *cli {

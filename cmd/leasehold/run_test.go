@@ -33,6 +33,10 @@ func (c *cli) start(args ...string) *job {
 // startProgram begins any program with the environment of the command.
 func (c *cli) startProgram(program string, args ...string) *job {
 	c.t.Helper()
+	if !c.started {
+		c.started = true
+		c.t.Cleanup(c.endRest) // after those of all jobs
+	}
 	stderr, err := os.CreateTemp(c.dir, "stderr-")
 	if err != nil {
 		c.t.Fatal(err)
@@ -51,26 +55,24 @@ func (c *cli) startProgram(program string, args ...string) *job {
 		j.cmd.Wait()
 		close(j.exited)
 	}()
-	c.t.Cleanup(j.clear)
+	c.t.Cleanup(func() {
+		j.signal(syscall.SIGCONT)
+		j.signal(syscall.SIGKILL)
+		<-j.exited
+	})
 	return j
 }
 
-// clear ends the job, and then its guardian, which may still release its lease.
-func (j *job) clear() {
-	var guardian int
-	if out, err := exec.Command("pgrep", "-P", fmt.Sprint(j.cmd.Process.Pid)).Output(); err == nil {
-		fmt.Sscan(string(out), &guardian)
+// endRest ends the processes of the test that have outlived its jobs. Guardians first have some time
+// to release their leases, because the store's folder is removed next.
+func (c *cli) endRest() {
+	home := "HOME=" + c.dir
+	for end := time.Now().Add(5 * time.Second); len(c.processesWith(home)) > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
 	}
-	j.signal(syscall.SIGCONT)
-	j.signal(syscall.SIGKILL)
-	<-j.exited
-	if guardian == 0 {
-		return
+	for pid := range c.processesWith(home) {
+		syscall.Kill(pid, syscall.SIGKILL)
 	}
-	for end := time.Now().Add(5 * time.Second); syscall.Kill(guardian, 0) == nil && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond)
-	}
-	syscall.Kill(guardian, syscall.SIGKILL)
 }
 
 func (j *job) signal(sig syscall.Signal) { syscall.Kill(j.cmd.Process.Pid, sig) }

@@ -383,7 +383,7 @@ func (r *Record) waiters(yield func(*Claim) bool) {
 	}
 }
 
-// Awaited reports whether the record has a waiter other than owner; "": any waiter.
+// Awaited reports whether anyone but owner waits for the resource. An empty owner excludes nobody.
 func (r *Record) Awaited(owner string) bool {
 	for c := range r.waiters {
 		if c.Owner != owner {
